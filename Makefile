@@ -1,0 +1,104 @@
+# The only door to building, testing and running this project: `make` lists what there is.
+# Everything is installed into .venv; nothing else on the machine is touched.
+
+VENV ?= .venv
+FITS := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c '$(FITS)' 2>/dev/null && echo $$p && break; done)
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest
+PARALLEL ?= -n 2 --dist loadfile
+EPOCHS ?= 20
+SEED_START ?= 0
+N ?= 10000
+PROTOC := ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=protoc-gen-mypy=../$(BIN)/protoc-gen-mypy --python_out=. --mypy_out=quiet:.
+MNIST := data/mnist
+
+.DEFAULT_GOAL := help
+.PHONY: help setup constraints train test unit sim sim-mutations contract e2e cov lint format type imports proto proto-fresh bench check wheel clean
+
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+##- Setting up
+
+setup: $(READY) ## Create .venv with everything in it (other targets do it by themselves)
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo 'Python 3.11 to 3.13 with its venv module is needed: install it, or make PYTHON=/path/to/it' >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]' && touch $@
+
+constraints: $(READY) ## Pin in constraints.txt what .venv holds now
+	echo "# Versions that the project is developed and tested with; made by 'make constraints', used by 'make setup'." > constraints.txt
+	$(BIN)/python -m pip freeze --disable-pip-version-check --exclude-editable >> constraints.txt && touch $(READY)
+
+##- Running
+
+train: $(READY) ## Train the example: handwritten digits, 2 workers, 1 ps; the model goes to output/
+	$(BIN)/elasticdl zoo data mnist $(MNIST)
+	$(BIN)/elasticdl train --model_def=mnist_functional_api.custom_model --training_data=$(MNIST)/train --validation_data=$(MNIST)/test --num_epochs=$(EPOCHS) --output=output
+
+bench: $(READY) ## Measure the parameter server's kernels beside a plain copy
+	$(BIN)/python benchmarks/kernels.py
+
+##- Testing
+
+test: $(READY) s3-server ## Run all tests and report how much of the code the unit tests reach
+	$(PYTEST) tests/unit $(PARALLEL) --cov --cov-report=term:skip-covered
+	$(PYTEST) tests/contract tests/sim $(PARALLEL)
+	$(PYTEST) tests/e2e -n 2 --dist worksteal
+
+unit: $(READY) ## Run the fast unit tests: without TensorFlow and without other processes
+	$(PYTEST) tests/unit $(PARALLEL) -m 'not tensorflow and not e2e'
+
+sim: $(READY) ## Simulate 10,000 jobs under faults (SEED=n: that one; SEED_START=n N=k: k of them from n)
+	$(BIN)/python -m tests.sim $(if $(SEED),--verbose --seed $(SEED),--seed-start $(SEED_START) --count $(N))
+
+sim-mutations: $(READY) ## Plant bugs, have the simulation find them, and write the table in docs/simulation.md
+	$(BIN)/python -m tests.sim.planting
+
+contract: $(READY) s3-server ## Run the tests that hold fakes and real servers to one contract
+	$(PYTEST) tests/contract
+
+e2e: $(READY) s3-server ## Run the end-to-end tests: real processes, real kills
+	$(PYTEST) tests/e2e -n 2 --dist worksteal
+
+s3-server: $(READY) ## See to it that the tests find an S3 server: build MinIO once, if it is not installed
+	$(BIN)/python -m tests.contract.servers.s3
+
+cov: $(READY) ## Run the unit tests and report which lines they reach
+	$(PYTEST) tests/unit $(PARALLEL) --cov --cov-report=term --cov-report=html:build/coverage
+
+##- Checking
+
+check: export ELASTICDL_SIM_SEEDS = 1000
+check: lint type imports proto-fresh test ## Everything that must be true before a change goes in
+
+lint: $(READY) ## Check style and formatting
+	$(BIN)/ruff check && $(BIN)/ruff format --check
+
+format: $(READY) ## Format the code and repair what can be repaired
+	$(BIN)/ruff check --fix && $(BIN)/ruff format
+
+type: $(READY) ## Check types, strictly
+	$(BIN)/mypy
+
+imports: $(READY) ## Check which package may import which
+	$(BIN)/lint-imports
+
+##- Generated code and packages
+
+proto: $(READY) ## Generate the protobuf modules
+	cd shared && $(PROTOC) elasticdl/shared/proto/*.proto
+	cd client && $(PROTOC) elasticdl/cli/zoo_data/*.proto
+
+proto-fresh: proto ## Fail when the committed protobuf modules are stale
+	git diff --exit-code --stat -- '*_pb2.py' '*_pb2.pyi'
+
+wheel: $(READY) ## Build dist/elasticdl-*.whl
+	$(BIN)/python -m build --wheel
+
+clean: ## Remove what was made, .venv included (data/ and output/ stay)
+	rm -rf $(VENV) build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,121 @@
+"""``chaos``: kills processes of a running job at random, at stated rates. The job must not mind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from elasticdl.cli import run_directory
+from elasticdl.cli.launcher.local_job import BROKER, MASTER
+from elasticdl.cli.open_log import open_bus
+from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.master.core import State, evolve
+from elasticdl.shared.bus.ports import EventLog
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.names import Service
+
+TARGETS = (Service.WORKER.value, Service.PS.value, MASTER, BROKER)
+POLL_S = 0.2
+_RATE = re.compile(r"(?P<target>[a-z-]+):(?P<mean>\d+(\.\d+)?)s?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """One process of this kind is killed every ``mean_s`` seconds on average (a Poisson process)."""
+
+    target: str
+    mean_s: float
+
+
+def parse_rate(text: str) -> Rate:
+    """``worker:5s`` -> one worker every five seconds on average.
+
+    Raises:
+        UserError: something else.
+    """
+    match = _RATE.fullmatch(text)
+    if match is None or match["target"] not in TARGETS or float(match["mean"]) <= 0:
+        raise UserError(
+            f"--kill={text} is not TARGET:SECONDS",
+            hint=f"For example --kill worker:5s; targets are {', '.join(TARGETS)}.",
+            usage=True,
+        )
+    return Rate(target=match["target"], mean_s=float(match["mean"]))
+
+
+def chaos(job: str, root: Path, rates: list[Rate], *, duration_s: float, seed: int | None) -> None:
+    """Kill until the job or the time is over.
+
+    Args:
+        job: id or name of a running job.
+        root: where the run directories are.
+        rates: who is killed, and how often.
+        duration_s: seconds; 0: until the job ends.
+        seed: of the times and victims.
+
+    Raises:
+        UserError: the job is not running.
+    """
+    run = run_directory.find(root, job)
+    if not run.is_locked():
+        raise UserError(f"job {run.job} is not running", hint="See: elasticdl jobs")
+    kills = asyncio.run(_kill(run, rates, duration_s or float("inf"), random.Random(seed)))  # noqa: S311 - no secret
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    text = ", ".join(f"{count} x {target}" for target, count in kills.items()) or "nobody"
+    console.print(f"killed {text}")
+
+
+async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance: random.Random) -> Mapping[str, int]:
+    state, kills = State(), dict.fromkeys((rate.target for rate in rates), 0)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    started_s = time.monotonic()
+    due = {rate: started_s + chance.expovariate(1 / rate.mean_s) for rate in rates}
+    async with open_bus(run) as bus:
+        following = asyncio.create_task(_follow(bus.log, state))
+        try:
+            while run.is_locked() and not state.is_final and time.monotonic() < started_s + duration_s:
+                await asyncio.sleep(POLL_S / 4)
+                now_s = time.monotonic()
+                for rate, due_s in due.items():
+                    if now_s < due_s:
+                        continue
+                    due[rate] = now_s + chance.expovariate(1 / rate.mean_s)
+                    victim = _kill_one(run, state, rate.target, chance)
+                    if victim:
+                        kills[rate.target] += 1
+                        console.print(f"[{now_s - started_s:6.1f} s] killed {victim}")
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+    return kills
+
+
+async def _follow(log: EventLog, state: State) -> None:
+    async for record in log.read(0):
+        evolve(state, record)
+
+
+def _kill_one(run: RunDirectory, state: State, target: str, chance: random.Random) -> str:
+    """SIGKILL for one process of a kind; its name, or empty when there is none to kill at the moment."""
+    if target in (MASTER, BROKER):
+        living = {target: run.read().pids.get(target, 0)}
+    else:
+        living = {pod.name: pod.pid for pod in state.running(Service(target))}
+    living = {name: pid for name, pid in living.items() if pid}
+    if not living:
+        return ""
+    name = chance.choice(sorted(living))
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(living[name], signal.SIGKILL)
+        return name
+    return ""

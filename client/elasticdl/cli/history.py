@@ -1,0 +1,100 @@
+"""Loss and metrics of a job over time, from its folded state."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TypedDict
+
+from elasticdl.master.core import State
+from elasticdl.master.core.state import EvaluationPhase
+
+
+class EpochRow(TypedDict):
+    """Training during one epoch, over the tasks that are finished; epochs count from 1.
+
+    ``metrics`` are of the training data, while the model was learning; ``validation`` are those of the last evaluation
+    between the end of this epoch and the end of the next, empty without one.
+    """
+
+    epoch: int
+    loss: float | None
+    metrics: dict[str, float | None]
+    validation: dict[str, float | None]
+    batches: int
+    records: int
+    seconds: float
+
+
+class EvaluationRow(TypedDict):
+    """One evaluation on the validation data; ``epoch`` is the last complete one, 0 before the first."""
+
+    evaluation: int
+    epoch: int
+    step: int
+    final: bool
+    reason: str
+    metrics: dict[str, float | None]
+    seconds: float
+
+
+def epoch_rows(state: State) -> list[EpochRow]:
+    """One row per epoch that was begun."""
+    if state.training is None:
+        return []
+    validation = {row["epoch"]: row["metrics"] for row in evaluation_rows(state)}
+    return [
+        EpochRow(
+            epoch=epoch + 1,
+            loss=finite(totals.loss),
+            metrics={name: finite(value) for name, value in sorted(totals.results.items())},
+            validation=validation.get(epoch + 1, {}),
+            batches=totals.batches,
+            records=totals.records,
+            seconds=round(max(0.0, totals.ended_s - totals.started_s), 3),
+        )
+        for epoch, totals in sorted(state.training.epochs.items())
+    ]
+
+
+def evaluation_rows(state: State) -> list[EvaluationRow]:
+    """One row per evaluation that came to its end."""
+    return [
+        EvaluationRow(
+            evaluation=evaluation.number,
+            epoch=evaluation.epoch + 1,
+            step=evaluation.step,
+            final=evaluation.final,
+            reason=evaluation.reason,
+            metrics={name: finite(value) for name, value in sorted(evaluation.results.items())},
+            seconds=round(max(0.0, evaluation.ended_s - evaluation.started_s), 3),
+        )
+        for evaluation in state.evaluations
+        if evaluation.phase is EvaluationPhase.DONE
+    ]
+
+
+def final_metrics(state: State) -> tuple[dict[str, float | None], str]:
+    """The job's last word on its model, and whether it comes from ``validation`` or ``training`` data."""
+    evaluations = evaluation_rows(state)
+    if evaluations:
+        return evaluations[-1]["metrics"], "validation"
+    epochs = epoch_rows(state)
+    if not epochs:
+        return {}, "training"
+    return {"loss": epochs[-1]["loss"], **epochs[-1]["metrics"]}, "training"
+
+
+def history_lines(state: State) -> str:
+    """The history file: one JSON line per epoch."""
+    return "".join(json.dumps(row) + "\n" for row in epoch_rows(state))
+
+
+def finite(value: float) -> float | None:
+    """JSON has no NaN: what is not a number is null."""
+    return value if math.isfinite(value) else None
+
+
+def metrics_text(metrics: dict[str, float | None]) -> str:
+    """``loss 0.1234  accuracy 0.9876``."""
+    return "  ".join(f"{name} {value:.4f}" if value is not None else f"{name} nan" for name, value in metrics.items())

@@ -1,0 +1,260 @@
+"""``status``, ``tasks``, ``task``, ``events`` and ``replay``: the log of a live or finished job, for people.
+
+They fold the log with the master's own core, so they can't tell anything else than the master would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from elasticdl.cli import run_directory
+from elasticdl.cli.describe import clock, one_line, story
+from elasticdl.cli.history import epoch_rows, evaluation_rows, metrics_text
+from elasticdl.cli.launcher.following import read_records
+from elasticdl.cli.live import progress_line
+from elasticdl.cli.open_log import open_bus
+from elasticdl.cli.picture import picture
+from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.running import resume_line
+from elasticdl.master.core import State, evolve, fold
+from elasticdl.master.core.state import PodPhase
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.events import LogRecord
+from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.storage import display
+from elasticdl.shared.tasks import TaskRef
+
+
+def status(job: str, root: Path, *, as_json: bool) -> None:
+    """Print how a job stands."""
+    run = run_directory.find(root, job)
+    state = fold(_records(run))
+    console = _console()
+    alive = run.is_locked()
+    if as_json:
+        console.print(json.dumps(_status_facts(run, state, alive), indent=2))
+        return
+    if not alive and not state.is_final:
+        console.print(f"{run.job} was interrupted: nobody keeps it. Go on with: {resume_line(run)}")
+    _print_state(state, console, time.time() if alive else state.now_s)
+
+
+def _status_facts(run: RunDirectory, state: State, alive: bool) -> dict[str, Any]:
+    """``status --json``: a pod that does not live has the process id 0."""
+    record = run.read()
+    pods: dict[str, dict[str, Any]] = {
+        name: {"service": name, "phase": "running" if alive else "exited", "pid": pid if alive else 0}
+        for name, pid in record.pids.items()
+    }
+    for name, pod in sorted(state.pods.items()):
+        lives = alive and pod.phase is not PodPhase.EXITED
+        pods[name] = {"service": pod.service.value, "phase": pod.phase.value, "pid": pod.pid if lives else 0}
+    training = state.training
+    return {
+        "job": run.job,
+        "state": state.job_state.value,
+        "alive": alive,
+        "message": state.failure.message if state.failure else state.stop_reason,
+        "tasks": {"finished": len(training.complete) if training else 0, "all": state.plan.tasks if training else 0},
+        "epochs": epoch_rows(state),
+        "evaluations": evaluation_rows(state),
+        "pods": pods,
+    }
+
+
+def tasks(job: str, root: Path, limit: int) -> None:
+    """Print the training tasks that are not finished, or where all are, the last ones."""
+    run = run_directory.find(root, job)
+    state = fold(_records(run))
+    if state.spec is None or state.training is None:
+        raise UserError(f"the log of {run.job} holds no job yet")
+    finished, plan = len(state.training.complete), state.plan
+    console = _console()
+    console.print(
+        f"{finished:,} of {plan.tasks:,} training tasks are finished, {len(state.training.outstanding):,} dispatched, "
+        f"{len(state.holdings):,} in somebody's hands, {len(state.training.lacking):,} to be dispatched again"
+    )
+    table = Table()
+    for column in ("task", "epoch", "source", "records", "batches", "state"):
+        table.add_column(column, overflow="fold")
+    rows = _task_rows(state, limit)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    if len(rows) == limit:
+        console.print(f"The first {limit}; more with --limit.")
+
+
+def task(job: str, root: Path, number: int, purpose: str) -> None:
+    """Print the story of one task.
+
+    Raises:
+        UserError: there is no such task.
+    """
+    run = run_directory.find(root, job)
+    records = _records(run)
+    try:
+        ref = TaskRef(purpose=Purpose(purpose), number=number)
+    except ValueError as error:
+        names = ", ".join(each.value for each in Purpose)
+        raise UserError(f"--purpose={purpose} is none of {names}", usage=True) from error
+    state = fold(records)
+    console = _console()
+    if ref.purpose is Purpose.TRAIN and state.spec is not None:
+        if number >= state.plan.tasks:
+            raise UserError(f"there is no task {number}", hint=f"{run.job} has tasks 0 to {state.plan.tasks - 1}.")
+        _print_shard(state, TaskId(number), console)
+    lines = list(story(records, ref))
+    for line in lines or ["nothing has happened to it yet"]:
+        console.print(line)
+
+
+def events(job: str, root: Path, *, follow: bool) -> None:
+    """Print the log, one line per record."""
+    run = run_directory.find(root, job)
+    console = _console()
+    if not follow:
+        _print_records(_records(run), console)
+        return
+    asyncio.run(_follow(run, console))
+
+
+def replay(job: str, root: Path, until: int) -> None:
+    """Print what the master knew after a record.
+
+    Raises:
+        UserError: the log is shorter.
+    """
+    run = run_directory.find(root, job)
+    records = _records(run, until)
+    last = records[-1].seq if records else 0
+    if until and last < until:
+        raise UserError(f"the log of {run.job} ends at #{last}")
+    state = fold(records)
+    console = _console()
+    console.print(f"after #{last}, {clock(state.now_s)}, term {state.term}:")
+    _print_state(state, console, state.now_s)
+    for seq, decided in state.unran:
+        console.print(f"decision #{seq} has no recorded outcome ({len(decided.commands)} commands)")
+
+
+def _records(run: RunDirectory, until: int = 0) -> list[LogRecord]:
+    async def read() -> list[LogRecord]:
+        async with open_bus(run) as bus:
+            return await read_records(bus.log, until)
+
+    return asyncio.run(read())
+
+
+async def _follow(run: RunDirectory, console: Console) -> None:
+    state = State()
+    async with open_bus(run) as bus:
+        last = await bus.log.last_seq()
+        alive = run.is_locked()
+        async for record in bus.log.read(0):
+            evolve(state, record)
+            console.print(one_line(record))
+            if record.seq >= last and (state.is_final or not alive):
+                return
+
+
+def _print_records(records: Iterable[LogRecord], console: Console) -> None:
+    for record in records:
+        console.print(one_line(record))
+
+
+def _print_state(state: State, console: Console, now_s: float) -> None:
+    if state.spec is None:
+        console.print("the log holds no job yet")
+        return
+    console.print(
+        f"{state.job.job}: {state.job_state.value}" + (f" ({state.stop_reason})" if state.stop_reason else "")
+    )
+    if state.failure:
+        console.print(f"failure: {state.failure.message}")
+    console.print(progress_line(picture(state, {}, now_s, 0.0)))
+    _print_pods(state, console)
+    for row in evaluation_rows(state):
+        console.print(f"validation at step {row['step']}: {metrics_text(row['metrics'])}")
+    for ps, snapshot in sorted(state.snapshots.items()):
+        size_mb = snapshot.size_bytes / 1e6
+        console.print(f"snapshot of {ps} at {clock(snapshot.time_s)}, {size_mb:.1f} MB: {display(snapshot.manifest)}")
+    audit = state.closing.audit
+    if audit:
+        console.print(
+            f"audit: {'exact' if audit.exact else 'not exact'}, {audit.batches:,} batches, {audit.records:,} records"
+        )
+
+
+def _print_pods(state: State, console: Console) -> None:
+    table = Table()
+    for column in ("pod", "phase", "pid", "incarnation", "starts", "has in hand"):
+        table.add_column(column)
+    for name, pod in sorted(state.pods.items()):
+        held = [str(ref) for ref, holders in state.holdings.items() if pod.incarnation in holders]
+        table.add_row(name, pod.phase.value, str(pod.pid), pod.incarnation, str(pod.starts), ", ".join(held))
+    if state.pods:
+        console.print(table)
+
+
+def _print_shard(state: State, number: TaskId, console: Console) -> None:
+    plan = state.plan
+    shard = plan.shard(number)
+    source = display(plan.sources[shard.source].uri)
+    console.print(
+        f"task {number}: epoch {plan.epoch(number) + 1} of {plan.epochs}, records {shard.start} to {shard.end - 1} of "
+        f"{source}, {plan.batches_of(number)} batches"
+    )
+
+
+def _task_rows(state: State, limit: int) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    plan = state.plan
+    for number in _interesting(state):
+        if len(rows) == limit:
+            break
+        shard = plan.shard(number)
+        source = display(plan.sources[shard.source].uri).rpartition("/")[2]
+        records = f"{shard.start}-{shard.end - 1}"
+        epoch = str(plan.epoch(number) + 1)
+        rows.append((str(number), epoch, source, records, str(plan.batches_of(number)), _task_state(state, number)))
+    return rows
+
+
+def _interesting(state: State) -> Iterator[TaskId]:
+    """Unfinished tasks in planning order; of a finished job all tasks."""
+    training = state.training
+    if training is None:
+        return
+    if training.is_complete:
+        yield from state.plan.task_ids()
+        return
+    for start, end in training.complete.gaps(0, state.plan.tasks):
+        yield from (TaskId(number) for number in range(start, end))
+
+
+def _task_state(state: State, number: TaskId) -> str:
+    ref = TaskRef(purpose=Purpose.TRAIN, number=number)
+    training = state.training
+    failures = len(state.failures.get(ref, ()))
+    failed = f", failed {failures} times" if failures else ""
+    holders = state.holdings.get(ref)
+    if holders:
+        return "with " + ", ".join(holding.worker for holding in holders.values()) + failed
+    if training is None or number >= training.frontier:
+        return "planned"
+    if number in training.complete:
+        return "finished"
+    return ("to be dispatched again" if number in training.lacking else "dispatched") + failed
+
+
+def _console() -> Console:
+    return Console(highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,159 @@
+"""``jobs``, ``stop`` and ``clean``: the jobs whose folders are on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from elasticdl.cli import run_directory
+from elasticdl.cli.launcher.journal import Journal
+from elasticdl.cli.open_log import open_bus
+from elasticdl.cli.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.running import resume_line
+from elasticdl.shared.clock import SystemClock
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.events import ScaleRequested, StopRequested
+from elasticdl.shared.names import PodName, Service
+
+STOP_S_MAX = 90.0
+"""Seconds to wait for a job to stop; its launcher kills what is left after 45."""
+_POLL_S = 0.1
+_DAY_S = 86_400.0
+_FINAL = (JobState.SUCCEEDED.value, JobState.FAILED.value, JobState.STOPPED.value)
+
+
+def list_jobs(root: Path) -> None:
+    """Print one line per job, oldest first."""
+    console = _console()
+    found = run_directory.run_directories(root)
+    if not found:
+        console.print(f"no jobs in {root}")
+        return
+    table = Table()
+    for column in ("job", "state", "submitted", "model", "training data"):
+        table.add_column(column, overflow="fold")
+    for run in found:
+        record = run.read()
+        submitted = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_s))
+        model = Path(record.model.rpartition(":")[0]).name
+        table.add_row(run.job, shown_state(run, record), submitted, model, record.training_data)
+    console.print(table)
+
+
+def shown_state(run: RunDirectory, record: JobRecord) -> str:
+    """A job's state; ``interrupted`` when its launcher is gone without a last word."""
+    if record.state not in _FINAL and not run.is_locked():
+        return "interrupted"
+    return record.state
+
+
+def stop(job: str, root: Path) -> None:
+    """Have a running job stop, and wait for that.
+
+    Raises:
+        UserError: it is not running, or does not stop.
+    """
+    run = run_directory.find(root, job)
+    record = run.read()
+    if not run.is_locked():
+        raise UserError(f"job {run.job} is not running ({shown_state(run, record)})", hint="See: elasticdl jobs")
+    try:
+        asyncio.run(_request(run, StopRequested(reason="elasticdl stop")))
+    except ElasticDLError:
+        # Its broker does not answer: the launcher itself can be told, too.
+        os.kill(record.launcher_pid, signal.SIGTERM)
+    ends_s = time.monotonic() + STOP_S_MAX
+    while run.is_locked():
+        if time.monotonic() > ends_s:
+            raise UserError(f"job {run.job} does not stop", hint=f"Kill its launcher: kill -9 {record.launcher_pid}")
+        time.sleep(_POLL_S)
+    state = run.read().state
+    console = _console()
+    console.print(f"{run.job}: {state}")
+    if state != JobState.SUCCEEDED.value:
+        console.print(f"To go on from the last snapshots: {resume_line(run)}")
+
+
+def scale(job: str, root: Path, workers: int) -> None:
+    """Have a running job use another number of workers from now on.
+
+    Raises:
+        UserError: it is not running, or its broker does not answer.
+    """
+    run = run_directory.find(root, job)
+    if not run.is_locked():
+        raise UserError(
+            f"job {run.job} is not running ({shown_state(run, run.read())})",
+            hint=f"Go on with it first: {resume_line(run)}",
+        )
+    asyncio.run(_request(run, ScaleRequested(workers=workers)))
+    _console().print(f"{run.job}: {workers} workers from now on")
+
+
+def clean(root: Path, jobs: list[str], *, older_than_days: float, unfinished: bool, dry_run: bool) -> None:
+    """Remove the folders of jobs that are over.
+
+    Args:
+        root: where the folders are.
+        jobs: ids or names; empty: all that are old enough.
+        older_than_days: how long ago a job that was not named must have ended.
+        unfinished: jobs that could be resumed, too.
+        dry_run: only tell.
+
+    Raises:
+        UserError: a job was named that is running, or could be resumed and ``unfinished`` is not set.
+    """
+    console = _console()
+    chosen = [run_directory.find(root, job) for job in jobs] or _old(root, older_than_days, unfinished)
+    for run in chosen:
+        record = run.read()
+        if jobs and record.state != JobState.SUCCEEDED.value and not unfinished and not run.is_locked():
+            raise UserError(
+                f"job {run.job} ({shown_state(run, record)}) could still be resumed",
+                hint="Add --all to remove it all the same.",
+            )
+        if dry_run:
+            console.print(f"would remove {run.path} ({shown_state(run, record)})")
+            continue
+        with run.lock():
+            run.remove()
+        console.print(f"removed {run.path}")
+    if not chosen:
+        console.print("nothing to remove")
+
+
+def _old(root: Path, older_than_days: float, unfinished: bool) -> list[RunDirectory]:
+    before_s = time.time() - older_than_days * _DAY_S
+    return [
+        run
+        for run in run_directory.run_directories(root)
+        if not run.is_locked()
+        and (run.path / "job.json").stat().st_mtime <= before_s
+        and (unfinished or run.read().state == JobState.SUCCEEDED.value)
+    ]
+
+
+async def _request(run: RunDirectory, event: StopRequested | ScaleRequested) -> None:
+    """Put a request on a running job's log."""
+    async with open_bus(run) as bus:
+        journal = Journal(bus.log, SystemClock(), Service.CLIENT, PodName(f"client-{os.getpid()}"))
+        writing = asyncio.create_task(journal.run())
+        journal.note(event)
+        await asyncio.wait({asyncio.create_task(journal.flush()), writing}, return_when=asyncio.FIRST_COMPLETED)
+        if writing.done():
+            writing.result()
+        writing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await writing
+
+
+def _console() -> Console:
+    return Console(highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,59 @@
+"""The launcher's own voice on the event log."""
+
+from __future__ import annotations
+
+import asyncio
+
+from elasticdl.shared.bus.ports import EventLog
+from elasticdl.shared.clock import Clock
+from elasticdl.shared.events import Envelope, Event
+from elasticdl.shared.names import PodName, Service, new_incarnation
+
+
+class Journal:
+    """Appends events in the order in which they were noted, numbered within one incarnation.
+
+    Args:
+        log: the job's log.
+        clock: for the time of each event.
+        service: who speaks.
+        name: under which name.
+    """
+
+    def __init__(self, log: EventLog, clock: Clock, service: Service, name: PodName) -> None:
+        self._log = log
+        self._clock = clock
+        self._service = service
+        self._name = name
+        self._incarnation = new_incarnation()
+        self._number = 0
+        self._waiting: asyncio.Queue[Envelope] = asyncio.Queue()
+
+    def note(self, event: Event, cause: str = "") -> None:
+        """Have an event appended after those noted before; on the loop's thread."""
+        self._number += 1
+        envelope = Envelope(
+            service=self._service,
+            name=self._name,
+            incarnation=self._incarnation,
+            number=self._number,
+            cause=cause,
+            time_s=self._clock.now(),
+            event=event,
+        )
+        self._waiting.put_nowait(envelope)
+
+    async def run(self) -> None:
+        """Append for ever.
+
+        Raises:
+            TransientError: the broker stayed away.
+            PermanentError: the log is full or gone.
+        """
+        while True:
+            await self._log.append(await self._waiting.get())
+            self._waiting.task_done()
+
+    async def flush(self) -> None:
+        """Wait until everything noted so far is on the log; needs ``run`` at work."""
+        await self._waiting.join()

@@ -1,0 +1,171 @@
+"""The process adapter: does what the master orders and reports what became of it. It decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from elasticdl.cli.launcher.exits import exit_cause
+from elasticdl.cli.launcher.logs import last_word, tail
+from elasticdl.cli.launcher.processes import Exit, Processes
+from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.shared.commands import Command, StartPod, StopPod
+from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.events import Event, ExitCause, PodExited, PodStarted
+from elasticdl.shared.in_hand import read_in_hand
+from elasticdl.shared.names import PodName, Service
+
+MODULES: Mapping[Service, str] = {
+    Service.MASTER: "elasticdl.master.main",
+    Service.PS: "elasticdl.ps.main",
+    Service.WORKER: "elasticdl.worker.main",
+}
+"""What ``python -m`` runs for each service."""
+_REFUSAL_LINES, _FAULT_LINES = 3, 8
+"""How much of its log is told when a process ended so; a refusal is the last thing that it says."""
+
+
+class NoteEvent(Protocol):
+    """Where events go: ``Journal.note``."""
+
+    def __call__(self, event: Event, cause: str = "") -> None:
+        """Have an event appended to the log."""
+        ...
+
+
+class Preparation(Protocol):
+    """Something that makes the start of workers cheaper once it is done: ``ForkServer``."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing to wait for any more."""
+        ...
+
+    async def settle(self) -> None:
+        """Wait until then."""
+        ...
+
+
+def service_command(service: Service) -> list[str]:
+    """The command line of a service; all else is in its environment."""
+    return [sys.executable, "-m", MODULES[service]]
+
+
+class PodKeeper:
+    """Keeps worker and ps processes; all methods on the loop's thread.
+
+    Args:
+        processes: the children.
+        run: where their files are.
+        environment: (pod, service) -> the environment to start it with.
+        note: takes events for the log.
+        command: the command line of a service.
+        preparation: workers wait for it; their orders are answered meanwhile, so that others can be given.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        run: RunDirectory,
+        environment: Callable[[PodName, Service], Mapping[str, str]],
+        note: NoteEvent,
+        command: Callable[[Service], list[str]] = service_command,
+        preparation: Preparation | None = None,
+    ) -> None:
+        self._preparation = preparation
+        self._waiting: dict[str, asyncio.Task[None]] = {}
+        self._processes = processes
+        self._run = run
+        self._environment = environment
+        self._note = note
+        self._command = command
+        self._services: dict[str, Service] = {}
+
+    async def obey(self, command: Command, cause: str) -> None:
+        """Carry out an order; one that was carried out before changes nothing.
+
+        Raises:
+            PermanentError: it can't be carried out.
+        """
+        match command:
+            case StartPod(pod=pod) if pod in self._waiting:
+                pass
+            case StartPod(pod=pod, service=Service.WORKER) if self._preparation and not self._preparation.is_settled:
+                waiting = self._start_when_prepared(pod, self._preparation, cause)
+                self._waiting[pod] = asyncio.create_task(waiting)
+            case StartPod(pod=pod, service=service):
+                self._start(pod, service, cause)
+            case StopPod(pod=pod) if pod in self._waiting:
+                self._waiting.pop(pod).cancel()
+                self._note_never_started(pod, ExitCause.FINISHED, "")
+            case StopPod(pod=pod, kill=kill):
+                self._processes.signal(pod, signal.SIGKILL if kill else signal.SIGTERM)
+            case _:
+                raise PermanentError(f"the launcher takes no {type(command).__name__}")
+
+    def close(self) -> None:
+        """Start nobody any more who is still waiting."""
+        for waiting in self._waiting.values():
+            waiting.cancel()
+        self._waiting.clear()
+
+    def exited(self, ended: Exit) -> None:
+        """Report the end of a process that ``obey`` started."""
+        service = self._services[ended.name]
+        cause = exit_cause(ended.exit_code)
+        in_hand = self._run.in_hand / ended.name
+        held = read_in_hand(in_hand) if service is Service.WORKER else ()
+        in_hand.unlink(missing_ok=True)
+        self._note(
+            PodExited(
+                pod=PodName(ended.name),
+                service=service,
+                pid=ended.pid,
+                cause=cause,
+                exit_code=ended.exit_code,
+                in_hand=held,
+                log_tail=_log_tail(self._run.log(ended.name), cause),
+            )
+        )
+
+    async def _start_when_prepared(self, pod: PodName, preparation: Preparation, cause: str) -> None:
+        await preparation.settle()
+        del self._waiting[pod]
+        try:
+            self._start(pod, Service.WORKER, cause)
+        except PermanentError as error:  # The order was answered, so it can't be refused any more.
+            self._note_never_started(pod, ExitCause.REFUSED, str(error))
+
+    def _note_never_started(self, pod: PodName, cause: ExitCause, reason: str) -> None:
+        """Report the beginning and the end of a worker that there was no process of."""
+        self._note(PodStarted(pod=pod, service=Service.WORKER, pid=0))
+        code = int(cause is not ExitCause.FINISHED)
+        self._note(
+            PodExited(pod=pod, service=Service.WORKER, pid=0, cause=cause, exit_code=code, in_hand=(), log_tail=reason)
+        )
+
+    def _start(self, pod: PodName, service: Service, cause: str) -> None:
+        self._services[pod] = service
+        pid, new = self._processes.start(
+            pod,
+            self._command(service),
+            environment=self._environment(pod, service),
+            log=self._run.log(pod),
+            output=self._run.output(pod) if service is Service.WORKER else None,
+        )
+        if new:
+            self._note(PodStarted(pod=pod, service=service, pid=pid), cause=cause)
+
+
+def _log_tail(log: Path, cause: ExitCause) -> str:
+    match cause:
+        case ExitCause.REFUSED:
+            return last_word(log, _REFUSAL_LINES)
+        case ExitCause.OWN_FAULT:
+            return tail(log, _FAULT_LINES)
+        case _:
+            return ""

@@ -1,0 +1,89 @@
+"""What a job's log tells its user while it runs: a few lines, each the moment that it happens. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from elasticdl.cli.history import epoch_rows, evaluation_rows, metrics_text
+from elasticdl.cli.launcher.exits import describe_exit
+from elasticdl.master.core import State
+from elasticdl.shared import events
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.events import ExitCause, LogRecord
+from elasticdl.shared.names import Service
+from elasticdl.shared.storage import display
+
+
+class Narrator:
+    """Turns records into lines; remembers what it has said."""
+
+    def __init__(self) -> None:
+        self._notes_said = False
+        self._epochs_said = 0
+        self._evaluations_said = 0
+        self._state = JobState.STARTING
+
+    def lines(self, record: LogRecord, state: State) -> Iterator[str]:
+        """What is worth saying about a record that was just folded into ``state``."""
+        yield from self._event(record.envelope)
+        yield from self._epochs(state)
+        yield from self._evaluations(state)
+        if state.job_state is not self._state:
+            self._state = state.job_state
+            if self._state is JobState.CLOSING:
+                yield "everything is absorbed; final snapshots and audit"
+
+    def _event(self, envelope: events.Envelope) -> Iterator[str]:
+        match envelope.event:
+            case events.WorkerStarted(notes=notes) if notes and not self._notes_said:
+                self._notes_said = True
+                yield from notes
+            case events.PodExited(cause=cause) as exited if cause in (ExitCause.OWN_FAULT, ExitCause.OUTSIDE):
+                if self._state not in (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED):
+                    yield f"{exited.pod} died ({describe_exit(exited.exit_code)})" + _what_now(exited)
+            case events.PsStarted(restored_from=manifest) if manifest:
+                yield f"{envelope.name} restored {display(manifest)}"
+            case events.TaskFailed() as failed:
+                yield f"{envelope.name}: {failed.task}, batch {failed.batch} failed: {_first_line(failed.message)}"
+            case events.WorkerFailed(message=message):
+                yield f"{envelope.name}: {_first_line(message)}"
+            case events.SilenceNoticed(pod=pod, silent_s=silent_s):
+                yield f"{pod} has not been heard of for {silent_s:.0f} s"
+            case events.TermStarted(term=term) if term > 1:
+                yield f"the master was restarted and has read the log (term {term})"
+            case _:
+                pass
+
+    def _epochs(self, state: State) -> Iterator[str]:
+        """An epoch's line comes once it is complete and its metrics, if it has any, are merged."""
+        training = state.training
+        if training is None:
+            return
+        while self._epochs_said < training.epochs_complete:
+            totals = training.epochs.get(self._epochs_said)
+            if totals is not None and totals.states and not totals.merged and not state.is_final:
+                return
+            row = next((row for row in epoch_rows(state) if row["epoch"] == self._epochs_said + 1), None)
+            self._epochs_said += 1
+            if row is not None:
+                numbers = metrics_text({"loss": row["loss"], **row["metrics"]})
+                yield f"epoch {self._epochs_said}/{training.plan.epochs}: {numbers}  ({row['seconds']:.1f} s)"
+
+    def _evaluations(self, state: State) -> Iterator[str]:
+        rows = evaluation_rows(state)
+        for row in rows[self._evaluations_said :]:
+            yield f"validation at step {row['step']}: {metrics_text(row['metrics'])}"
+        self._evaluations_said = len(rows)
+
+
+def _what_now(exited: events.PodExited) -> str:
+    if exited.service is Service.WORKER:
+        batches = " and ".join(f"batch {held.batch} of {held.task}" for held in exited.in_hand)
+        return (f" with {batches} in hand" if batches else "") + "; its tasks are handed out again"
+    if exited.service is Service.PS:
+        return "; it is restored from its last snapshot"
+    return ""
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else "no message"

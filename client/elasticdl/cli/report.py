@@ -1,0 +1,235 @@
+"""The closing report: what was learned, the proof that it is exact, and where the time went.
+
+``--report FILE`` writes it as one JSON object with these keys; times are seconds, sizes bytes, unknown numbers null:
+
+==========================  ==========================================================================================
+``job`` ``state``           the job's id; ``succeeded``, ``failed`` or ``stopped``
+``message``                 why it failed or was stopped, else empty
+``seed``                    of shuffling and initial weights
+``plan``                    ``fingerprint``, and over all epochs ``tasks``, ``batches``, ``records``; ``epochs``
+``audit.exact``             every batch of every epoch was absorbed exactly once by every group, by the ledgers in the
+                            final snapshots; false as long as that was not shown
+``audit.batches``           batches that each group has absorbed, over all epochs
+``audit.records``           records that each group has absorbed, over all epochs
+``audit.groups``            how many ledgers were compared
+``audit.repaired``          tasks that the first audit found missing; anything but 0 is a defect of ours
+``audit.problems``          one sentence for each thing that is wrong
+``metrics``                 the last word on the model
+``metrics_from``            the data they are from: ``validation`` or ``training``
+``metrics_best``            the best values that any model can reach there; empty unless the data's maker said so
+``history.epochs``          for each epoch, from 1: epoch, loss, metrics, validation, batches, records, seconds
+``history.evaluations``     for each evaluation: evaluation, epoch, step, final, reason, metrics, seconds
+``records_per_second``      records of finished tasks by the time from the first to the last
+``batches_computed``        batches computed by all attempts in the last run; more than absorbed if some were repeated
+``goodput``                 batches absorbed in the last run / batches computed in it, at most 1; null before any
+``wall_s``                  from the command to the end of the job
+``start_s``                 from the command to the first gradient that a ps was seen to have applied
+``train_s`` ``close_s``     from the first to the last task; from there to the end
+``seconds``                 where the workers' time went, summed over workers: read, feed, pull, compute, push, total
+``services``                name -> ``cpu_s``, ``rss_max_bytes``, ``restarts``
+``resumes``                 how many times the job was resumed
+``output`` ``run_dir``      where the exported model is, or empty; the job's folder
+==========================  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from elasticdl.cli.history import epoch_rows, evaluation_rows, final_metrics, metrics_text
+from elasticdl.cli.launcher.local_job import Ending
+from elasticdl.cli.launcher.processes import Usage
+from elasticdl.cli.picture import records_of
+from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.zoo_data import best_reachable
+from elasticdl.master.core import State
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.storage import display
+
+Report = dict[str, Any]
+
+
+def build(ending: Ending, run: RunDirectory, started_s: float, ended_s: float) -> Report:
+    """The report as JSON values.
+
+    Args:
+        ending: how the launcher's run ended.
+        run: the job's folder.
+        started_s: when the command was given, seconds since the epoch.
+        ended_s: when all was over.
+    """
+    state = ending.state
+    spec, training = state.job, state.training
+    metrics, metrics_from = final_metrics(state)
+    first_s, trained_s = state.first_step_s, state.trained_s
+    train_s = max(0.0, trained_s - first_s) if first_s else 0.0
+    # Heartbeats are up to a second old: what was absorbed was certainly computed.
+    computed = max(ending.batches_computed, ending.batches_absorbed)
+    return {
+        "job": spec.job,
+        "state": _state(ending),
+        "message": message_of(ending),
+        "seed": spec.plan.seed,
+        "plan": {
+            "fingerprint": spec.plan.fingerprint,
+            "tasks": spec.plan.tasks,
+            "batches": spec.plan.batches,
+            "records": spec.plan.records,
+            "epochs": spec.plan.epochs,
+        },
+        "audit": _audit(state),
+        "metrics": metrics,
+        "metrics_from": metrics_from,
+        "metrics_best": _best(state) if metrics_from == "validation" else {},
+        "history": {"epochs": epoch_rows(state), "evaluations": evaluation_rows(state)},
+        "records_per_second": round(records_of(state) / train_s, 1) if train_s else None,
+        "batches_computed": computed,
+        "goodput": round(ending.batches_absorbed / computed, 4) if computed else None,
+        "wall_s": round(ended_s - started_s, 3),
+        "start_s": round(ending.first_gradient_s - started_s, 3) if ending.first_gradient_s else None,
+        "train_s": round(train_s, 3),
+        "close_s": round(max(0.0, state.ended_s - trained_s), 3) if trained_s and state.ended_s else None,
+        "seconds": {part: round(seconds, 3) for part, seconds in sorted(training.seconds.items())} if training else {},
+        "services": _services(ending.usage),
+        "resumes": state.resumes,
+        "output": display(spec.output),
+        "run_dir": str(run.path),
+    }
+
+
+def message_of(ending: Ending) -> str:
+    """Why a job failed or was stopped; empty after success."""
+    state = ending.state
+    if ending.gave_up:
+        return ending.gave_up
+    if state.job_state is JobState.SUCCEEDED:
+        return ""
+    return state.failure.message if state.failure else state.stop_reason
+
+
+def write(report: Report, file: Path) -> None:
+    """Write the report as JSON.
+
+    Raises:
+        UserError: the file can't be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(report, indent=2) + "\n")
+    except OSError as error:
+        raise UserError(f"the report can't be written to {file}: {error.strerror}") from error
+
+
+def print_summary(report: Report, console: Console) -> None:
+    """The report in a few lines for people."""
+    console.print(Text(f"{report['job']}: {report['state']}", style="bold"))
+    for name, text in _summary(report):
+        console.print(Text.assemble((f"  {name:<12}", "dim"), text), soft_wrap=True)
+
+
+def _summary(report: Report) -> Iterator[tuple[str, str]]:
+    seconds = report["seconds"]
+    yield "audit", _audit_text(report)
+    if report["metrics"]:
+        of_training = report["metrics_from"] == "training"
+        note = "  (training metrics: there is no --validation_data)" if of_training else ""
+        yield report["metrics_from"], metrics_text(report["metrics"]) + note
+    if report["metrics_best"]:
+        yield "reachable", metrics_text(report["metrics_best"]) + " at best, by any model"
+    if report["records_per_second"]:
+        yield "speed", f"{report['records_per_second']:,.0f} records/s"
+    yield "time", _time_text(report)
+    if seconds.get("total"):
+        yield "workers", _shares(seconds)
+    if report["goodput"] is not None and report["goodput"] < 1.0:
+        yield "goodput", f"{report['goodput']:.1%} of {report['batches_computed']:,} computed batches were new"
+    for name, usage in report["services"].items():
+        restarts = f", restarted {usage['restarts']} times" if usage["restarts"] else ""
+        yield name, f"{usage['cpu_s']:.1f} s of CPU, {usage['rss_max_bytes'] / 1e6:.0f} MB{restarts}"
+    if report["output"] and report["state"] == JobState.SUCCEEDED.value:
+        yield "model", f"{report['output']}/saved_model and {report['output']}/model.keras"
+    yield "logs", f"{report['run_dir']}/logs"
+
+
+def _state(ending: Ending) -> str:
+    state = ending.state
+    if ending.gave_up and not state.is_final:
+        return JobState.STOPPED.value if ending.interrupted else JobState.FAILED.value
+    return state.job_state.value
+
+
+def _audit(state: State) -> dict[str, Any]:
+    verdict = state.closing.audit
+    return {
+        "exact": verdict is not None and verdict.exact,
+        "batches": verdict.batches if verdict else 0,
+        "records": verdict.records if verdict else 0,
+        "groups": verdict.groups if verdict else 0,
+        "repaired": state.repaired,
+        "problems": list(verdict.problems) if verdict else [],
+    }
+
+
+def _best(state: State) -> dict[str, float | None]:
+    """What the validation data's maker noted about the best model that there can be."""
+    validation = state.job.validation
+    if validation is None:
+        return {}
+    return dict(best_reachable(Path(display(validation.sources[0].uri)).parent))
+
+
+def _services(usage: Mapping[str, Usage]) -> dict[str, dict[str, float | int]]:
+    services: dict[str, dict[str, float | int]] = {
+        name: {
+            "cpu_s": round(each.cpu_s, 2),
+            "rss_max_bytes": each.rss_max_bytes,
+            "restarts": max(0, each.starts - 1),
+        }
+        for name, each in sorted(usage.items())
+    }
+    times = os.times()
+    unit = 1 if sys.platform == "darwin" else 1024
+    services["launcher"] = {
+        "cpu_s": round(times.user + times.system, 2),
+        "rss_max_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+        "restarts": 0,
+    }
+    return services
+
+
+def _audit_text(report: Report) -> str:
+    audit = report["audit"]
+    if audit["exact"]:
+        repaired = f"; {audit['repaired']} tasks had to be repaired" if audit["repaired"] else ""
+        return (
+            f"exact: each of {audit['groups']} groups absorbed {audit['batches']:,} batches, "
+            f"{audit['records']:,} records, once{repaired}"
+        )
+    return "; ".join(audit["problems"]) or "not done: the job did not come to its end"
+
+
+def _time_text(report: Report) -> str:
+    parts = [f"{report['wall_s']:.1f} s"]
+    if report["start_s"] is not None:
+        parts.append(f"first gradient after {report['start_s']:.1f} s")
+    if report["train_s"]:
+        parts.append(f"training {report['train_s']:.1f} s")
+    if report["close_s"] is not None and report["state"] == JobState.SUCCEEDED.value:
+        parts.append(f"audit, evaluation and export {report['close_s']:.1f} s")
+    return ", ".join(parts)
+
+
+def _shares(seconds: Mapping[str, float]) -> str:
+    total = seconds["total"]
+    parts = sorted(((value, part) for part, value in seconds.items() if part != "total"), reverse=True)
+    return "  ".join(f"{part} {value / total:.0%}" for value, part in parts)

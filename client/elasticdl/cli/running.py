@@ -1,0 +1,150 @@
+"""Runs a job on this machine from its opening record to its closing report; ``train`` and ``resume`` both end here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from elasticdl.cli import report as reports
+from elasticdl.cli.launcher.broker import Broker, ForeignBroker, OwnBroker
+from elasticdl.cli.launcher.environment import job_environment, threads_each
+from elasticdl.cli.launcher.fork_server import ForkServer
+from elasticdl.cli.launcher.local_job import Ending, LocalJob
+from elasticdl.cli.launcher.logs import tail
+from elasticdl.cli.launcher.pods import service_command
+from elasticdl.cli.launcher.spawner import Spawner
+from elasticdl.cli.live import open_view
+from elasticdl.cli.run_directory import JobRecord, RunDirectory, default_root
+from elasticdl.cli.watching import Watcher
+from elasticdl.shared.bus import Bus, BusSettings
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.events import Event, JobSubmitted
+from elasticdl.shared.job import JobSpec
+from elasticdl.shared.names import Service
+
+EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
+_DEBUG_LINES = 40
+
+
+def run_job(
+    run: RunDirectory,
+    record: JobRecord,
+    spec: JobSpec,
+    opening: Event,
+    *,
+    started_s: float,
+    report: Path | None,
+    debug: bool,
+    command: Callable[[Service], list[str]] = service_command,
+) -> int:
+    """Keep a job running until it is final, then report.
+
+    Args:
+        run: its folder, locked by the caller.
+        record: what ``job.json`` says.
+        spec: the job.
+        opening: JobSubmitted or JobResumed.
+        started_s: when the command was given, seconds since the epoch.
+        report: where to write the report besides the run directory.
+        debug: show the guilty process' log on failure.
+        command: the command line of a service.
+
+    Returns:
+        The command's exit code.
+
+    Raises:
+        ElasticDLError: the job could not be started.
+    """
+    console = Console(highlight=False)
+    view = open_view(console)
+    try:
+        watcher = Watcher(run, record, view)
+        ending = asyncio.run(_local_job(run, record, spec, watcher, command).run(opening))
+        watcher.show_printed()
+        watcher.keep_history(ending.state)
+    except ElasticDLError:
+        if isinstance(opening, JobSubmitted):
+            run.remove()  # Nothing was begun: leave nothing behind.
+        raise
+    finally:
+        view.close()
+    facts = reports.build(ending, run, started_s, time.time()) if ending.state.spec else None
+    message = reports.message_of(ending)
+    if facts:
+        reports.write(facts, run.report)
+        if report:
+            reports.write(facts, report)
+        watcher.note(state=facts["state"], message=message)
+        reports.print_summary(facts, console)
+    return _last_words(run, ending, message, debug)
+
+
+def resume_line(run: RunDirectory) -> str:
+    """The command that goes on with a job."""
+    usual = run.root == default_root(os.environ)
+    return f"elasticdl resume {run.job}" + ("" if usual else f" --run_dir={shlex.quote(str(run.root))}")
+
+
+def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
+    """What the user is told before anything starts."""
+    plan = spec.plan
+    threads = threads_each(spec.workers + spec.ps)
+    work = (
+        f"{plan.records_per_epoch:,} records x {plan.epochs} epochs = {plan.batches:,} batches in {plan.tasks:,} tasks"
+    )
+    each = "1 thread" if threads == 1 else f"{threads} threads"
+    return [
+        f"job {spec.job}: {work}, seed {plan.seed}",
+        f"{spec.workers} workers and {spec.ps} ps with {each} each; logs in {run.logs}",
+    ]
+
+
+def _local_job(
+    run: RunDirectory, record: JobRecord, spec: JobSpec, watcher: Watcher, command: Callable[[Service], list[str]]
+) -> LocalJob:
+    spawner = Spawner()
+    broker: Broker = OwnBroker(spawner, run) if record.own_nats else ForeignBroker(record.nats_url)
+
+    async def connect(url: str) -> Bus:
+        from elasticdl.shared.bus import nats_bus
+
+        watcher.note(nats_url=url)
+        return await nats_bus.connect(
+            url, spec.job, BusSettings(lease_s=spec.limits.lease_s, run_directory=str(run.path))
+        )
+
+    return LocalJob(
+        run=run,
+        broker=broker,
+        connect=connect,
+        environment=job_environment(os.environ, spec, run, secrets.token_hex(16)),
+        audience=watcher,
+        spawner=spawner,
+        forks=ForkServer(spawner, command(Service.WORKER)) if command is service_command else None,
+        command=command,
+    )
+
+
+def _last_words(run: RunDirectory, ending: Ending, message: str, debug: bool) -> int:
+    state = ending.state.job_state
+    if state is JobState.SUCCEEDED:
+        return EXIT_DONE
+    errors = Console(stderr=True, highlight=False)
+    guilty = ending.state.failure.guilty if ending.state.failure else ""
+    if not ending.interrupted or state is JobState.FAILED:
+        errors.print(Text.assemble(("Error: ", "bold red"), message), soft_wrap=True)
+        if guilty:
+            errors.print(Text(f"The log of {guilty}: {run.log(guilty)}"), soft_wrap=True)
+        if guilty and debug:
+            errors.print(Text(tail(run.log(guilty), _DEBUG_LINES)), soft_wrap=True)
+    errors.print(Text(f"To go on from the last snapshots: {resume_line(run)}"), soft_wrap=True)
+    return EXIT_INTERRUPTED if ending.interrupted and state is not JobState.FAILED else EXIT_FAILED

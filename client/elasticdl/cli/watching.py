@@ -1,0 +1,86 @@
+"""What the launcher's user sees while a job runs, and what is kept of it in the run directory."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from elasticdl.cli.history import history_lines
+from elasticdl.cli.launcher.logs import PrintedLines
+from elasticdl.cli.live import View
+from elasticdl.cli.narration import Narrator
+from elasticdl.cli.picture import Rate, picture, records_of
+from elasticdl.cli.run_directory import JobRecord, RunDirectory
+from elasticdl.master.core import State
+from elasticdl.shared.beats import Beat
+from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.events import LogRecord
+from elasticdl.shared.names import PodName
+
+
+class Watcher:
+    """The audience of a launcher.
+
+    Args:
+        run: the job's folder, where the history file and the job's state are kept up to date.
+        record: what ``job.json`` says now.
+        view: where the user looks.
+    """
+
+    def __init__(self, run: RunDirectory, record: JobRecord, view: View) -> None:
+        self._run = run
+        self._record = record
+        self._view = view
+        self._narrator = Narrator()
+        self._rate = Rate()
+        self._printed = PrintedLines(run.logs)
+        self._history = ""
+
+    def note(self, **changes: str | Mapping[str, int]) -> None:
+        """Change what ``job.json`` says.
+
+        Raises:
+            PermanentError: the file can't be written.
+        """
+        self._record = replace(self._record, **changes)  # type: ignore[arg-type]  # names and types are the caller's
+        self._run.write(self._record)
+
+    def say(self, line: str) -> None:
+        """A line of the launcher's own."""
+        self._view.say(line)
+
+    def record(self, record: LogRecord, state: State, *, past: bool) -> None:
+        """Tell what a record means; what is past was told before."""
+        for line in self._narrator.lines(record, state):
+            if not past:
+                self._view.say(line)
+        if not past and state.job_state.value != self._record.state:
+            # A full disk is noticed and told by the launcher; it must not keep the job from ending well.
+            with contextlib.suppress(PermanentError):
+                self.note(state=state.job_state.value)
+
+    def tick(self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int]) -> None:
+        """Show where the job stands and what user code has printed."""
+        if pids != self._record.pids:
+            with contextlib.suppress(PermanentError):
+                self.note(pids=pids)
+        self.show_printed()
+        now_s = time.time()
+        rate = self._rate.take(now_s, records_of(state))
+        self._view.show(picture(state, beats, now_s, rate))
+        self.keep_history(state)
+
+    def show_printed(self) -> None:
+        """Show what user code has printed since the last time."""
+        for pod, line in self._printed.take():
+            self._view.say(f"{pod} | {line}")
+
+    def keep_history(self, state: State) -> None:
+        """Bring the history file up to date."""
+        lines = history_lines(state)
+        if lines != self._history:
+            self._history = lines
+            with contextlib.suppress(OSError):
+                self._run.history.write_text(lines)

@@ -1,0 +1,17 @@
+"""The master's core: a job's state folded from its log, and what to do next. Pure.
+
+``evolve(state, record)`` takes note of one record, ``decide(state, now_s)`` says what should be done now and why,
+``fold`` does the first over a whole log. The same functions serve the live master, recovery, replay, inspection and
+simulation.
+
+May import ``elasticdl.shared`` values. Must not import asyncio, sockets, clocks, randomness, the environment, NumPy,
+TensorFlow or any client library.
+"""
+
+from elasticdl.master.core.decide import Decision, decide
+from elasticdl.master.core.evolve import evolve
+from elasticdl.master.core.fold import fold, in_fold_order
+from elasticdl.master.core.messages import messages
+from elasticdl.master.core.state import State
+
+__all__ = ["Decision", "State", "decide", "evolve", "fold", "in_fold_order", "messages"]

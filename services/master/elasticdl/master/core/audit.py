@@ -1,0 +1,78 @@
+"""The closing audit: every ledger against the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elasticdl.shared.events import GroupLedger
+from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.names import PodName
+from elasticdl.shared.plan import Plan
+from elasticdl.shared.rangeset import RangeSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditResult:
+    """What the ledgers in the final snapshots say.
+
+    Attributes:
+        exact: every group absorbed every batch of every epoch exactly once.
+        groups: how many groups were compared.
+        batches: batches that each group absorbed (the least of them).
+        records: records that each group absorbed (the least of them).
+        missing: ranges of tasks that some group lacks.
+        problems: one sentence for each thing that missing tasks don't explain: a doubled batch, other records.
+    """
+
+    exact: bool
+    groups: int
+    batches: int
+    records: int
+    missing: tuple[tuple[int, int], ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def audit(plan: Plan, checksum: int, ledgers: Mapping[PodName, tuple[GroupLedger, ...]]) -> AuditResult:
+    """Compare every group's ledger with the plan.
+
+    Args:
+        plan: the training plan.
+        checksum: what the index says the record hashes of the whole plan add up to.
+        ledgers: ps -> the ledgers read from its final snapshot.
+    """
+    missing = RangeSet()
+    problems: list[str] = []
+    groups = [(f"{ps}/{group.group}", group.ledger) for ps, held in sorted(ledgers.items()) for group in held]
+    for name, ledger in groups:
+        lacks = RangeSet(RangeSet(ledger.finished).gaps(0, plan.tasks))
+        for start, end in lacks.ranges():
+            missing.add_range(start, end)
+        if not lacks:
+            problems += _differences(name, ledger, plan, checksum)
+        elif ledger.step > plan.batches:
+            problems.append(
+                f"{name} absorbed {ledger.step} batches of {plan.batches} and still lacks {len(lacks)} tasks"
+            )
+    if not groups:
+        problems.append("no group was found in the final snapshots")
+    return AuditResult(
+        exact=not missing and not problems,
+        groups=len(groups),
+        batches=min((ledger.step for _, ledger in groups), default=0),
+        records=min((ledger.records for _, ledger in groups), default=0),
+        missing=tuple(missing.ranges()),
+        problems=tuple(problems),
+    )
+
+
+def _differences(name: str, ledger: LedgerRecord, plan: Plan, checksum: int) -> list[str]:
+    facts = (
+        ("batches", ledger.step, plan.batches),
+        ("records", ledger.records, plan.records),
+        ("record checksum", ledger.checksum, checksum),
+    )
+    found = [f"{name}: {what} {have}, the plan has {want}" for what, have, want in facts if have != want]
+    if ledger.open:
+        found.append(f"{name}: tasks {sorted(ledger.open)[:5]} are half absorbed beside a complete plan")
+    return found

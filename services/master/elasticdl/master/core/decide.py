@@ -1,0 +1,116 @@
+"""``decide``: from the state and the time to commands with reasons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.master.core.closing import decide_closing, decide_stopping
+from elasticdl.master.core.evaluating import Decisions, decide_epoch_merges, decide_evaluation
+from elasticdl.master.core.speculation import decide_speculation
+from elasticdl.master.core.state import PodPhase, State
+from elasticdl.shared.commands import (
+    Command,
+    Dispatch,
+    EnterState,
+    JobState,
+    ReturnDelivery,
+    SetTimer,
+    StartPod,
+    StopPod,
+)
+from elasticdl.shared.names import Purpose, Service, pod_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Commands and why; both empty when there is nothing to do."""
+
+    commands: tuple[Command, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.commands)
+
+
+def decide(state: State, now_s: float) -> Decision:
+    """What should be done now. Pure: neither argument is changed.
+
+    Args:
+        state: everything that is known.
+        now_s: seconds since the epoch.
+    """
+    if state.spec is None or state.term == 0:
+        return Decision()
+    decisions: Decisions = _returns(state)
+    if state.is_final:
+        return _as_decision(decisions)
+    stopping = decide_stopping(state, now_s)
+    if stopping or state.job_state is JobState.STOPPING:
+        return _as_decision(decisions + stopping)
+    decisions += _pods(state)
+    if state.job_state is JobState.STARTING and state.all_ps_running:
+        decisions.append((EnterState(state=JobState.TRAINING), "every ps serves"))
+        if state.job.validation and state.job.evaluation_interval_s:
+            due_s = now_s + state.job.evaluation_interval_s
+            decisions.append((SetTimer(timer="evaluation", due_s=due_s), "the first evaluation by the clock"))
+    closing = decide_closing(state)
+    decisions += closing
+    if not closing:
+        training = _training(state, now_s)
+        decisions += training or decide_speculation(state, now_s)
+        decisions += decide_evaluation(state, now_s)
+        if state.job_state is JobState.TRAINING and not any(isinstance(c, Dispatch) for c, _ in decisions):
+            decisions += decide_epoch_merges(state)
+    return _as_decision(decisions)
+
+
+def _as_decision(decisions: Decisions) -> Decision:
+    reasons = tuple(dict.fromkeys(reason for _, reason in decisions if reason))
+    return Decision(commands=tuple(command for command, _ in decisions), reasons=reasons)
+
+
+def _returns(state: State) -> Decisions:
+    return [(ReturnDelivery(reply=reply), "its worker is gone") for reply in dict.fromkeys(state.to_return)]
+
+
+def _pods(state: State) -> Decisions:
+    """Every wanted pod that is not there is started; one that died of its own fault waits for its timer."""
+    wanted = {pod_name(Service.PS, number): Service.PS for number in range(state.job.ps)}
+    wanted |= {pod_name(Service.WORKER, number): Service.WORKER for number in range(state.workers)}
+    decisions: Decisions = [
+        (StopPod(pod=name, reason="fewer workers are wanted"), f"{state.workers} workers are wanted")
+        for name, pod in sorted(state.pods.items())
+        if name not in wanted and pod.phase not in (PodPhase.EXITED, PodPhase.STOPPING)
+    ]
+    for name, service in wanted.items():
+        known = state.pods.get(name)
+        if known is None:
+            decisions.append((StartPod(pod=name, service=service), "the job wants it"))
+        elif known.is_silent:
+            decisions.append((StopPod(pod=name, reason="silent", kill=True), f"{name} does not answer"))
+        elif known.phase is PodPhase.EXITED and f"restart {name}" not in state.timers:
+            decisions.append((StartPod(pod=name, service=service), f"{name} has exited"))
+    return decisions
+
+
+def _training(state: State, now_s: float) -> Decisions:
+    """Keep the window of dispatched tasks full."""
+    training = state.training
+    if training is None or not state.all_ps_running or state.job_state is not JobState.TRAINING:
+        return []
+    elapsed_s = max(now_s - state.first_step_s, 1.0) if state.first_step_s else 1.0
+    tasks_per_s = len(training.complete) / elapsed_s
+    window = training.window(tasks_per_s, state.job.limits.window_s, state.workers)
+    again, (start, end) = training.next_tasks(window)
+    decisions: Decisions = []
+    dispatch = state.dispatches
+    if again:
+        dispatch += 1
+        ranges = tuple((task, task + 1) for task in again)
+        command = Dispatch(purpose=Purpose.TRAIN, dispatch=dispatch, tasks=ranges, again=True)
+        decisions.append((command, "some ps lacks them"))
+    if end > start:
+        dispatch += 1
+        command = Dispatch(purpose=Purpose.TRAIN, dispatch=dispatch, tasks=((start, end),))
+        decisions.append((command, f"a window of {window} tasks"))
+    return decisions

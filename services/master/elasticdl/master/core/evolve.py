@@ -1,0 +1,385 @@
+"""``evolve``: one record at a time, the log becomes the state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from elasticdl.master.core.closing import note_ledgers, reset_closing
+from elasticdl.master.core.evaluating import abandon_evaluation, note_evaluation_result, note_merge_result
+from elasticdl.master.core.ordered import note_command, note_failed_command
+from elasticdl.master.core.poison import forget_deaths, note_death
+from elasticdl.master.core.state import Holding, Pod, PodPhase, Snapshot, State, failure_text
+from elasticdl.master.core.training import Training
+from elasticdl.shared import events
+from elasticdl.shared.commands import JobState, OpenPin, TakeSnapshot
+from elasticdl.shared.events import Envelope, Event, ExitCause, LogRecord
+from elasticdl.shared.names import NOBODY, Incarnation, PodName, Purpose, Service
+from elasticdl.shared.rangeset import RangeSet
+
+
+def evolve(state: State, record: LogRecord) -> State:
+    """Take note of one record; a record that the state has seen already changes nothing.
+
+    Returns:
+        The same state, changed in place.
+    """
+    envelope = record.envelope
+    if envelope.number <= state.seen.get(envelope.incarnation, 0):
+        return state
+    state.seen[envelope.incarnation] = envelope.number
+    state.now_s = max(state.now_s, envelope.time_s)
+    if isinstance(envelope.event, events.Decided):
+        state.unran.append((record.seq, envelope.event))
+    else:
+        state.seq = record.seq
+    note = _NOTES[type(envelope.event)]
+    note(state, envelope, envelope.event)
+    return state
+
+
+# --- the job ----------------------------------------------------------------------------------------------------
+
+
+def _job_submitted(state: State, envelope: Envelope, event: events.JobSubmitted) -> None:
+    state.spec = event.spec
+    state.submitted_s = envelope.time_s
+    state.training = Training(event.spec.plan)
+    state.workers = event.spec.workers
+
+
+def _job_resumed(state: State, _envelope: Envelope, _event: events.JobResumed) -> None:
+    state.resumes += 1
+    state.job_state = JobState.STARTING
+    state.failure = None
+    state.stop_reason = ""
+    state.pods.clear()
+    state.holdings.clear()
+    state.to_return.clear()
+    state.failures.clear()
+    state.deaths.clear()
+    state.timers.clear()
+    state.unran.clear()
+    # The queue was purged: what was to be merged is asked for again.
+    state.merges = {number: merge for number, merge in state.merges.items() if merge.done}
+    abandon_evaluation(state)
+    reset_closing(state)
+    state.stopping = type(state.stopping)()
+    if state.training:
+        for ps in state.training.credits:
+            state.training.note_ps_gone(ps)
+        state.training.note_queue_purged()
+
+
+def _stop_requested(state: State, _envelope: Envelope, event: events.StopRequested) -> None:
+    state.stop_reason = state.stop_reason or event.reason
+
+
+def _scale_requested(state: State, _envelope: Envelope, event: events.ScaleRequested) -> None:
+    state.workers = event.workers
+
+
+# --- pods -------------------------------------------------------------------------------------------------------
+
+
+def _pod_started(state: State, envelope: Envelope, event: events.PodStarted) -> None:
+    pod = state.pods.get(event.pod)
+    if pod is None or pod.service is not event.service:
+        return
+    pod.pid = event.pid
+    pod.starts += 1
+    if pod.phase is not PodPhase.STOPPING:
+        pod.phase = PodPhase.STARTING
+        state.timers[f"start {pod.name}"] = envelope.time_s + state.job.limits.start_s
+    pod.incarnation = NOBODY
+    pod.has_model = False
+    pod.is_silent = False
+    early, pod.early = pod.early, None
+    if early:
+        _NOTES[type(early.event)](state, early, early.event)
+
+
+def _is_early(pod: Pod, envelope: Envelope) -> bool:
+    """Keep what a process says of its start until its keeper has said that there is a process.
+
+    These are its first words overtaking the keeper's, or the last ones of a process that was dead when they arrived.
+    In the second case the pod's next process sets it right.
+    """
+    if pod.phase not in (PodPhase.ORDERED, PodPhase.EXITED):
+        return False
+    pod.early = envelope
+    return True
+
+
+def _pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> None:
+    pod = state.pods.get(event.pod)
+    if pod is None or pod.pid != event.pid:
+        return
+    state.timers.pop(f"start {pod.name}", None)
+    ordered = pod.phase is PodPhase.STOPPING or state.is_final
+    _drop_holdings(state, pod.incarnation)
+    pod.phase = PodPhase.EXITED
+    if pod.service is Service.PS and state.training:
+        state.training.note_ps_gone(pod.name)
+        if not state.is_final:  # What a finished job has shown stays shown.
+            abandon_evaluation(state)
+            reset_closing(state)
+    if ordered:
+        return
+    if event.cause is ExitCause.REFUSED:
+        state.fail(f"{pod.name} can't go on.\n{event.log_tail}".rstrip(), guilty=pod.name)
+    elif event.cause is ExitCause.OWN_FAULT:
+        pod.faults += 1
+        note_death(state, event)
+        if pod.faults > state.job.limits.relaunches_max:
+            text = f"{pod.name} died {pod.faults} times in a row (exit code {event.exit_code}).\n{event.log_tail}"
+            state.fail(text.rstrip(), guilty=pod.name)
+    if event.cause is not ExitCause.OUTSIDE and not state.failure:
+        state.timers[f"restart {pod.name}"] = envelope.time_s + min(0.25 * 2.0**pod.faults, 10.0)
+
+
+def _drop_holdings(state: State, incarnation: Incarnation) -> None:
+    if not incarnation:
+        return
+    for task, holders in list(state.holdings.items()):
+        holding = holders.pop(incarnation, None)
+        if holding:
+            state.to_return.append(holding.reply)
+        if not holders:
+            del state.holdings[task]
+
+
+# --- workers ----------------------------------------------------------------------------------------------------
+
+
+def _worker_started(state: State, envelope: Envelope, event: events.WorkerStarted) -> None:
+    pod = state.pods.get(envelope.name)
+    if pod is None or _is_early(pod, envelope):
+        return
+    pod.incarnation = envelope.incarnation
+    pod.notes = event.notes
+    state.timers.pop(f"start {pod.name}", None)
+    if pod.phase is not PodPhase.STOPPING:
+        pod.phase = PodPhase.RUNNING
+
+
+def _worker_stopped(state: State, envelope: Envelope, _event: events.WorkerStopped) -> None:
+    _drop_holdings(state, envelope.incarnation)
+
+
+def _worker_failed(state: State, envelope: Envelope, event: events.WorkerFailed) -> None:
+    text = event.message + (f"\n{event.traceback}" if event.traceback else "")
+    state.fail(text, guilty=envelope.name)
+
+
+def _task_taken(state: State, envelope: Envelope, event: events.TaskTaken) -> None:
+    state.holdings.setdefault(event.task, {})[envelope.incarnation] = Holding(
+        worker=envelope.name,
+        incarnation=envelope.incarnation,
+        dispatch=event.dispatch,
+        attempt=event.attempt,
+        reply=event.reply,
+        since_s=envelope.time_s,
+    )
+
+
+def _task_finished(state: State, envelope: Envelope, event: events.TaskFinished) -> None:
+    _release(state, envelope, event)
+    pod = state.pods.get(envelope.name)
+    if pod:
+        pod.faults = 0
+    match event.task.purpose:
+        case Purpose.TRAIN:
+            _train_finished(state, envelope, event)
+        case Purpose.EVALUATE:
+            note_evaluation_result(state, event)
+        case Purpose.MERGE:
+            note_merge_result(state, event, envelope.time_s)
+        case Purpose.EXPORT:
+            state.closing.exported = True
+        case Purpose.PREDICT:
+            pass
+
+
+def _train_finished(state: State, envelope: Envelope, event: events.TaskFinished) -> None:
+    training = state.training
+    if training is None:
+        return
+    before = training.epochs_complete
+    if not state.first_step_s:
+        state.first_step_s = envelope.time_s - max(0.0, event.seconds.get("total", 0.0))
+    completed = training.note_finished(event, envelope.time_s)
+    if not completed:
+        return
+    state.trained_s = envelope.time_s
+    forget_deaths(state, event.task)
+    state.failures.pop(event.task, None)
+    if training.epochs_complete > before and state.job.validation and not training.is_complete:
+        by_clock_or_step = state.job.evaluation_steps or state.job.evaluation_interval_s
+        if not by_clock_or_step:
+            state.evaluation_due.append(f"epoch {training.epochs_complete - 1} is complete")
+
+
+def _task_returned(state: State, envelope: Envelope, event: events.TaskReturned) -> None:
+    _release(state, envelope, event)
+
+
+def _task_failed(state: State, envelope: Envelope, event: events.TaskFailed) -> None:
+    _release(state, envelope, event)
+    failures = state.failures.setdefault(event.task, [])
+    failures.append(event)
+    final = event.kind in (events.FailureKind.NOT_FINITE, events.FailureKind.DATA, events.FailureKind.ENVIRONMENT)
+    if final or len(failures) >= state.job.limits.attempts_max:
+        state.fail(failure_text(event, envelope.name), guilty=envelope.name)
+
+
+def _release(
+    state: State, envelope: Envelope, event: events.TaskFinished | events.TaskReturned | events.TaskFailed
+) -> None:
+    holders = state.holdings.get(event.task)
+    if holders:
+        holders.pop(envelope.incarnation, None)
+        if not holders:
+            del state.holdings[event.task]
+
+
+# --- parameter servers ------------------------------------------------------------------------------------------
+
+
+def _ps_started(state: State, envelope: Envelope, event: events.PsStarted) -> None:
+    pod = state.pods.get(envelope.name)
+    if pod is None or state.training is None or event.claim < pod.claim or _is_early(pod, envelope):
+        return
+    pod.claim = event.claim
+    if pod.incarnation and pod.incarnation != envelope.incarnation and pod.phase is PodPhase.RUNNING:
+        abandon_evaluation(state)
+        reset_closing(state)
+    pod.incarnation = envelope.incarnation
+    pod.address = event.address
+    state.timers.pop(f"start {pod.name}", None)
+    pod.has_model = bool(event.ledgers)
+    if pod.phase is not PodPhase.STOPPING:
+        pod.phase = PodPhase.RUNNING
+    finished: RangeSet | None = None
+    for group in event.ledgers:
+        held = RangeSet(group.ledger.finished)
+        finished = held if finished is None else finished.intersection(held)
+    state.training.note_ps(envelope.name, envelope.incarnation, finished if finished is not None else RangeSet())
+
+
+def _model_initialised(state: State, envelope: Envelope, _event: events.ModelInitialised) -> None:
+    pod = state.pods.get(envelope.name)
+    if pod and pod.incarnation == envelope.incarnation:
+        pod.faults = 0
+        pod.has_model = True
+
+
+def _snapshot_taken(state: State, envelope: Envelope, event: events.SnapshotTaken) -> None:
+    pod = state.pods.get(envelope.name)
+    if pod is None:
+        return
+    if pod.incarnation != envelope.incarnation:
+        # A former life that is still there has taken the order: the present one may not have heard it.
+        asked = event.request and event.request in (state.closing.request, state.stopping.request)
+        if asked and envelope.name not in state.closing.manifests:
+            order = TakeSnapshot(ps=envelope.name, request=event.request, reason="")
+            note_failed_command(state, order, envelope.time_s)
+        return
+    pod.faults = 0
+    state.snapshots[envelope.name] = Snapshot(
+        manifest=event.manifest, size_bytes=event.size_bytes, seconds=event.seconds, time_s=envelope.time_s
+    )
+    if event.request and event.request == state.closing.request:
+        state.closing.manifests[envelope.name] = event.manifest
+    if event.request and event.request == state.stopping.request:
+        state.stopping.saved.add(envelope.name)
+
+
+def _model_pinned(state: State, envelope: Envelope, event: events.ModelPinned) -> None:
+    evaluation = state.evaluation
+    if evaluation is None or evaluation.number != event.evaluation:
+        return
+    pod = state.pods.get(envelope.name)
+    if pod is None or pod.incarnation != envelope.incarnation:
+        if envelope.name not in evaluation.pins:  # As with snapshots.
+            note_failed_command(state, OpenPin(ps=envelope.name, evaluation=evaluation.number), envelope.time_s)
+        return
+    evaluation.pins[envelope.name] = event.step
+    evaluation.incarnations[envelope.name] = envelope.incarnation
+
+
+def _step_reached(state: State, envelope: Envelope, event: events.StepReached) -> None:
+    first_ps = next(state.pods_of(Service.PS), None)
+    if first_ps and first_ps.name == envelope.name and state.job.validation:
+        state.evaluation_due.append(f"step {event.step} is reached")
+
+
+# --- the master itself ------------------------------------------------------------------------------------------
+
+
+def _term_started(state: State, _envelope: Envelope, event: events.TermStarted) -> None:
+    state.term = event.term
+
+
+def _timer_fired(state: State, _envelope: Envelope, event: events.TimerFired) -> None:
+    state.timers.pop(event.timer, None)
+    if event.timer == "evaluation" and state.job.validation:
+        state.evaluation_due.append(f"{state.job.evaluation_interval_s:g} s have passed")
+    if event.timer == "stop":
+        state.stopping.overdue = True
+    if event.timer.startswith("start "):
+        pod = state.pods.get(PodName(event.timer.removeprefix("start ")))
+        if pod and pod.phase is PodPhase.STARTING:
+            pod.is_silent = True
+
+
+def _silence_noticed(state: State, _envelope: Envelope, event: events.SilenceNoticed) -> None:
+    pod = state.pods.get(event.pod)
+    if pod and pod.incarnation == event.incarnation and pod.phase is PodPhase.RUNNING:
+        pod.is_silent = True
+        _drop_holdings(state, pod.incarnation)
+
+
+def _ledgers_read(state: State, _envelope: Envelope, event: events.LedgersRead) -> None:
+    note_ledgers(state, event)
+
+
+def _commands_ran(state: State, envelope: Envelope, event: events.CommandsRan) -> None:
+    decided = next((decided for seq, decided in state.unran if seq == event.up_to), None)
+    if decided:
+        for failure in event.failures:
+            note_failed_command(state, decided.commands[failure.position], envelope.time_s)
+    state.unran = [(seq, decided) for seq, decided in state.unran if seq > event.up_to]
+
+
+def _decided(state: State, _envelope: Envelope, event: events.Decided) -> None:
+    for command in event.commands:
+        note_command(state, command, event.now_s)
+
+
+_NOTES: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
+    events.JobSubmitted: _job_submitted,
+    events.JobResumed: _job_resumed,
+    events.StopRequested: _stop_requested,
+    events.ScaleRequested: _scale_requested,
+    events.PodStarted: _pod_started,
+    events.PodExited: _pod_exited,
+    events.WorkerStarted: _worker_started,
+    events.WorkerStopped: _worker_stopped,
+    events.WorkerFailed: _worker_failed,
+    events.TaskTaken: _task_taken,
+    events.TaskFinished: _task_finished,
+    events.TaskReturned: _task_returned,
+    events.TaskFailed: _task_failed,
+    events.PsStarted: _ps_started,
+    events.ModelInitialised: _model_initialised,
+    events.SnapshotTaken: _snapshot_taken,
+    events.ModelPinned: _model_pinned,
+    events.StepReached: _step_reached,
+    events.TermStarted: _term_started,
+    events.TimerFired: _timer_fired,
+    events.SilenceNoticed: _silence_noticed,
+    events.LedgersRead: _ledgers_read,
+    events.CommandsRan: _commands_ran,
+    events.Decided: _decided,
+}

@@ -1,0 +1,294 @@
+"""What the master knows: everything in here was folded from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from elasticdl.master.core.audit import AuditResult
+from elasticdl.master.core.training import Training
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.events import BatchInHand, Decided, Envelope, FailureKind, GroupLedger, TaskFailed
+from elasticdl.shared.job import JobSpec
+from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service
+from elasticdl.shared.plan import Plan
+from elasticdl.shared.tasks import MetricStates, TaskRef
+
+
+class PodPhase(Enum):
+    """How a pod stands."""
+
+    ORDERED = "ordered"
+    """StartPod was decided; nobody has confirmed it."""
+    STARTING = "starting"
+    """Its process exists and has not said anything."""
+    RUNNING = "running"
+    """It said that it is ready."""
+    STOPPING = "stopping"
+    """StopPod was decided."""
+    EXITED = "exited"
+
+
+@dataclass(slots=True, kw_only=True)
+class Pod:
+    """One name under which processes live, one after the other.
+
+    Attributes:
+        name: e.g. ``worker-0``.
+        service: worker or ps.
+        phase: how it stands.
+        pid: process id of the present or last process.
+        incarnation: id of the present life, empty until it has said something.
+        address: ps: where it serves.
+        has_model: ps: whether the present life holds its part of the model.
+        starts: processes started under this name.
+        faults: own-fault exits in a row without progress in between.
+        notes: worker: its start-up lines.
+        is_silent: it was not heard of for too long and has to be replaced.
+        claim: ps: number of the claim of the last life that said that it serves.
+        early: what a process said of its start before its keeper said that it was started.
+    """
+
+    name: PodName
+    service: Service
+    phase: PodPhase = PodPhase.ORDERED
+    pid: int = 0
+    incarnation: Incarnation = NOBODY
+    address: str = ""
+    has_model: bool = False
+    starts: int = 0
+    faults: int = 0
+    notes: tuple[str, ...] = ()
+    is_silent: bool = False
+    claim: int = 0
+    early: Envelope | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Holding:
+    """A delivery in somebody's hands."""
+
+    worker: PodName
+    incarnation: Incarnation
+    dispatch: int
+    attempt: int
+    reply: str
+    since_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Failure:
+    """Why the job has to end."""
+
+    message: str
+    guilty: str = ""
+
+
+class EvaluationPhase(Enum):
+    """How far an evaluation is."""
+
+    PINNING = "pinning"
+    RUNNING = "running"
+    MERGING = "merging"
+    DONE = "done"
+    ABANDONED = "abandoned"
+
+
+@dataclass(slots=True, kw_only=True)
+class Evaluation:
+    """One evaluation of one pinned state of the model.
+
+    Attributes:
+        number: 1, 2, 3... in the job.
+        reason: what triggered it.
+        epoch: the last completed epoch, from 0; -1 before the first.
+        final: whether it is the job's last word on the model.
+        phase: how far it is.
+        pins: step of each ps at its pin.
+        incarnations: which life of each ps holds the pin.
+        states: task number -> metric states; the first result of a task wins.
+        results: metric name -> value.
+        started_s: when it was decided.
+        ended_s: when its results came.
+    """
+
+    number: int
+    reason: str
+    epoch: int
+    final: bool
+    started_s: float
+    phase: EvaluationPhase = EvaluationPhase.PINNING
+    pins: dict[PodName, int] = field(default_factory=dict)
+    incarnations: dict[PodName, Incarnation] = field(default_factory=dict)
+    states: dict[int, MetricStates] = field(default_factory=dict)
+    results: dict[str, float] = field(default_factory=dict)
+    ended_s: float = 0.0
+
+    @property
+    def step(self) -> int:
+        """Step of the evaluated model: the largest of the pins."""
+        return max(self.pins.values(), default=0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Merge:
+    """Metric states on their way to becoming numbers. ``number`` of the task -> what it is about."""
+
+    label: str
+    subject: int
+    done: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Closing:
+    """The end of a job that has learned everything.
+
+    Attributes:
+        request: number of the final snapshot order.
+        manifests: ps -> manifest of its final snapshot.
+        ledgers: ps -> ledgers as read back from storage.
+        asked: ps that were asked for a final snapshot.
+        reading: ps whose ledgers were asked for.
+        audit: the verdict.
+        exported: whether the export task is done.
+        export_dispatched: whether it was dispatched.
+    """
+
+    request: int = 0
+    asked: set[PodName] = field(default_factory=set)
+    manifests: dict[PodName, str] = field(default_factory=dict)
+    reading: set[PodName] = field(default_factory=set)
+    ledgers: dict[PodName, tuple[GroupLedger, ...]] = field(default_factory=dict)
+    audit: AuditResult | None = None
+    export_dispatched: bool = False
+    exported: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Stopping:
+    """The end of a job that was told to stop, or has to.
+
+    Attributes:
+        request: number of the last snapshot order.
+        asked: ps that were asked for a last snapshot.
+        saved: ps that have it.
+        overdue: the time for it is over.
+    """
+
+    request: int = 0
+    asked: set[PodName] = field(default_factory=set)
+    saved: set[PodName] = field(default_factory=set)
+    overdue: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Snapshot:
+    """A ps' latest registered snapshot."""
+
+    manifest: str
+    size_bytes: int
+    seconds: float
+    time_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """A job as its log tells it.
+
+    ``evolve`` changes it in place (a log has millions of records) and is the only one who does.
+    """
+
+    spec: JobSpec | None = None
+    job_state: JobState = JobState.STARTING
+    failure: Failure | None = None
+    stop_reason: str = ""
+    workers: int = 0
+    """How many workers are wanted now."""
+    seq: int = 0
+    """Log sequence of the last folded input; decisions don't count, they follow an input."""
+    term: int = 0
+    submitted_s: float = 0.0
+    now_s: float = 0.0
+    first_step_s: float = 0.0
+    trained_s: float = 0.0
+    ended_s: float = 0.0
+    resumes: int = 0
+    seen: dict[Incarnation, int] = field(default_factory=dict)
+    pods: dict[PodName, Pod] = field(default_factory=dict)
+    training: Training | None = None
+    holdings: dict[TaskRef, dict[Incarnation, Holding]] = field(default_factory=dict)
+    to_return: list[str] = field(default_factory=list)
+    """Reply subjects of deliveries whose holder is gone."""
+    failures: dict[TaskRef, list[TaskFailed]] = field(default_factory=dict)
+    deaths: dict[BatchInHand, set[int]] = field(default_factory=dict)
+    """Batch -> pids of the workers that died of their own fault with it in hand."""
+    evaluations: list[Evaluation] = field(default_factory=list)
+    evaluation_due: list[str] = field(default_factory=list)
+    """Reasons to evaluate that nobody has acted on yet."""
+    pins_to_close: set[tuple[PodName, int]] = field(default_factory=set)
+    """(ps, evaluation) of pins that nobody needs any more."""
+    merges: dict[int, Merge] = field(default_factory=dict)
+    dispatches: int = 0
+    requests: int = 0
+    timers: dict[str, float] = field(default_factory=dict)
+    closing: Closing = field(default_factory=Closing)
+    stopping: Stopping = field(default_factory=Stopping)
+    snapshots: dict[PodName, Snapshot] = field(default_factory=dict)
+    repaired: int = 0
+    unran: list[tuple[int, Decided]] = field(default_factory=list)
+    """Decisions without a recorded outcome: a successor runs their commands again."""
+
+    @property
+    def job(self) -> JobSpec:
+        """The spec, once it is known.
+
+        Raises:
+            LookupError: the log has no JobSubmitted yet.
+        """
+        if self.spec is None:
+            raise LookupError("the log has no JobSubmitted record")
+        return self.spec
+
+    @property
+    def plan(self) -> Plan:
+        """The training plan."""
+        return self.job.plan
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended."""
+        return self.job_state in (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED)
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The evaluation that is going on, if any."""
+        last = self.evaluations[-1] if self.evaluations else None
+        return last if last and last.phase not in (EvaluationPhase.DONE, EvaluationPhase.ABANDONED) else None
+
+    def pods_of(self, service: Service) -> Iterator[Pod]:
+        """The pods of one service, by name."""
+        return (pod for _, pod in sorted(self.pods.items()) if pod.service is service)
+
+    def running(self, service: Service) -> list[Pod]:
+        """The pods of one service that have said that they are ready."""
+        return [pod for pod in self.pods_of(service) if pod.phase is PodPhase.RUNNING]
+
+    @property
+    def all_ps_running(self) -> bool:
+        """Whether every ps that the job wants serves."""
+        return self.spec is not None and len(self.running(Service.PS)) == self.spec.ps
+
+    def fail(self, message: str, guilty: str = "") -> None:
+        """Note why the job has to end; the first reason stays."""
+        if self.failure is None:
+            self.failure = Failure(message=message, guilty=guilty)
+
+
+def failure_text(failed: TaskFailed, worker: str) -> str:
+    """What the user reads when a task's failure ends the job."""
+    records = f"records {failed.first_record} to {failed.last_record - 1} of {failed.source}" if failed.source else ""
+    place = f" ({failed.task}, batch {failed.batch}{', ' + records if records else ''}, on {worker})"
+    if failed.kind is FailureKind.NOT_FINITE:
+        return f"{failed.message}{place}, since step {failed.step}"
+    return f"{failed.message}{place}" + (f"\n{failed.traceback}" if failed.traceback else "")

@@ -1,0 +1,224 @@
+"""Training bookkeeping: what was dispatched, what every ps is credited with, what is missing."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticdl.shared.events import TaskFinished
+from elasticdl.shared.names import NOBODY, Incarnation, PodName, TaskId
+from elasticdl.shared.plan import Plan
+from elasticdl.shared.rangeset import RangeSet
+from elasticdl.shared.tasks import MetricStates
+
+WINDOW_TASKS_MIN = 64
+WINDOW_TASKS_MAX = 16_384
+
+
+@dataclass(slots=True, kw_only=True)
+class Credit:
+    """What a ps is believed to have absorbed: whole tasks, under one incarnation.
+
+    Attributes:
+        incarnation: whose word it is; empty while the ps is away.
+        finished: task numbers that each of its groups has finished.
+    """
+
+    incarnation: Incarnation = NOBODY
+    finished: RangeSet = field(default_factory=RangeSet)
+
+
+@dataclass(slots=True, kw_only=True)
+class EpochTotals:
+    """Sums over the tasks of one epoch; of each task the first completion counts."""
+
+    tasks: int = 0
+    records: int = 0
+    batches: int = 0
+    loss_sum: float = 0.0
+    states: dict[str, tuple[array[float], ...]] = field(default_factory=dict)
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    results: dict[str, float] = field(default_factory=dict)
+    merged: bool = False
+
+    @property
+    def loss(self) -> float:
+        """Mean over batches of the batch loss."""
+        return self.loss_sum / self.batches if self.batches else float("nan")
+
+
+@dataclass(slots=True)
+class Training:
+    """The training tasks of a plan against the credits of the ps.
+
+    Attributes:
+        plan: the training plan.
+        frontier: tasks below this number were dispatched at least once.
+        outstanding: dispatched and not complete: a message about them is in the queue or in somebody's hands.
+        lacking: dispatched before, not complete, and no message about them is left: to be dispatched again.
+        complete: credited to every ps.
+        credits: what each ps is believed to have.
+        counted: tasks whose sums are in ``epochs``.
+        epochs: sums per epoch.
+        speculated: tasks of which a second attempt was dispatched.
+        computed: batches computed by all attempts; more than absorbed when something was recomputed.
+        seconds: where the workers' time went, summed.
+    """
+
+    plan: Plan
+    frontier: int = 0
+    outstanding: set[int] = field(default_factory=set)
+    lacking: set[int] = field(default_factory=set)
+    complete: RangeSet = field(default_factory=RangeSet)
+    credits: dict[PodName, Credit] = field(default_factory=dict)
+    counted: RangeSet = field(default_factory=RangeSet)
+    epochs: dict[int, EpochTotals] = field(default_factory=dict)
+    computed: int = 0
+    speculated: set[int] = field(default_factory=set)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def mean_task_s(self) -> float:
+        """Mean seconds of a finished task in a worker's hands; 0 before the first."""
+        return self.seconds.get("total", 0.0) / len(self.counted) if self.counted else 0.0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every ps that there is has everything."""
+        return len(self.complete) == self.plan.tasks
+
+    def has_epoch(self, epoch: int) -> bool:
+        """Whether every task of an epoch is complete."""
+        first, last = self.epoch_range(epoch)
+        return not any(True for _ in self.complete.gaps(first, last))
+
+    def epoch_range(self, epoch: int) -> tuple[int, int]:
+        """Task numbers ``[first, last)`` of an epoch."""
+        size = self.plan.tasks_per_epoch
+        return epoch * size, min((epoch + 1) * size, self.plan.tasks)
+
+    @property
+    def epochs_complete(self) -> int:
+        """How many epochs, from the first, are complete without a gap."""
+        first_missing = next((start for start, _ in self.complete.gaps(0, self.plan.tasks)), None)
+        if first_missing is None:
+            return self.plan.epoch(TaskId(self.plan.tasks - 1)) + 1 if self.plan.tasks else 0
+        return first_missing // self.plan.tasks_per_epoch
+
+    def next_tasks(self, window: int, again_max: int = 1024) -> tuple[list[int], tuple[int, int]]:
+        """What to dispatch now: tasks again, and a range for the first time, keeping about ``window`` outstanding."""
+        again = sorted(self.lacking)[:again_max]
+        room = window - len(self.outstanding) - len(again)
+        # Refill when a quarter is free, so that a decision holds many tasks.
+        if room * 4 < window:
+            return again, (self.frontier, self.frontier)
+        return again, (self.frontier, min(self.frontier + room, self.plan.tasks))
+
+    def window(self, tasks_per_s: float, window_s: float, workers: int) -> int:
+        """How many tasks to keep dispatched: ``window_s`` seconds of work."""
+        wanted = int(tasks_per_s * window_s)
+        return max(WINDOW_TASKS_MIN, 8 * workers, min(wanted, WINDOW_TASKS_MAX))
+
+    def note_dispatch(self, ranges: tuple[tuple[int, int], ...]) -> None:
+        """Tasks are on their way to the queue."""
+        for start, end in ranges:
+            self.lacking.difference_update(range(start, end))
+            self.speculated.update(task for task in range(start, end) if task in self.outstanding)
+            self.outstanding.update(range(start, end))
+            self.frontier = max(self.frontier, end)
+
+    def note_ps(self, ps: PodName, incarnation: Incarnation, finished: RangeSet) -> None:
+        """A ps serves with these ledgers: they replace whatever was credited to it."""
+        self.credits[ps] = Credit(incarnation=incarnation, finished=finished)
+        self._recompute()
+
+    def note_ps_gone(self, ps: PodName) -> None:
+        """A ps is away: nothing can be credited to it until it says what it has."""
+        if ps in self.credits:
+            self.credits[ps].incarnation = NOBODY
+
+    def note_queue_purged(self) -> None:
+        """No task is on the queue any more."""
+        self.outstanding.clear()
+        self.speculated.clear()
+        self._recompute()
+
+    def note_finished(self, event: TaskFinished, time_s: float) -> bool:
+        """Credit a finished task; returns whether that made it complete for the first time."""
+        task = event.task.number
+        for ps, credit in self.credits.items():
+            if credit.incarnation and event.credits.get(ps) == credit.incarnation:
+                credit.finished.add(task)
+        was_complete = task in self.complete
+        if all(task in credit.finished for credit in self.credits.values()) and self.credits:
+            self.complete.add(task)
+            self.outstanding.discard(task)
+            self.lacking.discard(task)
+            self.speculated.discard(task)
+        elif task in self.outstanding:
+            # Its message was acknowledged under an older incarnation of some ps: nobody would do it again.
+            self.outstanding.discard(task)
+            self.lacking.add(task)
+        self._count(event, time_s)
+        return not was_complete and task in self.complete
+
+    def forget(self, tasks: RangeSet) -> None:
+        """The audit found these missing in a ledger: take their credit back."""
+        for credit in self.credits.values():
+            kept = RangeSet()
+            for start, end in tasks.gaps(0, self.plan.tasks):
+                kept.add_range(start, end)
+            credit.finished = credit.finished.intersection(kept)
+        self._recompute()
+
+    def _recompute(self) -> None:
+        complete: RangeSet | None = None
+        for credit in self.credits.values():
+            complete = credit.finished.copy() if complete is None else complete.intersection(credit.finished)
+        self.complete = complete if complete is not None else RangeSet()
+        self.outstanding = {task for task in self.outstanding if task not in self.complete}
+        missing = (task for start, end in self.complete.gaps(0, self.frontier) for task in range(start, end))
+        self.lacking = {task for task in missing if task not in self.outstanding}
+
+    def _count(self, event: TaskFinished, time_s: float) -> None:
+        self.computed += event.batches
+        for part, seconds in event.seconds.items():
+            self.seconds[part] = self.seconds.get(part, 0.0) + seconds
+        task = TaskId(event.task.number)
+        if task in self.counted or event.batches == 0:
+            return
+        self.counted.add(task)
+        totals = self.epochs.setdefault(self.plan.epoch(task), EpochTotals(started_s=time_s))
+        totals.tasks += 1
+        totals.records += event.records
+        totals.batches += event.batches
+        totals.loss_sum += event.loss_sum
+        totals.ended_s = time_s
+        add_states(totals.states, event.states)
+
+
+def add_states(total: dict[str, tuple[array[float], ...]], states: MetricStates) -> None:
+    """Add one task's metric states to a running sum, in place."""
+    for name, variables in states.items():
+        values = tuple(array("d", variable) for variable in variables)
+        if name not in total:
+            total[name] = values
+            continue
+        for mine, theirs in zip(total[name], values, strict=True):
+            for index, value in enumerate(theirs):
+                mine[index] += value
+
+
+def sum_states(many: Mapping[int, MetricStates]) -> MetricStates:
+    """Sum metric states over tasks, in the order of their numbers, so that the sum has the same bits every time."""
+    total: dict[str, tuple[array[float], ...]] = {}
+    for number in sorted(many):
+        add_states(total, many[number])
+    return to_bytes(total)
+
+
+def to_bytes(states: Mapping[str, tuple[array[float], ...]]) -> MetricStates:
+    """Metric states as they travel."""
+    return {name: tuple(variable.tobytes() for variable in variables) for name, variables in states.items()}

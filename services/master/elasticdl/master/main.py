@@ -1,0 +1,85 @@
+"""``python -m elasticdl.master.main``: one term of a job's master, configured by the environment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import structlog
+
+from elasticdl.master.ledgers import read_ledgers
+from elasticdl.master.service import MASTER, Master
+from elasticdl.shared import logs
+from elasticdl.shared.beats import Beat
+from elasticdl.shared.bus import nats_bus
+from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.clock import SystemClock
+from elasticdl.shared.errors import FencedError
+from elasticdl.shared.exits import EXIT_AWAY, EXIT_FAULT, exit_code
+from elasticdl.shared.names import Incarnation, Service, new_incarnation
+from elasticdl.shared.settings import MasterSettings, from_environment
+
+_log = structlog.get_logger()
+
+
+async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
+    """Run a master until its job is final."""
+    bus = await nats_bus.connect(settings.nats_url, settings.job, settings.bus)
+    beats = asyncio.create_task(_beat(bus, incarnation, settings.beat_interval_s))
+    try:
+        master = Master(
+            bus,
+            SystemClock(),
+            incarnation,
+            read_ledgers,
+            silence_s=settings.silence_s,
+            beat_interval_s=settings.beat_interval_s,
+        )
+        state = await master.run()
+        _log.info("job ended", state=state.job_state.value)
+    finally:
+        beats.cancel()
+        await bus.close()
+
+
+async def _beat(bus: Bus, incarnation: Incarnation, interval_s: float) -> None:
+    clock = SystemClock()
+    while True:
+        times = os.times()
+        metrics = {"cpu_s": times.user + times.system}
+        beat = Beat(service=Service.MASTER, name=MASTER, incarnation=incarnation, time_s=clock.now(), metrics=metrics)
+        await bus.signals.beat(beat)
+        await asyncio.sleep(interval_s)
+
+
+def main() -> int:
+    """Entry point.
+
+    Returns:
+        0 when the job is final; else see ``elasticdl.shared.exits``, and the log says why.
+    """
+    incarnation = new_incarnation()
+    try:
+        settings = from_environment(MasterSettings, os.environ)
+        logs.configure(
+            service=Service.MASTER,
+            job=settings.job,
+            pod=MASTER,
+            incarnation=incarnation,
+            level=settings.log_level,
+        )
+        asyncio.run(serve(settings, incarnation))
+    except FencedError as error:
+        # Somebody else is the master; a keeper that does not know of anybody else tries again.
+        _log.error("another master has taken over", reason=str(error))
+        return EXIT_AWAY
+    except Exception as error:  # The process' outermost frame: Python's own exit code would look like a refusal.
+        code = exit_code(error)
+        _log.error("the master can't go on", reason=str(error), exc_info=code == EXIT_FAULT)
+        return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""The outbox: runs the commands of acknowledged decisions, in order, and reports the outcome to the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import assert_never
+
+import structlog
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential
+
+from elasticdl.master.core import State, messages
+from elasticdl.master.core.state import PodPhase
+from elasticdl.shared import commands
+from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.clock import Clock
+from elasticdl.shared.commands import Command, Dispatch
+from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
+from elasticdl.shared.events import CommandFailure, CommandsRan, Decided, Event, GroupLedger, LedgersRead
+from elasticdl.shared.names import PodName
+
+ORDER_TRIES_S_MAX = 10.0
+"""Seconds that an order to another process is repeated before it counts as failed; the core then learns from events."""
+LAUNCHER = PodName("launcher")
+ReadLedgers = Callable[[str], tuple[GroupLedger, ...]]
+"""URI of a snapshot's manifest -> the ledgers in it; blocks."""
+
+_log = structlog.get_logger()
+
+
+class OrderRefusedError(ElasticDLError):
+    """A process said no to an order; the core learns from that process' own events what became of it."""
+
+
+class Outbox:
+    """Commands waiting to be run. Each is idempotent, so a successor may run it once more."""
+
+    def __init__(
+        self, bus: Bus, clock: Clock, read_ledgers: ReadLedgers, state: State, report: Callable[[Event], None]
+    ) -> None:
+        self.state = state
+        self._bus = bus
+        self._clock = clock
+        self._read_ledgers = read_ledgers
+        self._report = report
+        self._waiting: asyncio.Queue[tuple[int, Decided]] = asyncio.Queue()
+
+    def put(self, seq: int, decided: Decided) -> None:
+        """Queue the commands of a decision that the log has acknowledged."""
+        self._waiting.put_nowait((seq, decided))
+
+    async def run(self) -> None:
+        """Run commands for ever."""
+        while True:
+            seq, decided = await self._waiting.get()
+            failures = []
+            for position, command in enumerate(decided.commands):
+                try:
+                    await self._run(command, cause=str(seq))
+                except (TransientError, OrderRefusedError) as error:
+                    _log.warning("command failed", command=type(command).__name__, error=str(error))
+                    failures.append(CommandFailure(position=position, message=str(error)))
+            self._report(CommandsRan(up_to=seq, failures=tuple(failures)))
+
+    async def _run(self, command: Command, cause: str) -> None:
+        match command:
+            case commands.StartPod() | commands.StopPod():
+                await self._order(LAUNCHER, command, cause)
+            case commands.TakeSnapshot() | commands.OpenPin() | commands.ClosePin():
+                await self._order(command.ps, command, cause)
+            case Dispatch():
+                await self._publish(command)
+            case commands.ReturnDelivery():
+                await self._bus.tasks.give_back(command.reply)
+            case commands.ReadLedgers():
+                ledgers = await asyncio.to_thread(self._read_ledgers, command.manifest)
+                self._report(LedgersRead(ps=command.ps, manifest=command.manifest, ledgers=ledgers))
+            case commands.SetTimer() | commands.EnterState():
+                pass
+            case _:
+                assert_never(command)
+
+    async def _publish(self, dispatch: Dispatch) -> None:
+        """Queue the messages of a dispatch, however long the broker is away: the core never dispatches them again."""
+        queued = [(task, dispatch.again) for task in messages(self.state, dispatch)]
+        while True:
+            try:
+                return await self._bus.tasks.publish(queued)
+            except TransientError as error:
+                _log.warning("tasks not queued yet", dispatch=dispatch.dispatch, error=str(error))
+                await asyncio.sleep(error.retry_after_s)
+
+    async def _order(self, pod: PodName, command: Command, cause: str) -> None:
+        give_up_s = self._clock.monotonic() + ORDER_TRIES_S_MAX
+
+        def is_hopeless(_tries: RetryCallState) -> bool:
+            # The order that starts a dead process again may wait behind this one.
+            return self._clock.monotonic() >= give_up_s or self._has_exited(pod)
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(TransientError),
+            wait=wait_exponential(0.05, max=1.0),
+            stop=is_hopeless,
+            reraise=True,
+        )
+        try:
+            async for attempt in retrying:
+                with attempt:
+                    await self._bus.signals.order(pod, command, cause)
+        except PermanentError as error:
+            raise OrderRefusedError(f"{pod} refused: {error}") from error
+
+    def _has_exited(self, name: PodName) -> bool:
+        pod = self.state.pods.get(name)
+        return pod is not None and pod.phase is PodPhase.EXITED

@@ -1,0 +1,198 @@
+"""The master's shell: reads the log, asks the core, appends decisions, hands their commands to the outbox."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from elasticdl.master.core import Decision, State, decide, evolve, fold
+from elasticdl.master.core.state import PodPhase
+from elasticdl.master.listening import listen
+from elasticdl.master.outbox import Outbox, ReadLedgers
+from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.bus.reading import read_present
+from elasticdl.shared.clock import Clock
+from elasticdl.shared.errors import FencedError, InvariantError
+from elasticdl.shared.events import Decided, Envelope, Event, LogRecord, TermStarted, TimerFired
+from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.silence import SilenceWatch
+
+MASTER = PodName("master")
+DECISIONS_IN_A_ROW_MAX = 64
+TAKEOVER_TRIES_MAX = 10
+"""Times that a new master reads the log anew because a former one has decided something meanwhile."""
+
+_log = structlog.get_logger()
+
+
+class Master:
+    """One term of a job's master.
+
+    Every append to the log goes through this loop, one at a time, and names the last one before it: a second master
+    that lives at the same time is refused by the log, and so is this one when it is no longer the latest.
+
+    Args:
+        bus: the job's bus.
+        clock: tells the core what time it is.
+        incarnation: this life of the master.
+        read_ledgers: reads the audit's evidence.
+        silence_s: seconds without a heartbeat after which a process is replaced.
+        beat_interval_s: seconds between heartbeats.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        clock: Clock,
+        incarnation: Incarnation,
+        read_ledgers: ReadLedgers,
+        *,
+        silence_s: float = 6.0,
+        beat_interval_s: float = 1.0,
+    ) -> None:
+        self.state = State()
+        self._bus = bus
+        self._clock = clock
+        self._incarnation = incarnation
+        self._number = 0
+        self._last_append = 0
+        self._last_input = 0
+        """Where the log has this master's latest input; nothing is decided before it was read back in its place."""
+        self._read_seq = 0
+        self._inbox: asyncio.Queue[LogRecord | Event] = asyncio.Queue()
+        self._outbox = Outbox(bus, clock, read_ledgers, self.state, self._inbox.put_nowait)
+        self._silence_s, self._beat_interval_s = silence_s, beat_interval_s
+        self._armed: dict[str, tuple[float, asyncio.TimerHandle]] = {}
+
+    async def run(self) -> State:
+        """Work until the job is final.
+
+        Returns:
+            The final state.
+
+        Raises:
+            FencedError: a later master has taken over.
+            PermanentError: the log refuses (disk full).
+        """
+        await self._recover()
+        reader = asyncio.create_task(self._read(), name="log reader")
+        outbox = asyncio.create_task(self._outbox.run(), name="outbox")
+        watch = SilenceWatch(own=MASTER, limit_s=self._silence_s, interval_s=self._beat_interval_s)
+        listener = asyncio.create_task(
+            listen(self._bus, self._clock, watch, self._beat_interval_s, self._expected, self._inbox.put_nowait),
+            name="listener",
+        )
+        try:
+            while not (self.state.is_final and not self.state.unran):
+                await self._turn(reader, outbox, listener)
+        finally:
+            for task in (reader, outbox, listener):
+                task.cancel()
+            for _, handle in self._armed.values():
+                handle.cancel()
+        return self.state
+
+    async def _recover(self) -> None:
+        for attempt in range(1, TAKEOVER_TRIES_MAX + 1):
+            records = await read_present(self._bus.log)
+            self.state = fold(records)
+            self._outbox.state = self.state
+            self._read_seq = records[-1].seq if records else 0
+            # Only what was folded may be named here: a decision that came later has to refuse us.
+            self._last_append = max((r.seq for r in records if r.envelope.service is Service.MASTER), default=0)
+            try:
+                self._last_input = await self._append(TermStarted(term=self.state.term + 1))
+                break
+            except FencedError:
+                # A former master, or a message that it sent before it died. Once our term is on the log it is fenced.
+                if attempt == TAKEOVER_TRIES_MAX:
+                    raise
+        for seq, decided in self.state.unran:
+            self._outbox.put(seq, decided)
+        _log.info("term started", records=len(records), unfinished_decisions=len(self.state.unran))
+
+    async def _read(self) -> None:
+        async for record in self._bus.log.read(self._read_seq):
+            self._inbox.put_nowait(record)
+
+    async def _turn(self, *workers: asyncio.Task[None]) -> None:
+        """Take in everything that waits, then decide."""
+        waiting = asyncio.ensure_future(self._inbox.get())
+        await asyncio.wait({waiting, *workers}, return_when=asyncio.FIRST_COMPLETED)
+        for worker in workers:
+            if worker.done():
+                waiting.cancel()
+                worker.result()
+                raise InvariantError(f"the {worker.get_name()} ended while the job goes on")
+        await self._take_in(waiting.result())
+        while not self._inbox.empty():
+            await self._take_in(self._inbox.get_nowait())
+        # Own inputs count from where the log has them: decide only after reading up to there.
+        if self._read_seq >= self._last_input:
+            await self._decide()
+
+    async def _take_in(self, item: LogRecord | Event) -> None:
+        if not isinstance(item, LogRecord):
+            self._last_input = await self._append(item)
+            return
+        self._read_seq = max(self._read_seq, item.seq)
+        if not (isinstance(item.envelope.event, Decided) and item.envelope.incarnation == self._incarnation):
+            evolve(self.state, item)
+
+    async def _decide(self) -> None:
+        for _ in range(DECISIONS_IN_A_ROW_MAX):
+            decision = decide(self.state, self._clock.now())
+            if not decision:
+                self._arm_timers()
+                return
+            await self._commit(decision)
+        raise InvariantError(f"{DECISIONS_IN_A_ROW_MAX} decisions without a new input, the last: {decision.reasons}")
+
+    async def _commit(self, decision: Decision) -> None:
+        decided = Decided(
+            term=self.state.term,
+            after_seq=self.state.seq,
+            now_s=self._clock.now(),
+            commands=decision.commands,
+            reasons=decision.reasons,
+        )
+        envelope = self._envelope(decided)
+        seq = await self._append_envelope(envelope)
+        evolve(self.state, LogRecord(seq=seq, envelope=envelope))
+        self._outbox.put(seq, decided)
+        for reason in decision.reasons:
+            _log.info("decided", reason=reason, commands=len(decision.commands))
+
+    async def _append(self, event: Event) -> int:
+        return await self._append_envelope(self._envelope(event))
+
+    async def _append_envelope(self, envelope: Envelope) -> int:
+        self._last_append = await self._bus.log.append_decision(envelope, after=self._last_append)
+        return self._last_append
+
+    def _envelope(self, event: Event) -> Envelope:
+        self._number += 1
+        return Envelope(
+            service=Service.MASTER,
+            name=MASTER,
+            incarnation=self._incarnation,
+            number=self._number,
+            time_s=self._clock.now(),
+            event=event,
+        )
+
+    def _expected(self) -> list[tuple[PodName, Incarnation]]:
+        return [(pod.name, pod.incarnation) for pod in self.state.pods.values() if pod.phase is PodPhase.RUNNING]
+
+    def _arm_timers(self) -> None:
+        for timer, (due_s, handle) in list(self._armed.items()):
+            if self.state.timers.get(timer) != due_s:
+                handle.cancel()
+                del self._armed[timer]
+        loop = asyncio.get_running_loop()
+        for timer, due_s in self.state.timers.items():
+            if timer not in self._armed:
+                delay_s = max(0.0, due_s - self._clock.now())
+                fired = TimerFired(timer=timer, due_s=due_s)
+                self._armed[timer] = (due_s, loop.call_later(delay_s, self._inbox.put_nowait, fired))

@@ -1,0 +1,119 @@
+"""What a ps tells the rest of the job: numbered events on the log, and its register. Blocks until acknowledged."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.clock import Clock
+from elasticdl.shared.errors import FencedError
+from elasticdl.shared.events import Envelope, Event
+from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.registers import PsRegister, decode_register, encode_register
+
+
+class Announcer:
+    """Appends this life's events, numbered 1, 2, 3...; callable from any thread but the bus' own."""
+
+    def __init__(self, bus: Bus, loop: LoopThread, clock: Clock, ps: PodName, incarnation: Incarnation) -> None:
+        self._bus = bus
+        self._loop = loop
+        self._clock = clock
+        self._ps = ps
+        self._incarnation = incarnation
+        self._number = 0
+        self._lock = threading.Lock()
+
+    def announce(self, event: Event, *, cause: str = "") -> None:
+        """Append an event; returns when the broker has acknowledged it.
+
+        Raises:
+            TransientError: the broker stayed away longer than its settings allow.
+            PermanentError: the log is full or gone.
+        """
+        with self._lock:
+            self._number += 1
+            envelope = Envelope(
+                service=Service.PS,
+                name=self._ps,
+                incarnation=self._incarnation,
+                number=self._number,
+                cause=cause,
+                time_s=self._clock.now(),
+                event=event,
+            )
+            self._loop.call(self._bus.log.append(envelope))
+
+
+class Registration:
+    """This life's hold on the ps' name. Every write names the one before, so a successor's claim fences us."""
+
+    def __init__(self, bus: Bus, loop: LoopThread, ps: PodName) -> None:
+        self._bus = bus
+        self._loop = loop
+        self._ps = ps
+        self._held: PsRegister | None = None
+        self._seq = 0
+
+    @property
+    def seq(self) -> int:
+        """Number of this life's last write; a successor's first one is higher."""
+        return self._seq
+
+    def claim(self, address: str, incarnation: Incarnation) -> PsRegister:
+        """Take the name over, with the last snapshot that its former owner registered.
+
+        Raises:
+            FencedError: another life claims it at the same time.
+            TransientError: the broker stayed away longer than its settings allow.
+        """
+        entry = self._loop.call(self._bus.register.read(self._ps))
+        register = PsRegister(address=address, incarnation=incarnation)
+        if entry is not None:
+            former = decode_register(entry.value)
+            register = replace(register, manifest=former.manifest, step=former.step)
+        return self._write(register, after=entry.seq if entry else 0)
+
+    async def until_lost(self) -> None:
+        """Wait until another life takes the name over; belongs on the bus' loop, after ``claim``.
+
+        A life that has nothing to publish would never learn it otherwise, while workers look for the other one.
+
+        Raises:
+            FencedError: it has happened.
+        """
+        async for name, entry in self._bus.register.watch():
+            if name == self._ps and self._held is not None and entry.seq > self._seq:
+                owner = decode_register(entry.value).incarnation
+                if owner != self._held.incarnation:
+                    raise FencedError(f"{self._ps} was taken over by {owner}")
+
+    def publish(self, manifest: str, step: int) -> None:
+        """Register a complete snapshot: from now on a successor restores this one.
+
+        Raises:
+            FencedError: another life has taken the name over; this one must not write anything more.
+            TransientError: the broker stayed away longer than its settings allow.
+        """
+        self._write(replace(self._register(), manifest=manifest, step=step), after=self._seq)
+
+    def confirm(self) -> None:
+        """Make sure that the name was ours until now, by writing the register once more as it is.
+
+        Raises:
+            FencedError: another life has taken the name over; this one must not write anything more.
+            TransientError: the broker stayed away longer than its settings allow.
+        """
+        self._write(self._register(), after=self._seq)
+
+    def _register(self) -> PsRegister:
+        if self._held is None:
+            raise ValueError("the name is not claimed yet")
+        return self._held
+
+    def _write(self, register: PsRegister, *, after: int) -> PsRegister:
+        self._seq = self._loop.call(self._bus.register.write(self._ps, encode_register(register), after=after))
+        self._held = register
+        return register

@@ -1,0 +1,26 @@
+"""What a push must satisfy before anything changes. All of it is the peer's fault."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.ps.engine.kernels.slabs import all_finite
+from elasticdl.shared.errors import ProtocolError
+
+
+class NotFiniteError(ProtocolError):
+    """A gradient or delta holds NaN or infinity: the push is answered NOT_FINITE and never absorbed."""
+
+
+def check_array(name: str, array: NDArray[np.generic], dtype: type[np.generic], shape: tuple[int, ...]) -> None:
+    """Raise ProtocolError unless ``array`` is C-contiguous and aligned with exactly this dtype and shape."""
+    if array.dtype != dtype or array.shape != shape or not (array.flags.c_contiguous and array.flags.aligned):
+        wanted, got = f"{np.dtype(dtype).name}{list(shape)}", f"{array.dtype.name}{list(array.shape)}"
+        raise ProtocolError(f"{name}: expected contiguous, aligned {wanted}, got {got}")
+
+
+def check_finite(name: str, values: NDArray[np.float32]) -> None:
+    """Raise NotFiniteError if the contiguous ``values`` hold NaN or infinity."""
+    if not all_finite(values.reshape(-1).view(np.int32)):
+        raise NotFiniteError(f"{name}: {np.count_nonzero(~np.isfinite(values))} of {values.size} values are not finite")

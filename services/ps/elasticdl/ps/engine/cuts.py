@@ -1,0 +1,133 @@
+"""A copy-on-write view of a table's rows at one moment, for snapshots and evaluation pins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.ps.engine.kernels import slabs
+from elasticdl.shared.errors import InvariantError
+
+if TYPE_CHECKING:
+    from elasticdl.ps.engine.rows import RowStore
+
+
+class RowCut:
+    """The rows of a store as they were when ``RowStore.cut`` made it.
+
+    The store's owner calls ``reserve`` and ``save_aside`` under the store's lock. ``chunks``, ``pull`` and ``close``
+    may be called by one other thread, which holds the lock for the copy of one chunk at a time.
+
+    Attributes:
+        limit: rows in the store at the cut; a later row has a higher slot and is not part of it.
+        generation: the generation that the cut ended.
+    """
+
+    def __init__(self, store: RowStore, since: int) -> None:
+        self.limit = store.rows
+        self.generation = store.generation
+        self._store = store
+        self._since = since
+        # Fresh zero pages: memory is used only where rows are saved, so a cut costs no time whatever the table's size.
+        self._saved_at = np.zeros(self.limit, np.int32)
+        self._saved = np.empty(0, np.float32)
+        self._saved_changed = np.empty(0, np.int32)
+        self._used = 0
+        self._open = True
+
+    def __enter__(self) -> RowCut:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated, at most."""
+        return self._saved_at.nbytes + self._saved.nbytes + self._saved_changed.nbytes
+
+    def chunks(self, rows_max: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Yield (ids int64[k], slabs float32[k, slab_width]) with 1 <= k <= ``rows_max``, in the order of insertion.
+
+        The arrays are the caller's. A ``dirty_only`` cut leaves out rows that have not changed since the last
+        finished one.
+        """
+        store, found = self._store, np.empty(rows_max, np.int64)
+        for start in range(0, self.limit, rows_max):
+            stop = min(start + rows_max, self.limit)
+            with store.lock:
+                self._check_open()
+                count = slabs.changed_slots(
+                    store.changed, self._saved_changed, self._saved_at, self._since, start, stop, found
+                )
+                ids = store.index.ids[found[:count]]
+                out = np.empty((count, store.slab_width), np.float32)
+                self._gather(found[:count], store.slab_width, out)
+            if count:
+                yield ids, out
+
+    def pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+        """``RowStore.pull`` as of the cut: ``ids`` int64[n], ``out`` float32[n, width].
+
+        Raises:
+            ProtocolError: wrong shape or dtype, or an id outside of the table.
+        """
+        store = self._store
+        store.check_pull(ids, out)
+        with store.lock:
+            self._check_open()
+            slots = store.index.find(ids)
+            self._gather(slots, store.table.width, out)
+        store.initializer.fill_missing(ids, slots, self.limit, out.reshape(-1))
+
+    def close(self, *, finished: bool = False) -> None:
+        """Free what was saved; closing again does nothing.
+
+        Args:
+            finished: the cut's rows are safely stored elsewhere: the next ``dirty_only`` cut starts here.
+        """
+        with self._store.lock:
+            if not self._open:
+                return
+            self._open = False
+            self._store.cuts.remove(self)
+            if finished:
+                self._store.snapshotted = max(self._store.snapshotted, self.generation)
+            self._saved_at = self._saved_changed = np.empty(0, np.int32)
+            self._saved = np.empty(0, np.float32)
+
+    def reserve(self, rows: int) -> None:
+        """Make room for saving ``rows`` more rows, never more than the cut has."""
+        needed = min(self._used + rows, self.limit)
+        if needed > self._saved_changed.size:
+            capacity = min(max(needed, self._saved_changed.size * 3 // 2), self.limit)
+            self._saved.resize(capacity * self._store.slab_width, refcheck=False)
+            self._saved_changed.resize(capacity, refcheck=False)
+
+    def save_aside(self, slots: NDArray[np.int64]) -> None:
+        """Save the rows at ``slots`` that the cut sees, before they change."""
+        store = self._store
+        self._used = slabs.save_aside(
+            store.state,
+            store.changed,
+            slots,
+            store.slab_width,
+            self.limit,
+            self._saved_at,
+            self._saved,
+            self._saved_changed,
+            self._used,
+        )
+
+    def _gather(self, slots: NDArray[np.int64], width: int, out: NDArray[np.float32]) -> None:
+        store = self._store
+        slabs.gather_cut(
+            store.state, self._saved, self._saved_at, slots, self.limit, width, store.slab_width, out.reshape(-1)
+        )
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise InvariantError(f"table {self._store.table.name!r}: the cut is closed")

@@ -1,0 +1,167 @@
+"""The dense blocks that a ps holds: trainable ones with optimizer slots, statistics, frozen ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.ps.engine.checks import check_array, check_finite
+from elasticdl.ps.engine.kernels import formulas
+from elasticdl.ps.engine.optimizers import Update, rule_of
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.model import DenseVariable, Optimizer, VariableKind
+from elasticdl.shared.placement import Block
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseCut:
+    """The dense state at one moment, a copy: read it from any thread, for as long as wanted.
+
+    Attributes:
+        state: float32[1 + slots, trainable], weights first, then each slot.
+        fixed: float32[statistics + frozen].
+    """
+
+    state: Floats
+    fixed: Floats
+
+    def pull(self, out: Floats) -> None:
+        """``DenseStore.pull`` as of the cut."""
+        trainable = self.state.shape[1]
+        out[:trainable] = self.state[0]
+        out[trainable:] = self.fixed
+
+
+class DenseStore:
+    """Flat float32 buffers over blocks of dense variables.
+
+    The flat order of values is: trainable blocks, statistics, frozen ones, each in the order in which ``blocks`` names
+    them; ``layout`` says it. Belongs to one thread; a ``DenseCut`` is independent of it.
+
+    Args:
+        variables: all dense variables of the signature.
+        optimizer: how a push moves trainable blocks.
+        blocks: what this ps holds; all of every variable when None.
+
+    Raises:
+        ProtocolError: a block outside of its variable, or two that overlap.
+        UserError: an unknown optimizer or hyperparameter.
+    """
+
+    def __init__(
+        self, variables: Sequence[DenseVariable], optimizer: Optimizer, blocks: Sequence[Block] | None = None
+    ) -> None:
+        if blocks is None:
+            blocks = [Block(number, 0, variable.size) for number, variable in enumerate(variables) if variable.size]
+        _check_blocks(variables, blocks)
+        by_kind = {kind: [b for b in blocks if variables[b.variable].kind is kind] for kind in VariableKind}
+        sizes = {kind: sum(block.size for block in held) for kind, held in by_kind.items()}
+        self.layout = tuple(block for held in by_kind.values() for block in held)
+        """Blocks in the flat order of values."""
+        self.trainable = sizes[VariableKind.TRAINABLE]
+        """Elements that gradients move."""
+        self.statistics = sizes[VariableKind.STATISTIC]
+        """Elements that deltas are added to."""
+        self.size = sum(sizes.values())
+        """Elements altogether."""
+        self._rule = rule_of(optimizer)
+        self._decayed = tuple(_decay_ranges(variables, by_kind[VariableKind.TRAINABLE]))
+        initial = np.array([0.0, *(slot.initial for slot in self._rule.slots)], np.float32)
+        self._state = np.repeat(initial[:, None], self.trainable, axis=1)
+        self._fixed = np.zeros(self.size - self.trainable, np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return self._state.nbytes + self._fixed.nbytes
+
+    def pull(self, out: Floats) -> None:
+        """Write all values into ``out`` float32[size], in the order of ``layout``.
+
+        Raises:
+            ProtocolError: wrong shape or dtype.
+        """
+        check_array("dense: values", out, np.float32, (self.size,))
+        out[: self.trainable] = self._state[0]
+        out[self.trainable :] = self._fixed
+
+    def set(self, values: Floats) -> None:
+        """Set all values, float32[size]; slots start anew.
+
+        Raises:
+            ProtocolError: wrong shape or dtype.
+            NotFiniteError: a value is NaN or infinite.
+        """
+        check_array("dense: values", values, np.float32, (self.size,))
+        check_finite("dense: values", values)
+        self._state[0] = values[: self.trainable]
+        for row, slot in zip(self._state[1:], self._rule.slots, strict=True):
+            row[:] = slot.initial
+        self._fixed[:] = values[self.trainable :]
+
+    def check(self, gradient: Floats, statistics_delta: Floats | None = None) -> None:
+        """Refuse a push that can't be applied: float32[trainable] and float32[statistics].
+
+        Raises:
+            ProtocolError: wrong shape or dtype.
+            NotFiniteError: a value is NaN or infinite.
+        """
+        check_array("dense: gradient", gradient, np.float32, (self.trainable,))
+        check_finite("dense: gradient", gradient)
+        if statistics_delta is not None:
+            check_array("dense: statistics delta", statistics_delta, np.float32, (self.statistics,))
+            check_finite("dense: statistics delta", statistics_delta)
+
+    def push(self, gradient: Floats, statistics_delta: Floats, update: Update) -> None:
+        """Apply the optimizer with ``gradient`` float32[trainable] and add ``statistics_delta``, both as checked."""
+        state = self._state.reshape(-1)
+        for start, stop, decay in self._decayed:
+            coefficients = self._rule.coefficients(update, decay=decay)
+            formulas.update_dense(self._rule.formula, state, start, stop, self.trainable, gradient, coefficients)
+        self.add_statistics(statistics_delta)
+
+    def add_statistics(self, delta: Floats) -> None:
+        """Add ``delta`` float32[statistics] to the statistics; no optimizer is involved, so nothing accumulates."""
+        self._fixed[: self.statistics] += delta
+
+    def cut(self) -> DenseCut:
+        """A copy of everything: dense state is small beside rows, and changes as a whole at every push anyway."""
+        return DenseCut(state=self._state.copy(), fixed=self._fixed.copy())
+
+    def load(self, cut: DenseCut) -> None:
+        """Take over the state of a cut of an equal store.
+
+        Raises:
+            ProtocolError: wrong shape or dtype.
+        """
+        check_array("dense: state", cut.state, np.float32, self._state.shape)
+        check_array("dense: fixed values", cut.fixed, np.float32, self._fixed.shape)
+        self._state[:] = cut.state
+        self._fixed[:] = cut.fixed
+
+
+def _check_blocks(variables: Sequence[DenseVariable], blocks: Sequence[Block]) -> None:
+    free_from = 0
+    previous = -1
+    for block in sorted(blocks, key=lambda held: (held.variable, held.start)):
+        if block.variable >= len(variables) or block.stop > variables[block.variable].size:
+            raise ProtocolError(f"dense: {block} lies outside of its variable")
+        if block.variable == previous and block.start < free_from:
+            raise ProtocolError(f"dense: {block} overlaps another block of {variables[block.variable].name!r}")
+        previous, free_from = block.variable, block.stop
+
+
+def _decay_ranges(variables: Sequence[DenseVariable], blocks: Sequence[Block]) -> Iterator[tuple[int, int, bool]]:
+    """Maximal flat ranges (start, stop, weight decay applies) of trainable blocks."""
+    start = stop = 0
+    for number, block in enumerate(blocks):
+        decay = variables[block.variable].weight_decay
+        stop += block.size
+        if number + 1 == len(blocks) or variables[blocks[number + 1].variable].weight_decay != decay:
+            yield start, stop, decay
+            start = stop

@@ -1,0 +1,78 @@
+"""The map from ids to slot numbers, growing, with its inverse."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.ps.engine.kernels import index as kernels
+
+_PAIRS_MIN = 64
+_LOAD_MAX = 0.6
+"""Used share of the pairs beyond which the table doubles: 1.75 probes for a hit, 3.6 for a miss at worst."""
+
+
+class IdIndex:
+    """Numbers ids 0, 1, 2... in the order of their insertion; every int64 is a legal id; nothing is ever removed.
+
+    Not thread-safe; all calls release the GIL while they work.
+    """
+
+    __slots__ = ("_ids", "_rows", "_table")
+
+    def __init__(self) -> None:
+        self._table = _empty_table(_PAIRS_MIN)
+        self._ids = np.empty(0, np.int64)
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """int64[len(self)], the id of each slot: a view that is valid until the next ``reserve``."""
+        return self._ids[: self._rows]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return self._table.nbytes + self._ids.nbytes
+
+    def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64[n] slot numbers, -1 where the id is unknown."""
+        slots = np.empty(ids.size, np.int64)
+        kernels.find(self._table, ids, slots)
+        return slots
+
+    def insert(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64[n] slot numbers; unknown ids get the next ones. Repeated ids get one slot."""
+        self.reserve(ids.size)
+        slots = np.empty(ids.size, np.int64)
+        before = self._rows
+        self._rows = kernels.insert(self._table, ids, slots, before)
+        fresh = slots >= before
+        self._ids[slots[fresh]] = ids[fresh]
+        return slots
+
+    def reserve(self, rows: int) -> None:
+        """Make room for ``rows`` more ids.
+
+        Raises:
+            MemoryError: there is no room; nothing has changed.
+        """
+        needed = self._rows + rows
+        pairs = self._table.size // 2
+        if needed > self._ids.size:
+            grown = np.empty(max(needed, self._ids.size * 5 // 4), np.int64)
+            grown[: self._rows] = self.ids
+            self._ids = grown
+        if needed > pairs * _LOAD_MAX:
+            while needed > pairs * _LOAD_MAX:
+                pairs *= 2
+            table = _empty_table(pairs)
+            kernels.insert(table, self.ids, np.empty(self._rows, np.int64), 0)
+            self._table = table
+
+
+def _empty_table(pairs: int) -> NDArray[np.int64]:
+    return np.full(2 * pairs, kernels.EMPTY, np.int64)

@@ -1,0 +1,218 @@
+"""Keras 3's update formulas, each written once and used for dense blocks and for rows.
+
+A formula moves ``size`` weights at ``state[base:]``; their slots lie ``stride``, ``2 * stride``... floats further. For
+a row, ``stride`` is the row's width (one slab ``[weights | slots]``); for dense blocks it is the length of the buffer.
+Arithmetic is float32 in Keras' order of operations, without contraction, so results agree to the last bits.
+
+``coefficients`` is a float32 vector: ``[0]`` the learning rate, ``[1]`` the decoupled weight decay, the
+rest per formula.
+Decay comes first, as in ``keras.optimizers.Optimizer._apply_weight_decay``; 0 leaves the weights exactly as they are.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from elasticdl.ps.engine.kernels.compiled import (
+    FLOATS,
+    FLOATS_OUT,
+    INT64S,
+    LINE_FLOATS,
+    inlined,
+    kernel,
+    prefetch,
+)
+
+SGD, MOMENTUM, NESTEROV, ADAGRAD, ADAM, AMSGRAD, RMSPROP, FTRL = range(8)
+
+COEFFICIENTS = 9
+"""Length of the coefficient vector."""
+_AHEAD = 12
+"""Rows between the prefetch of a slab and its update."""
+
+Floats = NDArray[np.float32]
+
+
+@inlined
+def _sgd(state: Floats, base: int, size: int, gradient: Floats, c: Floats) -> None:
+    rate, decay = c[0], c[1]
+    weight = state[base : base + size]
+    for i in range(size):
+        w = weight[i] - weight[i] * decay * rate
+        weight[i] = w - gradient[i] * rate
+
+
+@inlined
+def _momentum(state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats, nesterov: bool) -> None:
+    """``c[2]`` momentum; slot: momentum."""
+    rate, decay, momentum = c[0], c[1], c[2]
+    weight = state[base : base + size]
+    velocity = state[base + stride : base + stride + size]
+    for i in range(size):
+        w = weight[i] - weight[i] * decay * rate
+        v = velocity[i] * momentum - gradient[i] * rate
+        velocity[i] = v
+        weight[i] = w + (v * momentum - gradient[i] * rate if nesterov else v)
+
+
+@inlined
+def _adagrad(state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats) -> None:
+    """``c[2]`` epsilon; slot: accumulator."""
+    rate, decay, epsilon = c[0], c[1], c[2]
+    weight = state[base : base + size]
+    accumulator = state[base + stride : base + stride + size]
+    for i in range(size):
+        w = weight[i] - weight[i] * decay * rate
+        g = gradient[i]
+        a = accumulator[i] + g * g
+        accumulator[i] = a
+        weight[i] = w - (rate * g) / math.sqrt(a + epsilon)
+
+
+@inlined
+def _adam(state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats) -> None:
+    """``c[2]`` 1 - beta_1, ``c[3]`` 1 - beta_2, ``c[4]`` epsilon, ``c[5]`` bias-corrected rate.
+
+    Slots: momentum, velocity.
+    """
+    rate, decay, one_minus_beta_1, one_minus_beta_2, epsilon, corrected_rate = c[0], c[1], c[2], c[3], c[4], c[5]
+    weight = state[base : base + size]
+    first = state[base + stride : base + stride + size]
+    second = state[base + 2 * stride : base + 2 * stride + size]
+    for i in range(size):
+        w = weight[i] - weight[i] * decay * rate
+        g = gradient[i]
+        m = first[i] + (g - first[i]) * one_minus_beta_1
+        v = second[i] + (g * g - second[i]) * one_minus_beta_2
+        first[i] = m
+        second[i] = v
+        weight[i] = w - (m * corrected_rate) / (math.sqrt(v) + epsilon)
+
+
+@inlined
+def _amsgrad(state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats) -> None:
+    """As ``_adam``; slots: momentum, velocity, velocity_hat."""
+    rate, decay, one_minus_beta_1, one_minus_beta_2, epsilon, corrected_rate = c[0], c[1], c[2], c[3], c[4], c[5]
+    weight = state[base : base + size]
+    first = state[base + stride : base + stride + size]
+    second = state[base + 2 * stride : base + 2 * stride + size]
+    second_max = state[base + 3 * stride : base + 3 * stride + size]
+    for i in range(size):
+        w = weight[i] - weight[i] * decay * rate
+        g = gradient[i]
+        m = first[i] + (g - first[i]) * one_minus_beta_1
+        v = second[i] + (g * g - second[i]) * one_minus_beta_2
+        v_hat = max(second_max[i], v)
+        first[i] = m
+        second[i] = v
+        second_max[i] = v_hat
+        weight[i] = w - (m * corrected_rate) / (math.sqrt(v_hat) + epsilon)
+
+
+@inlined
+def _rmsprop(state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats) -> None:
+    """``c[2]`` rho, ``c[3]`` 1 - rho, ``c[4]`` epsilon, ``c[5]`` momentum, ``c[6]`` centered (0 or 1).
+
+    Slots: velocity, then average_gradient when centered, then momentum when it is not 0.
+    """
+    rate, decay, rho, one_minus_rho, epsilon, momentum, centered = c[0], c[1], c[2], c[3], c[4], c[5], c[6]
+    weight = state[base : base + size]
+    velocity = state[base + stride : base + stride + size]
+    for i in range(size):
+        w = weight[i] - weight[i] * decay * rate
+        g = gradient[i]
+        v = rho * velocity[i] + one_minus_rho * (g * g)
+        velocity[i] = v
+        slot = base + 2 * stride + i
+        denominator = v
+        if centered != 0:
+            average = rho * state[slot] + one_minus_rho * g
+            state[slot] = average
+            denominator = v - average * average
+            slot += stride
+        increment = (rate * g) / math.sqrt(denominator + epsilon)
+        if momentum > 0:
+            increment = momentum * state[slot] + increment
+            state[slot] = increment
+        weight[i] = w - increment
+
+
+@inlined
+def _power(value: np.float32, exponent: np.float32) -> np.float32:
+    if exponent == 0.5:
+        return np.float32(math.sqrt(value))
+    return value**exponent
+
+
+@inlined
+def _ftrl(state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats) -> None:
+    """``c[2]`` -learning_rate_power, ``c[3]`` 2 x shrinkage, ``c[4]`` 2 x l2 (with beta), ``c[5]`` l1.
+
+    Slots: accumulator, linear.
+    """
+    rate, decay, power, shrinkage, l2, l1 = c[0], c[1], c[2], c[3], c[4], c[5]
+    weight = state[base : base + size]
+    accumulator = state[base + stride : base + stride + size]
+    linear = state[base + 2 * stride : base + 2 * stride + size]
+    for i in range(size):
+        w = weight[i] - weight[i] * decay * rate
+        g = gradient[i]
+        a = accumulator[i] + g * g
+        root = _power(a, power)
+        n = linear[i] + ((g + shrinkage * w) - (root - _power(accumulator[i], power)) / rate * w)
+        accumulator[i] = a
+        linear[i] = n
+        weight[i] = (min(max(n, -l1), l1) - n) / (root / rate + l2)
+
+
+@inlined
+def _apply(formula: int, state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats) -> None:
+    if formula == SGD:
+        _sgd(state, base, size, gradient, c)
+    elif formula == MOMENTUM:
+        _momentum(state, base, stride, size, gradient, c, False)
+    elif formula == NESTEROV:
+        _momentum(state, base, stride, size, gradient, c, True)
+    elif formula == ADAGRAD:
+        _adagrad(state, base, stride, size, gradient, c)
+    elif formula == ADAM:
+        _adam(state, base, stride, size, gradient, c)
+    elif formula == AMSGRAD:
+        _amsgrad(state, base, stride, size, gradient, c)
+    elif formula == RMSPROP:
+        _rmsprop(state, base, stride, size, gradient, c)
+    else:
+        _ftrl(state, base, stride, size, gradient, c)
+
+
+@kernel(types.void, types.int64, FLOATS_OUT, types.int64, types.int64, types.int64, FLOATS, FLOATS)
+def update_dense(
+    formula: int, state: Floats, start: int, stop: int, stride: int, gradient: Floats, coefficients: Floats
+) -> None:
+    """Move weights ``state[start:stop]`` by ``gradient[start:stop]``; slot k of a weight is ``k * stride`` further."""
+    _apply(formula, state, start, stride, stop - start, gradient[start:stop], coefficients)
+
+
+@kernel(types.void, types.int64, FLOATS_OUT, types.int64, types.int64, INT64S, FLOATS, FLOATS)
+def update_rows(
+    formula: int,
+    state: Floats,
+    width: int,
+    slab_width: int,
+    slots: NDArray[np.int64],
+    gradients: Floats,
+    coefficients: Floats,
+) -> None:
+    """Move row ``slots[i]`` by ``gradients[i * width :]``; the slab of a row starts at ``slot * slab_width``."""
+    count = slots.size
+    for i in range(count):
+        if i + _AHEAD < count:
+            ahead = slots[i + _AHEAD] * slab_width
+            for line in range(0, slab_width, LINE_FLOATS):
+                prefetch(state, ahead + line)
+        gradient = gradients[i * width : (i + 1) * width]
+        _apply(formula, state, slots[i] * slab_width, width, width, gradient, coefficients)

@@ -1,0 +1,69 @@
+"""An open-addressing hash table from any int64 id to a slot number, with linear probing.
+
+The table is a flat int64 array of pairs ``(id, slot)``, so that a probe costs one cache line; its number of pairs is a
+power of two and slot ``EMPTY`` marks a free pair: no id is reserved. Nothing is ever removed. Ids arrive at a ps
+selected by a hash of theirs (the partition), so the table salts its own: otherwise its ids would crowd into a fraction
+of the pairs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from elasticdl.ps.engine.kernels.compiled import INT64S, INT64S_OUT, inlined, kernel, prefetch
+from elasticdl.ps.engine.kernels.hashing import mix64
+
+EMPTY = -1
+"""Slot of a free pair, and the answer for an unknown id."""
+_AHEAD = 16
+"""Ids between the prefetch and its use: enough to hide main memory's latency."""
+_SALT = np.uint64(0x5851F42D4C957F2D)
+
+
+@inlined
+def _home(row_id: int, mask: int) -> int:
+    return 2 * int(np.int64(mix64(np.uint64(row_id) ^ _SALT)) & mask)
+
+
+@kernel(types.void, INT64S, INT64S, INT64S_OUT)
+def find(table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
+    """``slots[i]`` = slot of ``ids[i]``, or ``EMPTY``."""
+    mask = table.size // 2 - 1
+    count = ids.size
+    for i in range(min(_AHEAD, count)):
+        prefetch(table, _home(ids[i], mask))
+    for i in range(count):
+        if i + _AHEAD < count:
+            prefetch(table, _home(ids[i + _AHEAD], mask))
+        row_id = ids[i]
+        pair = _home(row_id, mask)
+        while table[pair + 1] != EMPTY and table[pair] != row_id:
+            pair = (pair + 2) & (2 * mask + 1)
+        slots[i] = table[pair + 1]
+
+
+@kernel(types.int64, INT64S_OUT, INT64S, INT64S_OUT, types.int64)
+def insert(table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.int64], used: int) -> int:
+    """Like ``find``, but an unknown id gets the next slot number; returns the number of slots used afterwards.
+
+    The table must have more free pairs than ``ids`` has elements.
+    """
+    mask = table.size // 2 - 1
+    count = ids.size
+    for i in range(min(_AHEAD, count)):
+        prefetch(table, _home(ids[i], mask))
+    for i in range(count):
+        if i + _AHEAD < count:
+            prefetch(table, _home(ids[i + _AHEAD], mask))
+        row_id = ids[i]
+        pair = _home(row_id, mask)
+        while table[pair + 1] != EMPTY and table[pair] != row_id:
+            pair = (pair + 2) & (2 * mask + 1)
+        if table[pair + 1] == EMPTY:
+            table[pair] = row_id
+            table[pair + 1] = used
+            used += 1
+        slots[i] = table[pair + 1]
+    return used

@@ -1,0 +1,192 @@
+"""One embedding table, row by row: pull, push and copy-on-write cuts.
+
+**Locking.** ``pull``, ``check``, ``reserve``, ``push``, ``load``, ``cut`` and the properties belong to one thread, the
+owner of the store. A ``RowCut`` may be read and closed by another one. ``lock`` is held by whatever moves, saves or
+reallocates rows, and by a cut for the copy of one chunk: neither ever waits for more than one push or one chunk.
+``pull`` needs no lock: cuts only read.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.ps.engine.checks import check_array, check_finite
+from elasticdl.ps.engine.cuts import RowCut
+from elasticdl.ps.engine.index import IdIndex
+from elasticdl.ps.engine.initializer import Initializer
+from elasticdl.ps.engine.kernels import formulas, slabs
+from elasticdl.ps.engine.optimizers import Update, rule_of
+from elasticdl.shared.errors import InvariantError, ProtocolError
+from elasticdl.shared.model import Optimizer, RowTable, VariableKind
+
+_CUTS_MAX = 2
+"""One evaluation pin and one snapshot cut."""
+
+
+class RowStore:
+    """The rows of one table that this ps holds, each a slab ``[weights | slots]`` of contiguous float32.
+
+    A row exists once a push has touched it; a missing row is computed by the initializer. Rows are never removed.
+
+    Args:
+        table: name, width, initializer, bounds.
+        optimizer: how a push moves rows. A FROZEN table has no slots and refuses pushes.
+        seed: the model's seed.
+
+    Raises:
+        UserError: an unknown optimizer, hyperparameter or distribution.
+    """
+
+    def __init__(self, table: RowTable, optimizer: Optimizer, seed: int) -> None:
+        rule = rule_of(optimizer)
+        slots = rule.slots if table.kind is VariableKind.TRAINABLE else ()
+        self.table = table
+        self.slab_width = table.width * (1 + len(slots))
+        self.lock = threading.Lock()
+        self.index = IdIndex()
+        self.initializer = Initializer.of(table, seed)
+        self.state = np.empty(0, np.float32)
+        """Flat slabs by slot; reallocated by ``reserve``."""
+        self.changed = np.empty(0, np.int32)
+        """By slot: generation in which the row last changed; a generation ends with each snapshot cut."""
+        self.generation = 1
+        self.snapshotted = 0
+        """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
+        self.cuts: list[RowCut] = []
+        self._rule = rule
+        self._fresh_slots = np.repeat(np.array([slot.initial for slot in slots], np.float32), table.width)
+
+    @property
+    def rows(self) -> int:
+        """Number of stored rows."""
+        return len(self.index)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated, rows saved for open cuts included."""
+        return self.index.nbytes + self.state.nbytes + self.changed.nbytes + sum(cut.nbytes for cut in self.cuts)
+
+    def pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+        """Write the weights of ``ids`` int64[n] into ``out`` float32[n, width], computing missing rows, storing none.
+
+        Raises:
+            ProtocolError: wrong shape or dtype, or an id outside of the table.
+        """
+        self.check_pull(ids, out)
+        flat = out.reshape(-1)
+        slots = self.index.find(ids)
+        slabs.gather(self.state, slots, self.table.width, self.slab_width, flat)
+        self.initializer.fill_missing(ids, slots, self.rows, flat)
+
+    def check_pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+        """Refuse a pull that can't be answered.
+
+        Raises:
+            ProtocolError: wrong shape or dtype, or an id outside of the table.
+        """
+        self._check_ids(ids)
+        check_array(f"table {self.table.name!r}: rows", out, np.float32, (ids.size, self.table.width))
+
+    def check(self, ids: NDArray[np.int64], gradients: NDArray[np.float32]) -> None:
+        """Refuse a push that can't be applied: ``ids`` int64[n] (unique, by contract), ``gradients`` float32[n, width].
+
+        Raises:
+            ProtocolError: wrong shape or dtype, an id outside of the table, or a frozen table.
+            NotFiniteError: a gradient holds NaN or infinity.
+        """
+        name = f"table {self.table.name!r}"
+        if self.table.kind is not VariableKind.TRAINABLE:
+            raise ProtocolError(f"{name}: gradients pushed to a {self.table.kind.value} table")
+        self._check_ids(ids)
+        check_array(f"{name}: gradients", gradients, np.float32, (ids.size, self.table.width))
+        check_finite(f"{name}: gradients", gradients)
+
+    def reserve(self, rows: int) -> None:
+        """Make room for a push of ``rows`` rows, all new or all to be saved aside, so that it needs no memory any more.
+
+        Raises:
+            MemoryError: there is no room; no row has changed.
+        """
+        with self.lock:
+            self.index.reserve(rows)
+            needed = self.rows + rows
+            if needed > self.changed.size:
+                # In place: realloc moves pages, not bytes, and no moment holds both copies. Nothing keeps views.
+                capacity = max(needed, self.changed.size * 5 // 4)
+                self.state.resize(capacity * self.slab_width, refcheck=False)
+                self.changed.resize(capacity, refcheck=False)
+            for cut in self.cuts:
+                cut.reserve(rows)
+
+    def push(self, ids: NDArray[np.int64], gradients: NDArray[np.float32], update: Update) -> None:
+        """Apply the optimizer to rows ``ids`` int64[n], unique, with ``gradients`` float32[n, width], as checked."""
+        if not ids.size:
+            return
+        self.reserve(ids.size)
+        with self.lock:
+            slots = self._touch(ids)
+            formulas.update_rows(
+                self._rule.formula,
+                self.state,
+                self.table.width,
+                self.slab_width,
+                slots,
+                gradients.reshape(-1),
+                self._rule.coefficients(update),
+            )
+
+    def load(self, ids: NDArray[np.int64], rows: NDArray[np.float32]) -> None:
+        """Insert or replace whole slabs, ``rows`` float32[n, slab_width]; they count as changed.
+
+        Raises:
+            ProtocolError: wrong shape or dtype.
+        """
+        name = f"table {self.table.name!r}"
+        check_array(f"{name}: ids", ids, np.int64, (ids.size,))
+        check_array(f"{name}: slabs", rows, np.float32, (ids.size, self.slab_width))
+        self.reserve(ids.size)
+        with self.lock:
+            slots = self._touch(ids)
+            self.state[: self.rows * self.slab_width].reshape(-1, self.slab_width)[slots] = rows
+
+    def cut(self, *, dirty_only: bool = False) -> RowCut:
+        """The rows as they are now; pushes may go on. Costs no copy: a row is saved when a push first touches it.
+
+        Args:
+            dirty_only: ``chunks`` yields only rows that changed since the last cut that was closed as finished.
+
+        Raises:
+            InvariantError: an evaluation pin and a snapshot cut are open already.
+        """
+        with self.lock:
+            if len(self.cuts) == _CUTS_MAX:
+                raise InvariantError(f"table {self.table.name!r}: more than {_CUTS_MAX} open cuts")
+            cut = RowCut(self, since=self.snapshotted if dirty_only else 0)
+            self.cuts.append(cut)
+            self.generation += 1
+            return cut
+
+    def _touch(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Slots of ``ids`` about to change: new rows initialised, old ones saved for the cuts.
+
+        The caller holds the lock and has reserved room.
+        """
+        before = self.rows
+        slots = self.index.insert(ids)
+        for cut in self.cuts:
+            cut.save_aside(slots)
+        if self.rows > before:
+            fresh = self.state[before * self.slab_width : self.rows * self.slab_width]
+            self.initializer.fill(self.index.ids[before:], fresh, self.slab_width)
+            fresh.reshape(-1, self.slab_width)[:, self.table.width :] = self._fresh_slots
+        self.changed[slots] = self.generation
+        return slots
+
+    def _check_ids(self, ids: NDArray[np.int64]) -> None:
+        name, bound = f"table {self.table.name!r}", self.table.input_dim
+        check_array(f"{name}: ids", ids, np.int64, (ids.size,))
+        if bound and ids.size and (ids.min() < 0 or ids.max() >= bound):
+            raise ProtocolError(f"{name}: ids from {ids.min()} to {ids.max()} are not within [0, {bound})")

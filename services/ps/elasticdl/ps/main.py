@@ -1,0 +1,83 @@
+"""``python -m elasticdl.ps.main``: one life of one parameter server, configured by the environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import structlog
+
+from elasticdl.ps.service import PsIdentity, PsService
+from elasticdl.shared import logs
+from elasticdl.shared.bus import nats_bus
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.bus.reading import read_spec
+from elasticdl.shared.clock import SystemClock
+from elasticdl.shared.errors import FencedError, UserError
+from elasticdl.shared.exits import EXIT_FAULT, EXIT_REFUSED, exit_code
+from elasticdl.shared.names import Incarnation, Service, new_incarnation
+from elasticdl.shared.settings import PsSettings, from_environment
+from elasticdl.shared.storage import open_store
+from elasticdl.shared.wire.server import ServerSettings
+
+_log = structlog.get_logger()
+
+
+def serve(settings: PsSettings, incarnation: Incarnation) -> None:
+    """Run until SIGTERM or an error."""
+    loop = LoopThread()
+    bus = loop.call(nats_bus.connect(settings.nats_url, settings.job, settings.bus))
+    spec = loop.call(read_spec(bus.log))
+    service = PsService(
+        PsIdentity(
+            ps=settings.pod,
+            incarnation=incarnation,
+            token=settings.token,
+            advertised_host=settings.advertised_host,
+            memory_bytes_max=settings.memory_bytes_max,
+            beat_interval_s=settings.beat_interval_s,
+        ),
+        spec=spec,
+        bus=bus,
+        loop=loop,
+        store=open_store(spec.storage),
+        clock=SystemClock(),
+        wire=ServerSettings(host=settings.host, port=settings.port),
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: service.ask_to_end())
+    service.start()
+    service.wait()
+    service.close()
+    loop.call(bus.close(), timeout_s=5.0)
+    loop.stop()
+
+
+def main() -> int:
+    """Entry point; the exit code says whether starting again makes sense."""
+    try:
+        settings = from_environment(PsSettings, os.environ)
+    except UserError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_REFUSED
+    incarnation = new_incarnation()
+    logs.configure(
+        service=Service.PS, job=settings.job, pod=settings.pod, incarnation=incarnation, level=settings.log_level
+    )
+    try:
+        serve(settings, incarnation)
+    except FencedError as error:
+        _log.warning("another life of this ps has taken over", reason=str(error))
+        return 0
+    except Exception as error:  # the process' outermost frame: Python's own exit code would look like a refusal
+        code = exit_code(error)
+        _log.error("the ps can't go on", reason=str(error), exc_info=code == EXIT_FAULT)
+        return code
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # at once: after an error no thread may write anything more

@@ -1,0 +1,271 @@
+"""The shell of a ps: start-up in the order that recovery depends on, orders, heartbeats, and a clean end.
+
+claim the name -> restore what it registers -> listen -> PsStarted acknowledged -> serve
+no snapshot yet: ... -> wait for a worker's Initialise -> snapshot 0 registered -> serve
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psutil
+import structlog
+
+from elasticdl.ps.admission import RefusedError
+from elasticdl.ps.announcing import Announcer, Registration
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.group import UpdatePolicy
+from elasticdl.ps.serving import PsHandler
+from elasticdl.ps.snapshots import SnapshotWriter, read_chain, restore
+from elasticdl.ps.snapshotting import Order, SnapshotPolicy, Snapshots
+from elasticdl.shared.beats import Beat
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.clock import Clock
+from elasticdl.shared.commands import ClosePin, Command, OpenPin, TakeSnapshot
+from elasticdl.shared.errors import FencedError, PermanentError
+from elasticdl.shared.events import GroupLedger, ModelPinned, PsStarted, StepReached
+from elasticdl.shared.job import JobSpec
+from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.placement import Placement
+from elasticdl.shared.storage import ObjectStore
+from elasticdl.shared.wire.server import ServerSettings, WireServer
+
+FINAL = "final"
+"""Reason of the order for the snapshot that the audit and the export read: nothing is trained after it."""
+
+_SIGNAL_S = 0.5
+"""A signal that the kernel gave to another thread is handled by ours when it wakes up: seconds until then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PsIdentity:
+    """Which ps this is.
+
+    Attributes:
+        ps: its name; the number at its end is its position in the placement.
+        incarnation: which life.
+        token: the job's secret.
+        advertised_host: name under which workers reach it; empty: the address that it listens on.
+        memory_bytes_max: bytes of weights and slots above which pushes are refused; 0: no limit.
+        beat_interval_s: seconds between heartbeats.
+    """
+
+    ps: PodName
+    incarnation: Incarnation
+    token: str
+    advertised_host: str = ""
+    memory_bytes_max: int = 0
+    beat_interval_s: float = 1.0
+
+    @property
+    def part(self) -> int:
+        """Position in the placement."""
+        return int(self.ps.rsplit("-", 1)[1])
+
+
+class PsService:
+    """One life of one ps.
+
+    Args:
+        identity: which one.
+        spec: the job.
+        bus: log, register and signals; its coroutines run on ``loop``.
+        loop: the bus' loop.
+        store: snapshots.
+        clock: time.
+        wire: bounds and address of the wire server.
+    """
+
+    def __init__(
+        self,
+        identity: PsIdentity,
+        *,
+        spec: JobSpec,
+        bus: Bus,
+        loop: LoopThread,
+        store: ObjectStore,
+        clock: Clock,
+        wire: ServerSettings | None = None,
+    ) -> None:
+        self._identity = identity
+        self._spec = spec
+        self._bus = bus
+        self._loop = loop
+        self._store = store
+        self._clock = clock
+        self._log = structlog.get_logger()
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._announcer = Announcer(bus, loop, clock, identity.ps, identity.incarnation)
+        self._registration = Registration(bus, loop, identity.ps)
+        self.core = PsCore(
+            plan=spec.plan,
+            placement=Placement.even(spec.ps),
+            part=identity.part,
+            policy=UpdatePolicy(grads_to_wait=spec.grads_to_wait, staleness_scaled_rate=spec.staleness_scaled_rate),
+            memory_bytes_max=identity.memory_bytes_max,
+            watcher=self,
+        )
+        self._snapshots = Snapshots(
+            core=self.core,
+            writer=SnapshotWriter(store, spec, identity.ps, identity.incarnation),
+            store=store,
+            registration=self._registration,
+            announcer=self._announcer,
+            policy=SnapshotPolicy(interval_s=spec.snapshot_interval_s, steps=spec.snapshot_steps),
+            clock=clock,
+            failed=self.fail,
+        )
+        self._server = WireServer(
+            PsHandler(self.core, identity.incarnation),
+            token=identity.token,
+            identity=identity.incarnation,
+            on_fatal=self.fail,
+            settings=wire,
+        )
+        self._threads = [
+            threading.Thread(target=self._run_errands, name="errands", daemon=True),
+            threading.Thread(target=self._beat, name="beats", daemon=True),
+        ]
+
+    @property
+    def address(self) -> str:
+        """``host:port`` that workers are told."""
+        if not self._identity.advertised_host:
+            return self._server.address
+        return f"{self._identity.advertised_host}:{self._server.address.rpartition(':')[2]}"
+
+    def start(self) -> None:
+        """Claim, restore, listen, announce.
+
+        Raises:
+            FencedError: another life of this ps is there.
+            PermanentError: the registered snapshot is damaged or the log is full.
+            TransientError: broker or storage stayed away too long.
+            UserError: the snapshot belongs to another plan.
+        """
+        register = self._registration.claim(self.address, self._identity.incarnation)
+        ledgers: tuple[GroupLedger, ...] = ()
+        if register.manifest:
+            chain = read_chain(self._store, register.manifest)
+            self.core.install(restore(self._store, self.core, chain))
+            self._snapshots.adopt(chain)
+            ledgers = chain[-1][1].ledgers
+        self._server.start()
+        started = PsStarted(
+            address=self.address, ledgers=ledgers, restored_from=register.manifest, claim=self._registration.seq
+        )
+        self._announcer.announce(started)
+        if register.manifest:
+            self.core.open_for_business()
+        self._snapshots.start()
+        for thread in self._threads:
+            thread.start()
+        self._loop.call(self._bus.signals.serve_orders(self._identity.ps, self.take_order))
+        self._loop.spawn(self._end_when_fenced())
+        self._log.info("ps started", address=self.address, restored_from=register.manifest, step=self.core.step)
+
+    def wait(self) -> None:
+        """Until somebody asks for the end, or something makes it.
+
+        Raises:
+            ElasticDLError: what made it.
+        """
+        while not self._ended.wait(_SIGNAL_S):
+            pass
+        if self._error is not None:
+            raise self._error
+
+    def ask_to_end(self) -> None:
+        """Let ``wait`` return; safe in a signal handler."""
+        self._ended.set()
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error; the first one counts."""
+        if self._error is None:
+            self._error = error
+        self._ended.set()
+
+    def close(self) -> None:
+        """Finish the requests in hand, end all threads. The model is not saved: that is ordered before."""
+        self._ended.set()
+        self._server.close()
+        self._snapshots.stop()
+        self._errands.put(None)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def initialised(self) -> None:
+        """See ``Watcher``."""
+        self._snapshots.initialised()
+
+    def stepped(self, step: int) -> None:
+        """See ``Watcher``."""
+        self._snapshots.stepped(step)
+        if self._spec.evaluation_steps and step % self._spec.evaluation_steps == 0:
+            self._errands.put(lambda: self._announcer.announce(StepReached(step=step)))
+
+    async def take_order(self, command: Command, cause: str) -> None:
+        """Begin what is ordered; threads do it, because nothing may block the bus' loop.
+
+        Raises:
+            PermanentError: not an order for this ps.
+        """
+        ps = self._identity.ps
+        match command:
+            case TakeSnapshot(ps=target, request=request, reason=reason) if target == ps:
+                self._snapshots.order(Order(request=request, cause=cause, flush=reason == FINAL))
+            case OpenPin(ps=target, evaluation=evaluation) if target == ps:
+                self._errands.put(lambda: self._open_pin(evaluation, cause))
+            case ClosePin(ps=target, evaluation=evaluation) if target == ps:
+                self._errands.put(lambda: self.core.close_pin(evaluation))
+            case _:
+                raise PermanentError(f"{ps} does not know what to do with {command}")
+
+    async def _end_when_fenced(self) -> None:
+        try:
+            await self._registration.until_lost()
+        except FencedError as error:
+            self.fail(error)
+
+    def _open_pin(self, evaluation: int, cause: str) -> None:
+        try:
+            step = self.core.open_pin(evaluation)
+        except RefusedError as error:
+            self._log.warning("not pinned", evaluation=evaluation, reason=str(error))
+            return
+        self._announcer.announce(ModelPinned(evaluation=evaluation, step=step), cause=cause)
+
+    def _run_errands(self) -> None:
+        try:
+            while (errand := self._errands.get()) is not None:
+                errand()
+        except BaseException as error:  # the thread's outermost frame
+            self.fail(error)
+
+    def _beat(self) -> None:
+        process = psutil.Process()
+        while not self._ended.wait(self._identity.beat_interval_s):
+            times = os.times()
+            group = self.core.group
+            beat = Beat(
+                service=Service.PS,
+                name=self._identity.ps,
+                incarnation=self._identity.incarnation,
+                time_s=self._clock.now(),
+                metrics={
+                    "step": float(self.core.step),
+                    "rows": float(group.rows if group else 0),
+                    "model_bytes": float(group.nbytes if group else 0),
+                    "rss_bytes": float(process.memory_info().rss),
+                    "cpu_s": times.user + times.system,
+                },
+            )
+            self._loop.spawn(self._bus.signals.beat(beat))

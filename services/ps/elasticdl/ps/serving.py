@@ -1,0 +1,76 @@
+"""Frames in, frames out: the handler that the wire server calls for every request."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from elasticdl.ps.admission import RefusedError
+from elasticdl.ps.core import PsCore
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.names import Incarnation
+from elasticdl.shared.wire.buffers import BufferPool
+from elasticdl.shared.wire.connection import Frame
+from elasticdl.shared.wire.message_codec import decode_request, encode_reply
+from elasticdl.shared.wire.messages import (
+    Initialise,
+    NextBatch,
+    Pull,
+    Push,
+    Refusal,
+    RefusalKind,
+    Reply,
+)
+from elasticdl.shared.wire.server import Response
+
+
+class PsHandler:
+    """Answers requests; called by one thread per connection.
+
+    A request that is well-formed but wrong gets a refusal, so that its sender learns why; a malformed one closes the
+    connection (``decode_request`` raises ProtocolError).
+    """
+
+    def __init__(self, core: PsCore, incarnation: Incarnation) -> None:
+        self._core = core
+        self._incarnation = incarnation
+        self._pool = BufferPool()
+
+    def __call__(self, frame: Frame) -> Response:
+        """Answer one request."""
+        request = decode_request(frame.meta, frame.tensors)
+        try:
+            match request:
+                case Pull():
+                    return self._pull(request)
+                case Push():
+                    return self._respond(self._core.push(request))
+                case NextBatch():
+                    return self._respond(self._core.next_batch(request))
+                case Initialise():
+                    return self._respond(self._core.initialise(request))
+                case _:
+                    assert_never(request)
+        except RefusedError as error:
+            return self._respond(error.refusal)
+        except ProtocolError as error:
+            return self._respond(Refusal(kind=RefusalKind.PROTOCOL, message=str(error)))
+
+    def _pull(self, request: Pull) -> Response:
+        dense_size, rows_size = self._core.pull_size(request)
+        buffers = [self._pool.take(4 * dense_size), self._pool.take(4 * rows_size)]
+
+        def recycle() -> None:
+            for buffer in buffers:
+                self._pool.give_back(buffer)
+
+        try:
+            dense, rows = buffers[0].view("<f4")[:dense_size], buffers[1].view("<f4")[:rows_size]
+            meta, tensors = encode_reply(self._core.pull(request, dense=dense, rows=rows), self._incarnation)
+        except BaseException:
+            recycle()
+            raise
+        return Response(meta=meta, tensors=tensors, sent=recycle)
+
+    def _respond(self, reply: Reply) -> Response:
+        meta, tensors = encode_reply(reply, self._incarnation)
+        return Response(meta=meta, tensors=tensors)

@@ -1,0 +1,277 @@
+"""When snapshots are taken, what follows from one, and which old ones are deleted: a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from elasticdl.ps.announcing import Announcer, Registration
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.history import SnapshotHistory
+from elasticdl.ps.snapshots import SnapshotWriter, Written, delete_snapshot
+from elasticdl.shared.clock import Clock
+from elasticdl.shared.errors import FencedError, PermanentError, TransientError
+from elasticdl.shared.events import ModelInitialised, SnapshotTaken
+from elasticdl.shared.manifests import Manifest
+from elasticdl.shared.storage import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotPolicy:
+    """When snapshots are due.
+
+    Attributes:
+        interval_s: seconds between two; 0: none by the clock. Nothing is written while nothing was absorbed.
+        steps: additional ones at every multiple of so many steps; 0: none.
+        chain_max: snapshots that build on each other before the next one is full again.
+        complete_kept: complete snapshots that are kept, with everything that they build on.
+        retry_s: seconds before a snapshot that the store did not take is tried again.
+    """
+
+    interval_s: float
+    steps: int = 0
+    chain_max: int = 8
+    complete_kept: int = 2
+    retry_s: float = 1.0
+
+    def wait_s(self, *, due_s: float, now_s: float, has_model: bool) -> float | None:
+        """Seconds until the clock makes a snapshot due; None: it does not, somebody has to say that there is work.
+
+        Args:
+            due_s: when the next one is due, by the clock of ``now_s``.
+            now_s: monotonic clock.
+            has_model: whether there is anything to save.
+        """
+        return max(0.0, due_s - now_s) if self.interval_s and has_model else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A snapshot that somebody asked for.
+
+    Attributes:
+        request: its number; the SnapshotTaken carries it.
+        cause: id of what asked, for the log.
+        flush: make an update of half-filled accumulators first.
+    """
+
+    request: int
+    cause: str
+    flush: bool
+
+
+class Snapshots:
+    """Takes snapshots one at a time. The first one opens the core for business.
+
+    Args:
+        core: whose state.
+        writer: writes them.
+        store: where old ones are deleted.
+        registration: where complete ones are registered.
+        announcer: tells about them.
+        policy: when they are due.
+        clock: for intervals.
+        failed: called once with an error that ends this process.
+    """
+
+    def __init__(
+        self,
+        *,
+        core: PsCore,
+        writer: SnapshotWriter,
+        store: ObjectStore,
+        registration: Registration,
+        announcer: Announcer,
+        policy: SnapshotPolicy,
+        clock: Clock,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._core = core
+        self._writer = writer
+        self._store = store
+        self._registration = registration
+        self._announcer = announcer
+        self._policy = policy
+        self._clock = clock
+        self._failed = failed
+        self._log = structlog.get_logger().bind(part="snapshots")
+        self._wake = threading.Condition()
+        self._orders: deque[Order] = deque()
+        self._stopping = False
+        self._initialised = False
+        self._due_step = policy.steps
+        self._taken: dict[int, SnapshotTaken] = {}
+        self._history = SnapshotHistory(chain_max=policy.chain_max, complete_kept=policy.complete_kept)
+        self._number = 0
+        self._due_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
+
+    def adopt(self, chain: list[tuple[str, Manifest]]) -> None:
+        """The core was restored from this chain; call before ``start``."""
+        self._history.adopt(chain)
+        self._initialised = True
+
+    def start(self) -> None:
+        """Begin."""
+        self._due_s = self._clock.monotonic() + self._policy.interval_s
+        self._due_step = self._next_multiple(self._core.step)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; a snapshot that is being written is finished first."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def initialised(self) -> None:
+        """The model is there: snapshot 0 is wanted."""
+        with self._wake:
+            self._wake.notify()
+
+    def stepped(self, step: int) -> None:
+        """A batch was absorbed."""
+        if self._policy.steps and step >= self._due_step:
+            with self._wake:
+                self._wake.notify()
+
+    def order(self, order: Order) -> None:
+        """Have a snapshot taken soon; a repeated request is answered with what it got the first time."""
+        with self._wake:
+            self._orders.append(order)
+            self._wake.notify()
+
+    def _run(self) -> None:
+        try:
+            self._tidy()
+            while self._wait():
+                self._attend()
+        except BaseException as error:  # the thread's outermost frame
+            self._failed(error)
+
+    def _tidy(self) -> None:
+        """Delete what former lives left; only if the register named a snapshot, so that we know what is needed."""
+        if not self._history:
+            return
+        try:
+            garbage = self._writer.garbage(self._history.manifests)
+            # A successor's objects would look like garbage, too: if the name is still ours, none of these is one.
+            self._registration.confirm()
+            self._writer.delete(garbage)
+            self._log.debug("garbage of former lives deleted", objects=len(garbage))
+        except FencedError:
+            raise
+        except (TransientError, PermanentError) as error:
+            self._log.warning("garbage of former lives was not deleted", reason=str(error))
+
+    def _wait(self) -> bool:
+        """Until there is something to do; False: stop."""
+        with self._wake:
+            while not self._stopping and not self._is_due():
+                has_model = self._core.group is not None
+                now_s = self._clock.monotonic()
+                self._wake.wait(self._policy.wait_s(due_s=self._due_s, now_s=now_s, has_model=has_model))
+            return not self._stopping
+
+    def _is_due(self) -> bool:
+        if self._core.group is None:
+            return False
+        by_clock = self._policy.interval_s > 0 and self._clock.monotonic() >= self._due_s
+        by_steps = self._policy.steps > 0 and self._core.step >= self._due_step
+        return not self._initialised or bool(self._orders) or by_clock or by_steps
+
+    def _attend(self) -> None:
+        with self._wake:
+            order = self._orders[0] if self._orders and self._initialised else None
+        try:
+            if not self._initialised:
+                self._first()
+            elif order is not None and order.request in self._taken:
+                self._announcer.announce(self._taken[order.request], cause=order.cause)
+            else:
+                self._take(order)
+        except TransientError as error:
+            self._log.warning("snapshot postponed", reason=str(error), retry_s=self._policy.retry_s)
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopping, self._policy.retry_s)
+            return
+        if order is not None:
+            with self._wake:
+                self._orders.popleft()
+
+    def _first(self) -> None:
+        group = self._core.group
+        if group is None:
+            raise ValueError("no model to take the first snapshot of")
+        self._take(None)
+        self._announcer.announce(
+            ModelInitialised(
+                signature=group.signature.digest(),
+                parameters=group.dense.size,
+                table_rows_bytes=sum(4 * table.slab_width for table in group.tables),
+            )
+        )
+        self._initialised = True
+        self._core.open_for_business()
+
+    def _take(self, order: Order | None) -> None:
+        began_s = self._clock.monotonic()
+        written = self._write(flush=order is not None and order.flush)
+        if written is None and order is None:
+            self._plan_next()
+            return
+        uri, manifest = self._history.newest
+        taken = SnapshotTaken(
+            manifest=uri,
+            request=order.request if order else 0,
+            ledgers=manifest.ledgers,
+            size_bytes=written.size_bytes if written else 0,
+            seconds=self._clock.monotonic() - began_s,
+        )
+        if order:
+            self._taken[order.request] = taken
+        self._announcer.announce(taken, cause=order.cause if order else "")
+        self._log.info("snapshot taken", manifest=uri, step=manifest.ledger.ledger.step, size_bytes=taken.size_bytes)
+        self._delete_old()
+        self._plan_next()
+
+    def _write(self, *, flush: bool) -> Written | None:
+        """Write and register a snapshot; None: the last one is still the present state."""
+        if self._history:
+            _, newest = self._history.newest
+            if not self._core.changed_since(newest.ledger.ledger.step, flush=flush):
+                return None
+        base = self._history.base()
+        cut = self._core.cut(dirty_only=bool(base), flush=flush)
+        try:
+            written = self._writer.write(self._core, cut, number=self._number, base=base)
+            self._registration.publish(written.uri, cut.ledger.step)
+        except BaseException:
+            cut.close()
+            raise
+        finally:
+            self._number += 1
+        cut.close(finished=True)
+        self._history.add(written.uri, written.manifest)
+        return written
+
+    def _delete_old(self) -> None:
+        for uri, manifest in self._history.obsolete():
+            try:
+                delete_snapshot(self._store, uri, manifest)
+            except (TransientError, PermanentError) as error:
+                self._log.warning("an old snapshot was not deleted", manifest=uri, reason=str(error))
+                return
+            self._history.forget((uri, manifest))
+
+    def _plan_next(self) -> None:
+        self._due_s = self._clock.monotonic() + self._policy.interval_s
+        self._due_step = self._next_multiple(self._core.step)
+
+    def _next_multiple(self, step: int) -> int:
+        return (step // self._policy.steps + 1) * self._policy.steps if self._policy.steps else 0

@@ -1,0 +1,56 @@
+"""Where the ps are, as their registers say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+
+import structlog
+
+from elasticdl.shared import subjects
+from elasticdl.shared.bus import Register
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.names import PodName
+from elasticdl.shared.registers import decode_register
+from elasticdl.worker.ps_set import PsAddress
+
+_LOG = structlog.get_logger(__name__)
+
+
+class Addresses:
+    """Follows the registers from its construction on.
+
+    Args:
+        register: the bus' registers.
+        loop: where they live.
+    """
+
+    def __init__(self, register: Register, loop: LoopThread) -> None:
+        self._changed = threading.Condition()
+        self._known: Mapping[PodName, PsAddress] = MappingProxyType({})
+        loop.spawn(self._follow(register))
+
+    def resolve(self) -> Mapping[PodName, PsAddress]:
+        """The ps that are known now."""
+        return self._known
+
+    def wait_known(self, names: Collection[PodName], *, timeout_s: float) -> bool:
+        """Wait until all of these have registered; returns whether they have."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._known.keys() >= set(names), timeout_s)
+
+    async def _follow(self, register: Register) -> None:
+        async for name, entry in register.watch():
+            if name == subjects.RING:
+                continue
+            try:
+                owner = decode_register(entry.value)
+            except ProtocolError as error:
+                _LOG.warning("register not readable", name=name, reason=str(error))
+                continue
+            place = PsAddress(address=owner.address, incarnation=owner.incarnation)
+            with self._changed:
+                self._known = MappingProxyType({**self._known, PodName(name): place})
+                self._changed.notify_all()

@@ -1,0 +1,111 @@
+"""What becomes of a delivery: first the event that says so, then the answer to the queue.
+
+The order matters. Were a task acknowledged first and this process killed before its event, nobody would know that the
+task is finished; the other way round it is delivered once more and found complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from elasticdl.shared.events import TaskFailed, TaskFinished, TaskReturned
+from elasticdl.shared.names import Incarnation, PodName
+from elasticdl.shared.plan import Shard
+from elasticdl.worker.failures import Failure
+from elasticdl.worker.journal import Journal
+from elasticdl.worker.ports import Delivery
+from elasticdl.worker.tallies import Tally, encode_states
+
+_NO_SHARD = Shard(source=0, start=0, end=0)
+
+
+class Answers:
+    """Answers deliveries. Several deliveries of one task share one event, that of the last of them.
+
+    Args:
+        journal: the worker's events.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def finish(
+        self,
+        deliveries: Sequence[Delivery],
+        tally: Tally,
+        *,
+        credits_: Mapping[PodName, Incarnation] | None = None,
+        results: Mapping[str, float] | None = None,
+    ) -> None:
+        """The task is done.
+
+        Args:
+            deliveries: of one task.
+            tally: what was counted on the way.
+            credits_: train: incarnation of each ps that absorbed it.
+            results: merge: metric -> value.
+        """
+        for delivery in deliveries[-1:]:
+            message = delivery.message
+            event = TaskFinished(
+                task=message.task,
+                dispatch=message.dispatch,
+                attempt=delivery.attempt,
+                credits={str(ps): str(life) for ps, life in (credits_ or {}).items()},
+                records=tally.records,
+                batches=tally.batches,
+                loss_sum=tally.loss_sum,
+                states=encode_states(tally.states),
+                results=dict(results or {}),
+                seconds={**tally.seconds, "total": sum(tally.seconds.values())},
+            )
+            self._journal.append(event, cause=message.message_id)
+        for delivery in deliveries:
+            delivery.ack()
+
+    def fail(
+        self,
+        deliveries: Sequence[Delivery],
+        failure: Failure,
+        *,
+        source: str = "",
+        shard: Shard = _NO_SHARD,
+        batch: int = 0,
+        step: int = 0,
+    ) -> None:
+        """The task can't be done: the user's code or the data; somebody else may try.
+
+        Args:
+            deliveries: of one task.
+            failure: why.
+            source: URI of the data object; empty for tasks without data.
+            shard: the task's records in it.
+            batch: which batch of it failed.
+            step: the ps' step, if the model had to do with it.
+        """
+        for delivery in deliveries[-1:]:
+            message = delivery.message
+            event = TaskFailed(
+                task=message.task,
+                dispatch=message.dispatch,
+                attempt=delivery.attempt,
+                kind=failure.kind,
+                message=failure.message,
+                traceback=failure.traceback,
+                batch=batch,
+                source=source,
+                first_record=shard.start,
+                last_record=shard.end,
+                step=step,
+            )
+            self._journal.append(event, cause=message.message_id)
+        for delivery in deliveries:
+            delivery.nak()
+
+    def give_back(self, deliveries: Sequence[Delivery], reason: str) -> None:
+        """Return tasks unfinished, on purpose; these may be deliveries of several tasks."""
+        for delivery in deliveries:
+            message = delivery.message
+            event = TaskReturned(task=message.task, dispatch=message.dispatch, attempt=delivery.attempt, reason=reason)
+            self._journal.append(event, cause=message.message_id)
+            delivery.nak()

@@ -1,0 +1,122 @@
+"""Tasks of other purposes than training: evaluation on a pinned model, merging of metric states, export."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import structlog
+
+from elasticdl.shared.errors import TransientError, UserError
+from elasticdl.shared.events import FailureKind
+from elasticdl.shared.in_hand import InHandFile
+from elasticdl.shared.names import Purpose
+from elasticdl.shared.tasks import TaskMessage
+from elasticdl.worker.answers import Answers
+from elasticdl.worker.evaluating import BatchError, Evaluator, Validation
+from elasticdl.worker.failures import of_user_error
+from elasticdl.worker.held import HeldTasks
+from elasticdl.worker.leases import Leases
+from elasticdl.worker.ports import Delivery, ParameterServers, Trainee
+from elasticdl.worker.ps_set import PinLostError
+from elasticdl.worker.stopping import Stop
+from elasticdl.worker.tallies import Tally, decode_states
+
+_LOG = structlog.get_logger(__name__)
+_RETURN_PAUSE_S = 0.5
+"""Rest after giving a task back, so that one that comes straight back does not spin."""
+
+
+class OtherTasks:
+    """Runs on the main thread, between two training batches.
+
+    Args:
+        model: computes losses and metrics.
+        ps: serves pinned states of the model.
+        held: the tasks in hand.
+        leases: is told about progress.
+        answers: answers deliveries.
+        hand: where evaluated batches are noted.
+        stop: ends an evaluation after the batch in hand.
+        validation: the validation data, if there is any.
+        export: writes the model to the job's output, pinned for the given evaluation (0: as it is), calling its
+            second argument now and then.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: Trainee,
+        ps: ParameterServers,
+        held: HeldTasks,
+        leases: Leases,
+        answers: Answers,
+        hand: InHandFile,
+        stop: Stop,
+        validation: Validation | None,
+        export: Callable[[int, Callable[[], None]], None],
+    ) -> None:
+        self._model = model
+        self._evaluator = Evaluator(model=model, ps=ps, leases=leases, hand=hand, stop=stop)
+        self._held = held
+        self._leases = leases
+        self._answers = answers
+        self._stop = stop
+        self._validation = validation
+        self._export = export
+
+    def run(self, delivery: Delivery) -> None:
+        """Do a task and answer its deliveries."""
+        message = delivery.message
+        self._leases.progress()
+        try:
+            match message.task.purpose:
+                case Purpose.EVALUATE:
+                    self._evaluate(message)
+                case Purpose.MERGE:
+                    self._merge(message)
+                case Purpose.EXPORT:
+                    self._write_export(message)
+                case purpose:
+                    self._give_back(message, f"this worker does no {purpose.value} tasks")
+        except PinLostError:
+            # The master starts the evaluation again, under another number; this task is nobody's any more.
+            _LOG.info("pin gone, task dropped", task=str(message.task), evaluation=message.evaluation)
+            for held in self._held.give_away(message.task):
+                held.ack()
+        except UserError as error:
+            failure = of_user_error(error, FailureKind.USER_CODE)
+            self._answers.fail(self._held.give_away(message.task), failure)
+        except TransientError as error:
+            self._give_back(message, str(error))
+
+    def _evaluate(self, message: TaskMessage) -> None:
+        data = self._validation
+        if data is None:
+            self._give_back(message, "the job has no validation data")
+            return
+        try:
+            tally = self._evaluator.run(data, message)
+        except BatchError as error:
+            task = data.task_of(message)
+            deliveries, source = self._held.give_away(message.task), data.records.source_uri(task)
+            shard = data.records.plan.shard(task)
+            self._answers.fail(deliveries, error.failure, source=source, shard=shard, batch=error.batch)
+            return
+        if tally is not None:  # After a stop the goodbye gives the task back.
+            self._answers.finish(self._held.give_away(message.task), tally)
+
+    def _merge(self, message: TaskMessage) -> None:
+        results = self._model.merge([decode_states(message.states)])
+        self._answers.finish(self._held.give_away(message.task), Tally(), results=results)
+
+    def _write_export(self, message: TaskMessage) -> None:
+        started_s = time.perf_counter()
+        self._export(message.evaluation, self._leases.progress)
+        tally = Tally(seconds={"export": time.perf_counter() - started_s})
+        self._answers.finish(self._held.give_away(message.task), tally)
+
+    def _give_back(self, message: TaskMessage, reason: str) -> None:
+        _LOG.warning("task returned", task=str(message.task), reason=reason)
+        self._answers.give_back(self._held.give_away(message.task), reason)
+        self._stop.wait(_RETURN_PAUSE_S)

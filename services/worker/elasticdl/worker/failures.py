@@ -1,0 +1,66 @@
+"""Whose fault a failure is, and the sentence that the user reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
+from elasticdl.shared.events import FailureKind
+from elasticdl.worker.model.user_code import UserCodeError
+
+
+class DataError(UserError):
+    """The data, rather than the user's code, is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a batch can't be done.
+
+    Attributes:
+        kind: whose fault.
+        message: one clear sentence.
+        traceback: the user's frames, if it was the user's code.
+    """
+
+    kind: FailureKind
+    message: str
+    traceback: str = ""
+
+
+def of_user_error(error: UserError, kind: FailureKind) -> Failure:
+    """A failure from an error of the user's input or code.
+
+    Args:
+        error: what was raised.
+        kind: what it is unless the user's own code raised it.
+    """
+    if isinstance(error, UserCodeError):
+        return Failure(kind=FailureKind.USER_CODE, message=str(error), traceback=error.traceback)
+    return Failure(kind=FailureKind.DATA if isinstance(error, DataError) else kind, message=str(error))
+
+
+def of_start(error: UserError | PermanentError | ProtocolError) -> Failure:
+    """A failure of the worker's start: the model does not load, or the environment refuses."""
+    if isinstance(error, UserError):
+        return of_user_error(error, FailureKind.USER_CODE)
+    return Failure(kind=FailureKind.ENVIRONMENT, message=str(error))
+
+
+def name_record(failure: Failure, records: list[int], feed_one: Callable[[int], object]) -> Failure:
+    """Say which record of a batch the user's feed can't take, by feeding the records one at a time.
+
+    Args:
+        failure: what feeding the whole batch gave.
+        records: numbers of the batch's records in their source, in the batch's order.
+        feed_one: feeds the record at a position of the batch; raises UserError for a bad one.
+    """
+    for position, record in enumerate(records):
+        try:
+            feed_one(position)
+        except UserError as error:
+            alone = of_user_error(error, failure.kind)
+            return replace(alone, message=f"record {record} (from 0): {alone.message}")
+    where = f"records {min(records)} to {max(records)} (from 0) together" if records else "an empty batch"
+    return replace(failure, message=f"{where}: {failure.message}")

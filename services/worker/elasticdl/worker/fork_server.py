@@ -1,0 +1,144 @@
+"""``python -m elasticdl.worker.fork_server``: imports TensorFlow once and forks workers that need not.
+
+For several workers on one machine: the import is most of what a worker does before its first batch, and a worker that
+takes another's place is there at once. The launcher speaks to it over the socket that is its standard input:
+
+    fork server -> launcher    ``READY``, when the import is done
+    launcher -> fork server    JSON of a ``Request``, with three descriptors: output, errors, a pipe to wait at
+    fork server -> launcher    the worker's process id
+
+A worker is forked twice and its first parent ends, which makes it a child of the launcher (a "subreaper"): it is waited
+for, signalled and accounted for like a process that the launcher started itself. It waits until the launcher, knowing
+its id, writes to the pipe; if the launcher hangs up instead, it ends without having done anything.
+
+Forking is safe because nothing of TensorFlow has run: the import starts no threads, and should a version do so, this
+process refuses to be used. OpenBLAS and jemalloc (of Arrow) have threads and handlers that take care of them at a fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NoReturn
+
+READY = b"ready"
+REQUEST_BYTES_MAX = 128 << 10
+"""An environment beyond it has to be given to a process that is started the usual way."""
+_DESCRIPTORS = 3
+_HARMLESS_THREADS = frozenset({"jemalloc_bg_thd"})
+_PR_SET_PDEATHSIG = 1
+_EXIT_ABANDONED = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A worker that is wanted.
+
+    Attributes:
+        parent: process id of the launcher.
+        environment: all of the worker's environment.
+    """
+
+    parent: int
+    environment: Mapping[str, str]
+
+    def encode(self) -> bytes:
+        """As it is sent."""
+        return json.dumps(asdict(self)).encode()
+
+
+def main() -> int:
+    """Serve until the launcher hangs up.
+
+    Returns:
+        0, or 1 when this process must not be forked.
+    """
+    launcher = socket.socket(fileno=os.dup(0))
+    _replace(0, os.open(os.devnull, os.O_RDONLY))
+    from elasticdl.worker.importing import import_model_code
+
+    import_model_code()
+    threads = _threads_after_a_fork()
+    if threads:
+        sys.stderr.write(f"not used: the import started the threads {threads}, which a fork would lose\n")
+        return 1
+    launcher.send(READY)
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(launcher, REQUEST_BYTES_MAX, _DESCRIPTORS)
+        if not message:
+            return 0
+        pid = _fork_worker(Request(**json.loads(message)), descriptors, launcher.fileno())
+        for descriptor in descriptors:
+            os.close(descriptor)
+        launcher.send(str(pid).encode())
+
+
+def _fork_worker(request: Request, descriptors: list[int], launcher: int) -> int:
+    """Fork a worker; when this returns, the launcher is its parent."""
+    come, go = os.pipe()
+    between = os.fork()
+    if between == 0:
+        pid = os.fork()
+        if pid:
+            os.write(go, str(pid).encode())
+            os._exit(0)
+        _be_worker(request, *descriptors, inherited=[launcher, come, go])
+    os.close(go)
+    pid = int(os.read(come, 32))
+    os.close(come)
+    os.waitpid(between, 0)
+    return pid
+
+
+def _be_worker(request: Request, output: int, errors: int, gate: int, *, inherited: list[int]) -> NoReturn:
+    """What a process started with ``python -m elasticdl.worker.main`` would be."""
+    try:
+        os.setsid()
+        _replace(1, output)
+        _replace(2, errors)
+        if not os.read(gate, 1):
+            os._exit(_EXIT_ABANDONED)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != request.parent:  # It died before prctl; the kernel would not tell us any more.
+            os._exit(_EXIT_ABANDONED)
+        for descriptor in (*inherited, output, errors, gate):
+            os.close(descriptor)
+        os.environ.clear()
+        os.environ.update(request.environment)
+        import numpy as np
+
+        from elasticdl.worker import main as worker
+
+        np.random.seed()
+        worker.leave(worker.main())
+    except BaseException:  # It must not go on as another fork server.
+        traceback.print_exc()
+    finally:
+        os._exit(os.EX_SOFTWARE)
+
+
+def _replace(descriptor: int, by: int) -> None:
+    os.dup2(by, descriptor)
+
+
+def _threads_after_a_fork() -> list[str]:
+    """Names of the threads, this one aside, that are not taken care of at a fork; a first fork shows which are."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    others = [task for task in Path("/proc/self/task").iterdir() if int(task.name) != os.getpid()]
+    names = [(task / "comm").read_text().strip() for task in others]
+    return [name for name in names if name not in _HARMLESS_THREADS]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Signs of life: the heartbeat that people watch, and the leases of the tasks in hand."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import psutil
+
+from elasticdl.shared.beats import Beat
+from elasticdl.shared.bus import Signals
+from elasticdl.shared.clock import Clock
+from elasticdl.shared.names import Service
+from elasticdl.worker.journal import Journal
+from elasticdl.worker.leases import Leases
+from elasticdl.worker.stopping import Stop
+from elasticdl.worker.training import Meter
+
+
+def beat_of(journal: Journal, meter: Meter, clock: Clock) -> Beat:
+    """A heartbeat as of now."""
+    process = psutil.Process()
+    times = process.cpu_times()
+    metrics = {
+        "records": float(meter.records),
+        "batches": float(meter.batches),
+        "loss": meter.loss,
+        "step": float(meter.step),
+        "rss_bytes": float(process.memory_info().rss),
+        "cpu_s": times.user + times.system,
+    }
+    if not meter.batches:
+        del metrics["loss"]  # Nobody should take the zero for a loss.
+    return Beat(
+        service=Service.WORKER,
+        name=journal.name,
+        incarnation=journal.incarnation,
+        time_s=clock.now(),
+        metrics=metrics,
+    )
+
+
+async def keep_beating(signals: Signals, journal: Journal, meter: Meter, clock: Clock, interval_s: float) -> None:
+    """Beat until cancelled."""
+    while True:
+        await signals.beat(beat_of(journal, meter, clock))
+        await asyncio.sleep(interval_s)
+
+
+def keep_leases(leases: Leases, stop: Stop) -> threading.Thread:
+    """Extend the leases until told to stop, on a thread of its own: a compiled step must not delay it."""
+
+    def run() -> None:
+        while not stop.wait(leases.interval_s):
+            leases.extend()
+
+    thread = threading.Thread(target=run, name="leases", daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,100 @@
+"""``python -m elasticdl.worker.main``: one life of a worker, configured by the environment."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+
+import structlog
+
+from elasticdl.shared import logs
+from elasticdl.shared.bus import nats_bus
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.bus.reading import read_spec
+from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.exits import EXIT_FAULT, EXIT_REFUSED, exit_code
+from elasticdl.shared.names import Incarnation, Service, new_incarnation
+from elasticdl.shared.settings import WorkerSettings, describe, from_environment
+from elasticdl.worker.importing import import_model_code
+from elasticdl.worker.service import Worker
+from elasticdl.worker.stopping import Stop, catch_signals, watch
+
+_LOG = structlog.get_logger(__name__)
+STOP_GRACE_S = 1.4
+"""Seconds for the batch in hand after SIGTERM; with the goodbye and the exit below two seconds."""
+
+
+def main() -> int:
+    """Entry point.
+
+    Returns:
+        0 after a stop, 1 when the user or the environment has to do something, 70 after a bug of ours, 75 when broker
+        or ps stayed away for too long.
+    """
+    signals = catch_signals()
+    try:
+        settings = from_environment(WorkerSettings, os.environ)
+    except ElasticDLError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_REFUSED
+    incarnation = new_incarnation()
+    logs.configure(
+        service=Service.WORKER, job=settings.job, pod=settings.pod, incarnation=incarnation, level=settings.log_level
+    )
+    _LOG.info("worker started", **describe(settings))
+    try:
+        return live(settings, incarnation, signals)
+    except Exception as error:  # The process' outermost frame: Python's own exit code would look like a refusal.
+        code = exit_code(error)
+        if code == EXIT_FAULT:
+            traceback.print_exc()
+        else:
+            _LOG.error("the worker can't go on", reason=str(error))
+        return code
+
+
+def live(settings: WorkerSettings, incarnation: Incarnation, signals: socket.socket) -> int:
+    """One life; returns the exit code."""
+    stop = Stop()
+    farewells: list[Callable[[], None]] = []  # Nothing to say before there is a worker.
+
+    def goodbye() -> None:
+        for say in farewells:
+            say()
+
+    watch(signals, stop, grace_s=STOP_GRACE_S, goodbye=goodbye)
+    imported = import_ahead(settings)
+    loop = LoopThread()
+    bus = loop.call(nats_bus.connect(settings.nats_url, settings.job, settings.bus))
+    spec = loop.call(read_spec(bus.log))
+    imported()
+    worker = Worker(
+        settings=settings, incarnation=incarnation, spec=spec, bus=bus, loop=loop, stop=stop, environment=os.environ
+    )
+    farewells.append(worker.say_goodbye)
+    return worker.run()
+
+
+def import_ahead(settings: WorkerSettings) -> Callable[[], None]:
+    """Begin to import TensorFlow, which takes seconds, on another thread; call the result to wait for it."""
+    if settings.compute_threads:
+        # TensorFlow reads it when its first operation runs.
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(settings.compute_threads))
+    thread = threading.Thread(target=import_model_code, name="import", daemon=True)
+    thread.start()
+    return thread.join
+
+
+def leave(exit_code: int) -> None:
+    """End the process without waiting for threads: a read or a pull may be under way, and the goodbye is said."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -1,0 +1,160 @@
+"""Makes the user's model with its large embedding tables left to the ps, the same on every worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.utils.naming import reset_uids  # clear_session(), the public way, also forgets the user's dtype policy.
+
+from elasticdl.layers import serving
+from elasticdl.shared.errors import InvariantError, UserError
+from elasticdl.shared.model import RowTable, VariableKind
+from elasticdl.worker.model.batch import Batch
+from elasticdl.worker.model.embeddings import Census, ShapesOnly, taking
+from elasticdl.worker.model.initializers import row_initializer
+from elasticdl.worker.model.lookups import DEPENDS, RecordedIds
+from elasticdl.worker.model.user_code import user_code
+from elasticdl.worker.model.user_module import UserModule
+
+REMAKES_MAX = 100
+_SEEDS = 1 << 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedTable:
+    """A served table and the layer that looks rows up in it.
+
+    Attributes:
+        layer: the embedding layer.
+        number: the layer's number in its census.
+        spec: what the ps has to know.
+    """
+
+    layer: Any
+    number: int
+    spec: RowTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltModel:
+    """A model with its variables built and its tables served.
+
+    Attributes:
+        model: the ``keras.Model``.
+        census: its embedding layers.
+        tables: the served ones, in order of their first call.
+    """
+
+    model: Any
+    census: Census
+    tables: tuple[ServedTable, ...]
+
+
+def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int, eager: bool = False) -> BuiltModel:
+    """Make the model, as often as it takes to know which tables can be served.
+
+    Args:
+        module: the user's model file.
+        example: a batch, to build models that wait for their first call.
+        seed: seeds every initializer.
+        swap_bytes_min: tables of plain Keras embeddings from this size on are served.
+        eager: call the model eagerly to find its ids.
+
+    Raises:
+        UserError: the model can't be trained this way, with the reason.
+    """
+    kept: dict[int, str] = {}
+    for _ in range(REMAKES_MAX):
+        census = Census(swap_bytes_min=swap_bytes_min, kept=kept)
+        try:
+            model = make(module, example, census, seed=seed)
+            layers = _served_layers(module, model, example, census, eager=eager)
+        except UserError:
+            if census.outdated:
+                continue
+            raise
+        if not census.outdated:
+            return BuiltModel(model=model, census=census, tables=_tables(layers, census))
+    raise InvariantError(f"{module.path}: the model was made {REMAKES_MAX} times and still changes")
+
+
+def make(module: UserModule, example: Batch, census: Census, *, seed: int) -> Any:
+    """Make the model once, its variables built; the same seed gives the same names and initial values."""
+    reset_uids()
+    keras.utils.set_random_seed(seed % _SEEDS)
+    with taking(census), serving.looking_up(ShapesOnly()):
+        model = module.make_model()
+        if not model.built:
+            with user_code(module.path, "the model's first call"):
+                model(example.features, training=False)
+    _refuse(module, model)
+    return model
+
+
+def record_ids(model: Any, features: Any, census: Census, *, training: bool, noise: bool = False) -> RecordedIds:
+    """Call the model for the ids that its served layers are given, and nothing else: no variable moves."""
+    recorded = RecordedIds(census, noise=noise)
+    with keras.StatelessScope(), serving.looking_up(recorded):
+        model(features, training=training)
+    return recorded
+
+
+def _served_layers(module: UserModule, model: Any, example: Batch, census: Census, *, eager: bool) -> list[Any]:
+    with user_code(module.path, "calling the model"):
+        if eager:
+            return _served_eagerly(model, example, census)
+        found: list[Any] = []
+
+        def ids(features: Any) -> Any:
+            recorded = record_ids(model, features, census, training=True)
+            found.extend(recorded.layers.values())
+            return recorded.ids(found)
+
+        tf.function(ids, input_signature=(example.spec.features,), autograph=False).get_concrete_function()
+        return found
+
+
+def _served_eagerly(model: Any, example: Batch, census: Census) -> list[Any]:
+    """Without a graph to look at, ids that depend on rows are found by changing the rows."""
+    zeros, noise = (record_ids(model, example.features, census, training=True, noise=noise) for noise in (False, True))
+    layers = list(zeros.layers.values())
+    for layer, one, other in zip(layers, zeros.ids(layers), noise.ids(layers), strict=True):
+        if not np.array_equal(one, other):
+            census.keep_dense(layer, DEPENDS)
+    return layers
+
+
+def _tables(layers: list[Any], census: Census) -> tuple[ServedTable, ...]:
+    names: dict[str, int] = {}
+    tables = []
+    for layer in layers:
+        name = layer.path or layer.name
+        names[name] = names.get(name, 0) + 1
+        initializer = row_initializer(layer.embeddings_initializer, layer.input_dim, layer.output_dim)
+        if initializer is None:
+            raise InvariantError(f"embedding {name} is served without a row initializer")
+        spec = RowTable(
+            name=name if names[name] == 1 else f"{name}#{names[name]}",
+            width=layer.output_dim,
+            initializer=initializer,
+            input_dim=layer.input_dim or 0,
+            kind=VariableKind.TRAINABLE if layer.trainable else VariableKind.FROZEN,
+        )
+        tables.append(ServedTable(layer=layer, number=census.number(layer), spec=spec))
+    return tuple(tables)
+
+
+def _refuse(module: UserModule, model: Any) -> None:
+    for method in ("train_step", "test_step", "compute_loss"):
+        if getattr(type(model), method) is not getattr(keras.Model, method):
+            raise UserError(
+                f"{module.path}: the model overrides {method}(), which is never called",
+                hint="Put the computation into loss(), add_loss() or a layer.",
+            )
+    for layer in model._flatten_layers():
+        if getattr(layer, "stateful", False) is True:
+            raise UserError(f"{module.path}: layer {layer.name!r} is stateful; batches go to workers in no fixed order")

@@ -1,0 +1,77 @@
+"""What is done to gradients before they leave the worker: unscaling, and clipping over the whole gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from elasticdl.worker.model.optimizers import TranslatedOptimizer
+
+LOSS_SCALE_INITIAL = 2.0**15
+LOSS_SCALE_MIN = 1.0
+
+
+def clip(gradients: list[Any], optimizer: TranslatedOptimizer) -> list[Any]:
+    """Clip as the Keras optimizer would: one kind only, norms over each whole gradient.
+
+    A table's gradient holds one row per unique id, so its norm is that of the whole table's gradient.
+
+    Args:
+        gradients: float32 tensors, dense ones and rows.
+        optimizer: its clipping options.
+    """
+    if optimizer.clipnorm > 0:
+        return [tf.clip_by_norm(gradient, optimizer.clipnorm) for gradient in gradients]
+    if optimizer.global_clipnorm > 0 and gradients:
+        clipped, _ = tf.clip_by_global_norm(gradients, optimizer.global_clipnorm)
+        return list(clipped)
+    if optimizer.clipvalue > 0:
+        return [tf.clip_by_value(gradient, -optimizer.clipvalue, optimizer.clipvalue) for gradient in gradients]
+    return gradients
+
+
+def all_finite(tensors: list[Any]) -> Any:
+    """Whether float32 tensors hold neither NaN nor infinity, as a scalar.
+
+    Half the sum of squares shows it in one pass without a copy. It also overflows where values are finite but above
+    1e19 or so; only then is each value looked at.
+    """
+    total = tf.add_n([tf.nn.l2_loss(tensor) for tensor in tensors])
+    return tf.cond(
+        tf.math.is_finite(total),
+        lambda: tf.constant(True),
+        lambda: tf.reduce_all([tf.reduce_all(tf.math.is_finite(tensor)) for tensor in tensors]),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class LossScale:
+    """Dynamic loss scale of mixed_float16, local to a worker: halved at an overflow, doubled after a quiet while.
+
+    Attributes:
+        value: what the loss is multiplied by.
+        growth_steps: finite steps in a row after which it doubles.
+    """
+
+    value: float = LOSS_SCALE_INITIAL
+    growth_steps: int = 2000
+    _quiet: int = 0
+
+    def update(self, *, finite: bool) -> None:
+        """Take note of one step."""
+        if not finite:
+            self.value, self._quiet = max(self.value / 2, LOSS_SCALE_MIN), 0
+            return
+        self._quiet += 1
+        if self._quiet >= self.growth_steps:
+            self.value, self._quiet = self.value * 2, 0
+
+
+def loss_scale(model: Any, optimizer: TranslatedOptimizer) -> LossScale | None:
+    """The loss scale that a model needs: one where a layer computes in float16 or the user asks for one."""
+    half = any(layer.compute_dtype == "float16" for layer in model._flatten_layers())
+    if not half and not optimizer.loss_scale:
+        return None
+    return LossScale(value=optimizer.loss_scale or LOSS_SCALE_INITIAL, growth_steps=optimizer.loss_scale_growth_steps)

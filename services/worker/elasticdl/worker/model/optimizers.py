@@ -1,0 +1,143 @@
+"""The user's Keras optimizer in the words of ``elasticdl.shared.model``, and what stays with the worker of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import keras
+
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.model import Number, Optimizer
+
+_NAMES = {
+    keras.optimizers.SGD: "sgd",
+    keras.optimizers.Adagrad: "adagrad",
+    keras.optimizers.Adam: "adam",
+    keras.optimizers.AdamW: "adamw",
+    keras.optimizers.RMSprop: "rmsprop",
+    keras.optimizers.Ftrl: "ftrl",
+}
+_SCHEDULES = (
+    keras.optimizers.schedules.ExponentialDecay,
+    keras.optimizers.schedules.PiecewiseConstantDecay,
+    keras.optimizers.schedules.PolynomialDecay,
+    keras.optimizers.schedules.InverseTimeDecay,
+    keras.optimizers.schedules.CosineDecay,
+    keras.optimizers.schedules.CosineDecayRestarts,
+)
+_ON_WORKER = {"clipnorm", "global_clipnorm", "clipvalue"}
+_IGNORED = {"name", "learning_rate", "ema_momentum", "ema_overwrite_frequency"}
+_REFUSED = {
+    "use_ema": "an exponential moving average of the weights is not kept; export a snapshot instead",
+    "loss_scale_factor": "use the mixed_float16 policy, whose loss scale adapts itself",
+    "gradient_accumulation_steps": "use --grads_to_wait",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslatedOptimizer:
+    """An optimizer, split between ps and worker.
+
+    Attributes:
+        optimizer: what the ps gets.
+        clipnorm: largest norm of one variable's gradient, 0 when off; on the worker.
+        global_clipnorm: largest norm of the whole gradient, 0 when off; on the worker.
+        clipvalue: largest magnitude of a gradient's element, 0 when off; on the worker.
+        decays: whether the optimizer's weight decay applies to a ``keras.Variable``.
+        decays_named: whether it applies to a variable of that name.
+        rate: learning rate after so many updates.
+        loss_scale: initial loss scale of a LossScaleOptimizer, 0 without one.
+        loss_scale_growth_steps: finite steps after which the loss scale is doubled.
+    """
+
+    optimizer: Optimizer
+    clipnorm: float
+    global_clipnorm: float
+    clipvalue: float
+    decays: Callable[[Any], bool]
+    decays_named: Callable[[str], bool]
+    rate: Callable[[int], float]
+    loss_scale: float = 0.0
+    loss_scale_growth_steps: int = 2000
+
+
+def translate(keras_optimizer: Any) -> TranslatedOptimizer:
+    """Split a Keras optimizer between ps and worker.
+
+    Raises:
+        UserError: an optimizer, or one of its options, that can't be honoured.
+    """
+    loss_scale, growth_steps = 0.0, 2000
+    if isinstance(keras_optimizer, keras.optimizers.LossScaleOptimizer):
+        loss_scale, growth_steps = float(keras_optimizer.initial_scale), int(keras_optimizer.dynamic_growth_steps)
+        keras_optimizer = keras_optimizer.inner_optimizer
+    name = _NAMES.get(type(keras_optimizer))
+    if name is None:
+        known = ", ".join(kind.__name__ for kind in _NAMES)
+        raise UserError(f"the optimizer {type(keras_optimizer).__name__} is not supported", hint=f"Use one of {known}.")
+    schedule = keras_optimizer._learning_rate
+    rate_fields, rate = _rate_fields(schedule), _rate_function(schedule)
+    keras_optimizer._learning_rate = None  # get_config() would serialize it, and fail for one without a config.
+    config = keras_optimizer.get_config()
+    for option, instead in _REFUSED.items():
+        if config.pop(option, None):
+            raise UserError(f"{option} of the optimizer can't be honoured", hint=f"Remove it: {instead}.")
+    clipping = {option: float(config.pop(option) or 0.0) for option in _ON_WORKER}
+    pattern = getattr(keras_optimizer, "_exclude_from_weight_decay_pattern", None)
+    return TranslatedOptimizer(
+        optimizer=Optimizer(
+            name=name,
+            **rate_fields,
+            hyperparameters=MappingProxyType(_hyperparameters(config)),
+        ),
+        **clipping,
+        decays=keras_optimizer._use_weight_decay,
+        decays_named=lambda variable: pattern is None or pattern.search(variable) is None,
+        rate=rate,
+        loss_scale=loss_scale,
+        loss_scale_growth_steps=growth_steps,
+    )
+
+
+def _hyperparameters(config: dict[str, Any]) -> dict[str, Number]:
+    numbers: dict[str, Number] = {}
+    for option, value in sorted(config.items()):
+        if option in _IGNORED or value is None:
+            continue
+        if not isinstance(value, bool | int | float):
+            raise UserError(f"the optimizer's option {option}={value!r} is not a number")
+        numbers[option] = value
+    return numbers
+
+
+def _is_schedule(rate: Any) -> bool:
+    return isinstance(rate, keras.optimizers.schedules.LearningRateSchedule)
+
+
+def _rate_fields(rate: Any) -> dict[str, Any]:
+    if type(rate) in _SCHEDULES:
+        config = {key: value for key, value in rate.get_config().items() if key != "name"}
+        return {
+            "learning_rate": float(rate(0)),
+            "schedule": type(rate).__name__,
+            "schedule_config": MappingProxyType(config),
+        }
+    if _is_schedule(rate):
+        return {"learning_rate": float(rate(0)), "rate_from_worker": True}
+    return {"learning_rate": _constant(rate)}
+
+
+def _rate_function(rate: Any) -> Callable[[int], float]:
+    if _is_schedule(rate):
+        return lambda iteration: float(rate(iteration))
+    constant = _constant(rate)
+    return lambda _: constant
+
+
+def _constant(rate: Any) -> float:
+    if isinstance(rate, keras.Variable):
+        return float(rate.numpy())
+    raise UserError("learning_rate is a function", hint="Subclass keras.optimizers.schedules.LearningRateSchedule.")

@@ -1,0 +1,273 @@
+"""The model as the worker uses it: signature, ids, steps, metrics; NumPy arrays in and out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from elasticdl.shared.errors import InvariantError, UserError
+from elasticdl.shared.model import ModelSignature, VariableKind
+from elasticdl.worker.model.batch import Batch
+from elasticdl.worker.model.build import build
+from elasticdl.worker.model.dense import DenseVariables, Float32Array
+from elasticdl.worker.model.gradients import loss_scale
+from elasticdl.worker.model.metrics import MetricArrays, MetricSet, sum_states
+from elasticdl.worker.model.optimizers import translate
+from elasticdl.worker.model.step import CompiledStep, Pulled
+from elasticdl.worker.model.user_code import user_code
+from elasticdl.worker.model.user_module import UserModule
+
+SWAP_BYTES_MIN = 2 << 20
+
+TableRows = Mapping[str, tuple[Float32Array, NDArray[np.int32]]]
+"""Table name -> unique rows (unique, width) and the row of each of its flat ids (ids,)."""
+
+_ALIGNMENT_BYTES = 64
+"""What TensorFlow's kernels take for granted, without looking, of memory that they are lent."""
+
+_NO_ROWS: TableRows = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerSettings:
+    """How the model is run.
+
+    Attributes:
+        seed: of the job; seeds initial values and rows.
+        swap_bytes_min: plain Keras embedding tables from this size on are served by the ps.
+        eager: run everything uncompiled, for a debugger.
+    """
+
+    seed: int = 0
+    swap_bytes_min: int = SWAP_BYTES_MIN
+    eager: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What a batch has to teach.
+
+    Attributes:
+        loss: mean loss of the batch, regularizers included.
+        dense_gradient: float32 (trainable,), all trainable variables in signature order, clipped.
+        statistics_delta: float32 (statistics,), what the forward pass adds to them.
+        row_gradients: per trainable table, float32 (unique, width), clipped.
+        finite: loss, gradients and delta hold neither NaN nor infinity.
+        overflow: they do not, because of float16: push an empty batch, the loss scale has been halved.
+    """
+
+    loss: float
+    dense_gradient: Float32Array
+    statistics_delta: Float32Array
+    row_gradients: Mapping[str, Float32Array]
+    finite: bool
+    overflow: bool = False
+
+
+class ModelRunner:
+    """The user's model, built and compiled.
+
+    Building and tracing happen in the constructor; ``ids`` may then run in another thread than the step.
+
+    Args:
+        module: the user's model file.
+        example: any batch of training data, to build and trace with.
+        settings: how the model is run.
+
+    Raises:
+        UserError: something in the model can't be honoured, with the reason.
+        UserCodeError: the user's code raised.
+    """
+
+    def __init__(self, module: UserModule, example: Batch, settings: RunnerSettings | None = None) -> None:
+        self.module = module
+        self.example = example
+        self.settings = settings or RunnerSettings()
+        self.optimizer = translate(module.make_optimizer())
+        seed, swap_bytes_min, eager = self.settings.seed, self.settings.swap_bytes_min, self.settings.eager
+        self.built = build(module, example, seed=seed, swap_bytes_min=swap_bytes_min, eager=eager)
+        self.tables = tuple(table.spec for table in self.built.tables)
+        self._trainable = [table.name for table in self.tables if table.kind is VariableKind.TRAINABLE]
+        self._refuse_row_decay_exclusion()
+        self.dense = DenseVariables(self.built.model, self.optimizer.decays)
+        self._initial = self.dense.initial()
+        self._loss_scale = loss_scale(self.built.model, self.optimizer)
+        self._metrics = {purpose: MetricSet(module) for purpose in ("train", "evaluate", "merge")}
+        scales = self._loss_scale is not None
+        self.step = CompiledStep(
+            module, self.built, self.dense, self.optimizer, self._metrics, scales=scales, eager=eager
+        )
+        self.step.prepare("train_ids", example.spec)
+        if example.labels is not None:
+            self._check_weights()
+            self.probe_metrics()
+            self.step.prepare("train", example.spec)
+
+    def describe(self) -> list[str]:
+        """Lines for the worker's start: which tables are served, and what else the ps holds."""
+        return [
+            *self.built.census.describe(),
+            f"dense variables: {self.dense.trainable_size:,} trainable of {self.dense.size:,} floats",
+        ]
+
+    def signature(self) -> ModelSignature:
+        """Names, shapes, tables and optimizer: what the ps set is initialised with."""
+        return ModelSignature(
+            dense=self.dense.specs,
+            tables=self.tables,
+            optimizer=self.optimizer.optimizer,
+            seed=self.settings.seed,
+        )
+
+    def initial_dense(self) -> Float32Array:
+        """Initial values of all dense variables, flat, in signature order; equal on every worker."""
+        return self._initial.copy()
+
+    def rate(self, iteration: int) -> float:
+        """The learning rate after so many updates."""
+        with user_code(self.module.path, "the learning-rate schedule"):
+            return self.optimizer.rate(iteration)
+
+    def ids(self, batch: Batch, *, training: bool = True) -> dict[str, NDArray[np.int64]]:
+        """The ids that each table is asked for, flat, in the order in which the step will use them.
+
+        Returns:
+            Table name -> int64 (ids,), duplicates included.
+
+        Raises:
+            UserError: an id outside its table.
+        """
+        found = self.step.ids(batch.spec, batch.features, training=training)
+        ids = {table.name: np.asarray(flat) for table, flat in zip(self.tables, found, strict=True)}
+        for table in self.tables:
+            if table.input_dim:
+                self._check_range(table.name, ids[table.name], table.input_dim)
+        return ids
+
+    def train(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS, *, step_seed: int) -> StepResult:
+        """Compute the gradients of one batch and update the training metrics.
+
+        Args:
+            batch: from a ``train`` feeder, of the example's spec.
+            dense: float32, all dense variables in signature order.
+            rows: pulled rows of the batch's ids.
+            step_seed: seeds dropout and whatever else draws from Keras' generators.
+
+        Raises:
+            UserError: the feed changed the type of its batches.
+            UserCodeError: the user's code raised.
+        """
+        if batch.spec.key != self.example.spec.key:
+            raise UserError(f"{self.module.path}: the feed of this batch has other types or shapes than the first one")
+        scale = self._loss_scale.value if self._loss_scale is not None else 1.0
+        pulled = self._pulled(dense, rows)
+        gradients = self.step.train(
+            batch.spec, batch.features, batch.labels, batch.weights, pulled, seed=step_seed, scale=scale
+        )
+        loss, finite = float(gradients.loss), bool(gradients.finite)
+        if self._loss_scale is not None:
+            self._loss_scale.update(finite=finite)
+        return StepResult(
+            loss=loss,
+            dense_gradient=np.asarray(gradients.dense),
+            statistics_delta=np.asarray(gradients.statistics_delta),
+            row_gradients={n: np.asarray(g) for n, g in zip(self._trainable, gradients.rows, strict=True)},
+            finite=finite,
+            overflow=self._loss_scale is not None and not finite and math.isfinite(loss),
+        )
+
+    def evaluate(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS) -> float:
+        """Update the evaluation metrics with one batch.
+
+        Returns:
+            The batch's mean loss.
+        """
+        if batch.labels is None:
+            raise UserError(f"{self.module.path}: the feed gives no labels for evaluation")
+        pulled = self._pulled(dense, rows)
+        return float(self.step.evaluate(batch.spec, batch.features, batch.labels, batch.weights, pulled))
+
+    def predict(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS) -> Any:
+        """The model's outputs for one batch, as arrays in the structure that the model gives."""
+        outputs = self.step.predict(batch.spec, batch.features, self._pulled(dense, rows))
+        return tf.nest.map_structure(np.asarray, outputs)
+
+    def metric_states(self, purpose: str = "evaluate") -> MetricArrays:
+        """State variables of the ``train`` or ``evaluate`` metrics since their last reset; states add up."""
+        return self._metrics[purpose].states()
+
+    def reset_metrics(self, purpose: str = "evaluate") -> None:
+        """Begin the ``train`` or ``evaluate`` metrics anew."""
+        self._metrics[purpose].reset()
+
+    def merge(self, states: list[MetricArrays]) -> dict[str, float]:
+        """Results of the summed states of many tasks; ``loss`` is among them."""
+        return self._metrics["merge"].results(sum_states(states))
+
+    def probe_metrics(self) -> None:
+        """Check on the example that every metric's states add up; builds metrics that wait for their first update.
+
+        Raises:
+            UserError: a metric for which they don't, by name.
+        """
+        batch = self.example
+        ids = self.ids(batch)
+        rows = {
+            table.name: (np.zeros((1, table.width), np.float32), np.zeros(len(ids[table.name]), np.int32))
+            for table in self.tables
+        }
+        predictions = self.step.predict(batch.spec, batch.features, self._pulled(self._initial, rows))
+        for metrics in self._metrics.values():
+            metrics.probe(batch.labels, predictions, batch.weights)
+
+    def _pulled(self, dense: Float32Array, rows: TableRows) -> Pulled:
+        if dense.shape != (self.dense.size,):
+            raise InvariantError(f"the dense vector has shape {dense.shape}, the model needs ({self.dense.size},)")
+        pairs = [rows[table.name] for table in self.tables]
+        return Pulled(
+            dense=_lent(dense),
+            rows=tuple(_lent(unique) for unique, _ in pairs),
+            inverses=tuple(_lent(inverse) for _, inverse in pairs),
+        )
+
+    def _check_weights(self) -> None:
+        if self.example.weights is not None and not self.module.loss_takes_weights():
+            raise UserError(
+                f"{self.module.path}: the feed gives sample weights, but loss takes two arguments",
+                hint="Define loss(labels, predictions, sample_weight).",
+            )
+
+    def _check_range(self, name: str, ids: NDArray[np.int64], input_dim: int) -> None:
+        if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < input_dim):
+            outside = int(ids.min()) if ids.min() < 0 else int(ids.max())
+            raise UserError(
+                f"{self.module.path}: id {outside} is outside embedding {name}, which has input_dim={input_dim}",
+                hint="Enlarge input_dim, or map the ids (keras.layers.Hashing, StringLookup) before the embedding.",
+            )
+
+    def _refuse_row_decay_exclusion(self) -> None:
+        """Rows decay with the table; a table can't be left out, its rows having no Keras variable."""
+        decay = self.optimizer.optimizer.hyperparameters.get("weight_decay", 0)
+        if decay and self.tables and not self.optimizer.decays_named("embeddings"):
+            raise UserError(
+                f"{self.module.path}: exclude_from_weight_decay names 'embeddings', but tables on the ps always decay",
+                hint="Leave the embeddings in, or set weight_decay=0.",
+            )
+
+
+def _lent(array: NDArray[Any]) -> Any:
+    """A tensor over the array's own memory where TensorFlow can use it, else over a copy.
+
+    TensorFlow wants its alignment and cannot be trusted with memory that must not change.
+    """
+    usable = array.size and array.flags.c_contiguous and array.flags.writeable
+    if not usable or array.ctypes.data % _ALIGNMENT_BYTES:
+        return tf.constant(array)
+    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())

@@ -1,0 +1,241 @@
+"""The compiled step: from a batch, the dense vector and pulled rows to gradients, with no state of its own.
+
+Variables are never assigned: the step runs the model in a ``keras.StatelessScope`` that maps each variable to its
+slice of the dense vector, so that what the forward pass would move (BatchNorm's statistics) comes out as a value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.random.seed_generator import global_seed_generator  # Keras has no public name for it.
+
+from elasticdl.layers import serving
+from elasticdl.shared.model import VariableKind
+from elasticdl.worker.model.batch import BatchSpec
+from elasticdl.worker.model.build import BuiltModel, record_ids
+from elasticdl.worker.model.dense import DenseVariables, flat_concat
+from elasticdl.worker.model.gradients import all_finite, clip
+from elasticdl.worker.model.lookups import PulledRows
+from elasticdl.worker.model.metrics import MetricSet
+from elasticdl.worker.model.optimizers import TranslatedOptimizer
+from elasticdl.worker.model.user_code import user_code
+from elasticdl.worker.model.user_module import UserModule
+
+NOTHING: tuple[()] = ()
+"""Stands for absent weights: a traced function takes tensors and structures of tensors only."""
+
+
+class Pulled(NamedTuple):
+    """What a worker pulled for one batch, as tensors.
+
+    Attributes:
+        dense: float32 (variables,).
+        rows: per table, float32 (unique, width).
+        inverses: per table, int32 (ids,).
+    """
+
+    dense: Any
+    rows: tuple[Any, ...]
+    inverses: tuple[Any, ...]
+
+
+class Gradients(NamedTuple):
+    """What the traced training function gives; see ``runner.StepResult``."""
+
+    loss: Any
+    dense: Any
+    statistics_delta: Any
+    rows: list[Any]
+    finite: Any
+
+
+class CompiledStep:
+    """The model's functions, each traced once per kind of batch.
+
+    Args:
+        module: the user's model file.
+        built: its model.
+        dense: the model's dense variables.
+        optimizer: for clipping.
+        metrics: accumulators of purpose ``train`` and ``evaluate``.
+        scales: the loss is scaled, for float16.
+        eager: never trace.
+
+    Attributes:
+        traces: how often each function has been traced.
+    """
+
+    def __init__(
+        self,
+        module: UserModule,
+        built: BuiltModel,
+        dense: DenseVariables,
+        optimizer: TranslatedOptimizer,
+        metrics: dict[str, MetricSet],
+        *,
+        scales: bool,
+        eager: bool,
+    ) -> None:
+        self._module = module
+        self._loss = module.required("loss")
+        self._model, self._census = built.model, built.census
+        self._dense = dense
+        self._optimizer = optimizer
+        self._metrics = metrics
+        self._scales = scales
+        self._eager = eager
+        self._specs = [table.spec for table in built.tables]
+        self._layers = [table.layer for table in built.tables]
+        self._trainable = [n for n, spec in enumerate(self._specs) if spec.kind is VariableKind.TRAINABLE]
+        self._seeds = _seed_states(built.model)
+        self._functions: dict[tuple[str, str], Callable[..., Any]] = {}
+        self.traces: Counter[str] = Counter()
+
+    def prepare(self, kind: str, spec: BatchSpec) -> None:
+        """Trace a function before it is needed."""
+        if not self._eager:
+            with user_code(self._module.path, "the model"):
+                self._function(kind, spec)
+
+    def ids(self, spec: BatchSpec, features: Any, *, training: bool) -> list[Any]:
+        """Flat int64 ids per table."""
+        found: list[Any] = self._call("train_ids" if training else "evaluate_ids", spec, features)
+        return found
+
+    def train(
+        self, spec: BatchSpec, features: Any, labels: Any, weights: Any, pulled: Pulled, *, seed: int, scale: float
+    ) -> Gradients:
+        """Gradients of one batch; the training metrics are updated."""
+        seeds = np.random.SeedSequence(seed).generate_state(2 * len(self._seeds)).reshape(-1, 2)
+        scale_tensor = tf.constant(scale, tf.float32)
+        result: Gradients = self._call(
+            "train", spec, features, labels, _present(weights), pulled, tf.constant(seeds, tf.uint32), scale_tensor
+        )
+        return result
+
+    def evaluate(self, spec: BatchSpec, features: Any, labels: Any, weights: Any, pulled: Pulled) -> Any:
+        """Mean loss of one batch; the evaluation metrics are updated."""
+        return self._call("evaluate", spec, features, labels, _present(weights), pulled)
+
+    def predict(self, spec: BatchSpec, features: Any, pulled: Pulled) -> Any:
+        """The model's outputs."""
+        return self._call("predict", spec, features, pulled)
+
+    def _call(self, kind: str, spec: BatchSpec, *arguments: Any) -> Any:
+        with user_code(self._module.path, "the model"):
+            return self._function(kind, spec)(*arguments)
+
+    def _function(self, kind: str, spec: BatchSpec) -> Callable[..., Any]:
+        run: Callable[..., Any] = getattr(self, f"_{kind}")
+        if self._eager:
+            return run
+        key = (kind, spec.key)
+        if key not in self._functions:
+            global_seed_generator()  # Each thread has one of its own, and tracing can't make it.
+            traced = tf.function(run, input_signature=self._input_signature(kind, spec), autograph=False)
+            # The one that it has: to look it up anew for each call takes longer than to hand over the tensors.
+            self._functions[key] = traced.get_concrete_function()
+        return self._functions[key]
+
+    def _input_signature(self, kind: str, spec: BatchSpec) -> tuple[Any, ...]:
+        pulled = Pulled(
+            dense=tf.TensorSpec([self._dense.size], tf.float32),
+            rows=tuple(tf.TensorSpec([None, table.width], tf.float32) for table in self._specs),
+            inverses=tuple(tf.TensorSpec([None], tf.int32) for _ in self._specs),
+        )
+        labelled = (spec.features, spec.labels, _present(spec.weights), pulled)
+        seeds = (tf.TensorSpec([len(self._seeds), 2], tf.uint32), tf.TensorSpec([], tf.float32))
+        signatures: dict[str, tuple[Any, ...]] = {
+            "train": (*labelled, *seeds),
+            "evaluate": labelled,
+            "predict": (spec.features, pulled),
+        }
+        return signatures.get(kind, (spec.features,))
+
+    # --- what is traced: pure functions of their arguments, but for metrics ----------------------------------------
+
+    def _traced(self, kind: str) -> None:
+        if not tf.executing_eagerly():
+            self.traces[kind] += 1
+
+    def _train_ids(self, features: Any) -> list[Any]:
+        self._traced("train_ids")
+        return record_ids(self._model, features, self._census, training=True).ids(self._layers)
+
+    def _evaluate_ids(self, features: Any) -> list[Any]:
+        self._traced("evaluate_ids")
+        return record_ids(self._model, features, self._census, training=False).ids(self._layers)
+
+    def _train(self, features: Any, labels: Any, weights: Any, pulled: Pulled, seeds: Any, scale: Any) -> Gradients:
+        self._traced("train")
+        values = self._dense.split(pulled.dense)
+        count = self._dense.trainable_count
+        watched = [*values[:count], *(pulled.rows[number] for number in self._trainable)]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(watched)
+            drawn = zip(self._seeds, tf.unstack(seeds, len(self._seeds)), strict=True)
+            with self._stateless(values, pulled, seeds=list(drawn)) as scope:
+                predictions = self._model(features, training=True)
+                loss = self._mean_loss(labels, predictions, weights, pulled)
+            aim = loss * scale if self._scales else loss
+        gradients = tape.gradient(aim, watched, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        if self._scales:
+            gradients = [gradient / scale for gradient in gradients]
+        moved = flat_concat(scope.get_current_value(variable) for variable in self._dense.statistics)
+        delta = moved - pulled.dense[self._dense.trainable_size :][: tf.size(moved)]
+        finite = all_finite([loss, delta, *gradients])
+        clipped = clip(gradients, self._optimizer)
+        self._metrics["train"].update(labels, predictions, _absent(weights), loss)
+        return Gradients(loss, flat_concat(clipped[:count]), delta, clipped[count:], finite)
+
+    def _evaluate(self, features: Any, labels: Any, weights: Any, pulled: Pulled) -> Any:
+        self._traced("evaluate")
+        with self._stateless(self._dense.split(pulled.dense), pulled):
+            predictions = self._model(features, training=False)
+            loss = self._mean_loss(labels, predictions, weights, pulled)
+        self._metrics["evaluate"].update(labels, predictions, _absent(weights), loss)
+        return loss
+
+    def _predict(self, features: Any, pulled: Pulled) -> Any:
+        self._traced("predict")
+        with self._stateless(self._dense.split(pulled.dense), pulled):
+            return self._model(features, training=False)
+
+    @contextmanager
+    def _stateless(self, values: list[Any], pulled: Pulled, seeds: list[Any] | None = None) -> Iterator[Any]:
+        mapping = [*self._dense.mapping(values), *(seeds or ())]
+        lookup = PulledRows(self._layers, list(pulled.rows), list(pulled.inverses))
+        with keras.StatelessScope(mapping, collect_losses=True) as scope, serving.looking_up(lookup):
+            yield scope
+
+    def _mean_loss(self, labels: Any, predictions: Any, weights: Any, pulled: Pulled) -> Any:
+        """The user's loss, averaged if it is one value per record, plus what layers and regularizers add."""
+        arguments = (labels, predictions) if isinstance(weights, tuple) else (labels, predictions, weights)
+        loss = tf.reduce_mean(tf.cast(tf.convert_to_tensor(self._loss(*arguments)), tf.float32))
+        added = [tf.reduce_sum(tf.cast(extra, tf.float32)) for extra in self._model.losses]
+        for layer, rows, spec in zip(self._layers, pulled.rows, self._specs, strict=True):
+            if layer.embeddings_regularizer is not None and spec.kind is VariableKind.TRAINABLE:
+                added.append(tf.cast(layer.embeddings_regularizer(rows), tf.float32))
+        return tf.add_n([loss, *added])
+
+
+def _seed_states(model: Any) -> list[Any]:
+    """State variables of every generator that the model may draw from, Keras' global one included."""
+    generators = [generator for layer in model._flatten_layers() for generator in layer._seed_generators]
+    return [generator.state for generator in dict.fromkeys([*generators, global_seed_generator()])]
+
+
+def _present(weights: Any) -> Any:
+    return NOTHING if weights is None else weights
+
+
+def _absent(weights: Any) -> Any:
+    return None if isinstance(weights, tuple) else weights

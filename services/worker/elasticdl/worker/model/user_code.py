@@ -1,0 +1,101 @@
+"""Running the user's functions: what they raise becomes a UserError that shows the user's own lines."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from elasticdl.shared.errors import ElasticDLError, UserError
+
+FRAMES_MAX = 20
+_OUR_FOLDER = Path(__file__).parents[1]
+_NEW_LINE = "\n"
+_GRAPH_ERROR = "Graph execution error:"
+_GRAPH_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_GRAPH_NOISE = ("Graph execution error:", "Detected at node", "<stack traces unavailable>", "[[")
+
+
+class UserCodeError(UserError):
+    """A function of the user's model file raised.
+
+    Attributes:
+        traceback: the traceback's text, limited to frames of the user's files.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", traceback: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.traceback = traceback
+
+
+@contextmanager
+def user_code(path: Path, what: str) -> Iterator[None]:
+    """Run user code; errors of this package pass, anything else is the user's.
+
+    Args:
+        path: the model file; frames of files in its folder count as the user's.
+        what: what is being run, as the message shall name it (``feed()``).
+
+    Raises:
+        UserCodeError: the code raised.
+    """
+    try:
+        yield
+    except ElasticDLError:
+        raise
+    except Exception as error:  # Whatever the user's code raises is reported, never handled.
+        cause = _original(error)
+        if isinstance(cause, ElasticDLError):
+            raise cause from None
+        frames = [frame for frame in _frames(cause) if _is_users(Path(frame.filename), path.parent)][-FRAMES_MAX:]
+        where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        said = f"{type(cause).__name__}: {_message(cause)}"
+        raise UserCodeError(
+            f"{what} of {path.name} raised {type(cause).__name__}{where}: {_message(cause).partition(_NEW_LINE)[0]}",
+            traceback="".join([*traceback.format_list(frames), said, _NEW_LINE]),
+        ) from error
+
+
+def _is_users(file: Path, folder: Path) -> bool:
+    """Whether a file is the user's own, also where this package or an environment lies in the user's folder."""
+    if not file.is_relative_to(folder) or file.is_relative_to(_OUR_FOLDER):
+        return False
+    return "site-packages" not in file.relative_to(folder).parts
+
+
+def _original(error: BaseException) -> BaseException:
+    """The exception that was raised, where AutoGraph has replaced it by one with a longer message."""
+    while error.__context__ is not None and hasattr(error.__context__, "ag_error_metadata"):
+        error = error.__context__
+    return error
+
+
+def _frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """The frames of an exception, outermost first.
+
+    For code that AutoGraph generated, the frames as the user wrote them; for an error while a graph runs, those that
+    made the operation, which TensorFlow tells in the message only.
+    """
+    frames = list(traceback.extract_tb(error.__traceback__))
+    if str(error).startswith(_GRAPH_ERROR):
+        defined = _GRAPH_FRAME.findall(str(error))
+        return [traceback.FrameSummary(name, int(line), function) for name, line, function in defined]
+    metadata = getattr(error, "ag_error_metadata", None)
+    if metadata is None:
+        return frames
+    written = [
+        traceback.FrameSummary(frame.filename, frame.lineno, frame.function_name, line=frame.code)
+        for frame in reversed(metadata.translated_stack)
+    ]
+    return written or frames
+
+
+def _message(error: BaseException) -> str:
+    """What the exception says, without TensorFlow's account of its graph."""
+    text = str(error).strip()
+    if not text.startswith(_GRAPH_ERROR):
+        return text
+    lines = _GRAPH_FRAME.split(text)[-1].splitlines()
+    return _NEW_LINE.join(line for line in lines if line.strip() and not line.strip().startswith(_GRAPH_NOISE))

@@ -1,0 +1,92 @@
+"""What the worker says to the ps set and hears from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from elasticdl.shared.names import Incarnation, PodName, TaskId
+from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids
+
+Rows = tuple[Ids, Floats]
+"""Unique ids int64[n] and their float32[n, width]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushRequest:
+    """One batch's gradients.
+
+    Attributes:
+        task: the task.
+        batch: number of the batch in the task.
+        batches: batches of the task, by the plan.
+        records: records of the batch, as read.
+        checksum: sum of their hashes modulo 2**64.
+        base_iteration: ``Pulled.iteration`` of the state that the gradients were computed from.
+        rate: the learning rate, if the schedule is the user's own; None: the ps evaluates the schedule.
+        dense_gradient: float32, flat over the trainable variables in the signature's order; None: an empty push.
+        statistics_delta: float32, flat over the statistics in the signature's order; empty: unchanged.
+        rows: by table name; unique ids and their summed gradients.
+    """
+
+    task: TaskId
+    batch: int
+    batches: int
+    records: int
+    checksum: int
+    base_iteration: int = 0
+    rate: float | None = None
+    dense_gradient: Floats | None
+    statistics_delta: Floats = field(default_factory=lambda: NO_FLOATS)
+    rows: Mapping[str, Rows] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where the groups stand with a task.
+
+    Attributes:
+        next_batch: the least next batch of the task over all groups; the number of batches: every group has it whole.
+        credits: the incarnation of each ps that answered.
+    """
+
+    next_batch: int
+    credits: Mapping[PodName, Incarnation]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushOutcome:
+    """What became of a push.
+
+    Attributes:
+        next_batch: the least next batch of the task over all groups: batch + 1 or more when every group has this one;
+            less when a ps came back from an older snapshot, and then the worker goes on from there.
+        credits: the incarnation of each ps that answered.
+        step: the most batches absorbed by a group.
+        not_finite: where NaN or infinity was found, or empty. The batch was then not absorbed.
+    """
+
+    next_batch: int
+    credits: Mapping[PodName, Incarnation]
+    step: int
+    not_finite: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulled:
+    """The state that a batch is computed from.
+
+    Attributes:
+        dense: float32, flat over all variables in the signature's order; empty if not wanted.
+        rows: by table name; float32[n, width] in the order of the pull's ids.
+        iteration: optimizer updates up to this state, the least over all ps.
+        step: batches absorbed up to this state, the least over all ps.
+        release: gives the buffers back; the arrays must not be touched afterwards, nor anything that aliases them.
+    """
+
+    dense: Floats
+    rows: Mapping[str, Floats]
+    iteration: int
+    step: int
+    release: Callable[[], None]

@@ -1,0 +1,205 @@
+"""One life of a worker: connect, build the model, train until told to stop, say goodbye."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from elasticdl.shared.bus import Bus
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.clock import SystemClock
+from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
+from elasticdl.shared.events import WorkerFailed, WorkerStarted, WorkerStopped
+from elasticdl.shared.exits import EXIT_AWAY, EXIT_REFUSED
+from elasticdl.shared.in_hand import ENVIRONMENT_VARIABLE, InHandFile
+from elasticdl.shared.job import JobSpec
+from elasticdl.shared.names import Incarnation, Service, pod_name
+from elasticdl.shared.settings import WorkerSettings
+from elasticdl.worker import failures, heartbeat
+from elasticdl.worker.addresses import Addresses
+from elasticdl.worker.answers import Answers
+from elasticdl.worker.asides import OtherTasks
+from elasticdl.worker.exporting import Exporter
+from elasticdl.worker.held import HeldTasks
+from elasticdl.worker.inbox import Inbox
+from elasticdl.worker.journal import Journal
+from elasticdl.worker.leases import Leases
+from elasticdl.worker.preparing import Preparer
+from elasticdl.worker.ps_set import PsSet
+from elasticdl.worker.pulling import Puller
+from elasticdl.worker.stopping import Stop
+from elasticdl.worker.training import Meter, Trainer
+
+if TYPE_CHECKING:
+    from elasticdl.worker.building import Built
+
+_LOG = structlog.get_logger(__name__)
+
+_WAITING_S = 1.0
+"""Seconds between two looks for a stop while the ps have not started."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Worker:
+    """The parts that live as long as the process.
+
+    Attributes:
+        settings: what the process was told.
+        incarnation: this life.
+        spec: the job.
+        bus: the broker.
+        loop: where the bus lives.
+        stop: asks for the end.
+        environment: for the place of the in-hand file.
+    """
+
+    settings: WorkerSettings
+    incarnation: Incarnation
+    spec: JobSpec
+    bus: Bus
+    loop: LoopThread
+    stop: Stop
+    environment: Mapping[str, str]
+    clock: SystemClock = field(default_factory=SystemClock)
+    meter: Meter = field(default_factory=Meter)
+    journal: Journal = field(init=False)
+    answers: Answers = field(init=False)
+    held: HeldTasks = field(init=False)
+    leases: Leases = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.journal = Journal(
+            lambda envelope: self.loop.call(self.bus.log.append(envelope)),
+            name=self.settings.pod,
+            incarnation=self.incarnation,
+            clock=self.clock,
+        )
+        self.answers = Answers(self.journal)
+        deadline_s = self.spec.limits.batch_deadline_s
+        self.leases = Leases(lease_s=self.spec.limits.lease_s, batch_deadline_s=deadline_s, clock=self.clock)
+        self.held = HeldTasks(self.leases)
+
+    def run(self) -> int:
+        """Work until told to stop.
+
+        Returns:
+            The process' exit code.
+        """
+        beating = heartbeat.keep_beating(
+            self.bus.signals, self.journal, self.meter, self.clock, self.settings.beat_interval_s
+        )
+        self.loop.spawn(beating)
+        try:
+            with InHandFile(in_hand_path(self.settings, self.environment)) as hand:
+                self._work(hand)
+        except (UserError, PermanentError, ProtocolError) as error:
+            self._report_failure(error)
+            return EXIT_REFUSED
+        except TransientError as error:
+            _LOG.error("gave up", reason=str(error))
+            self.stop.ask(str(error))
+            with suppress(TransientError):
+                self.say_goodbye()
+            return EXIT_AWAY
+        self.say_goodbye()
+        self.stop.done()
+        return 0
+
+    def say_goodbye(self) -> None:
+        """Give the tasks back and say so; any thread may call."""
+        self.answers.give_back(self.held.give_away_all(), self.stop.reason)
+        self.journal.append(WorkerStopped(reason=self.stop.reason))
+
+    def _work(self, hand: InHandFile) -> None:
+        spec = self.spec
+        # Imported here: TensorFlow takes seconds, which pass while the bus connects (see main.py).
+        from elasticdl.worker.building import build
+
+        addresses = Addresses(self.bus.register, self.loop)
+        built = build(spec, hand)
+        names = [pod_name(Service.PS, number) for number in range(spec.ps)]
+        while not addresses.wait_known(names, timeout_s=_WAITING_S):
+            if self.stop.is_asked():
+                return
+            _LOG.info("waiting for ps", known=sorted(addresses.resolve()), wanted=names)
+        ps = PsSet(
+            ps=names,
+            resolve=addresses.resolve,
+            token=self.settings.token,
+            peer=self.settings.pod,
+            plan=spec.plan.fingerprint,
+            signature=built.runner.signature(),
+        )
+        first = ps.initialise(built.runner.initial_dense())
+        _LOG.info("model initialised", first=first)
+        self.journal.append(WorkerStarted(notes=tuple(notes(built, self.settings))))
+        self._train(built, ps, hand)
+        ps.close()
+
+    def _train(self, built: Built, ps: PsSet, hand: InHandFile) -> None:
+        preparer = Preparer(
+            held=self.held,
+            tasks=Inbox(self.bus.tasks, self.loop),
+            records=built.records,
+            feeder=built.feeder,
+            model=built.runner,
+            ps=ps,
+            journal=self.journal,
+            hand=hand,
+            stop=self.stop,
+            idle_poll_s=self.settings.idle_poll_s,
+        )
+        others = OtherTasks(
+            model=built.runner,
+            ps=ps,
+            held=self.held,
+            leases=self.leases,
+            answers=self.answers,
+            hand=hand,
+            stop=self.stop,
+            validation=built.validation,
+            export=Exporter(ps=ps, write=built.write, output=self.spec.output).export,
+        )
+        trainer = Trainer(
+            plan=self.spec.plan,
+            model=built.runner,
+            ps=ps,
+            held=self.held,
+            leases=self.leases,
+            puller=Puller(items=preparer.items, held=self.held, ps=ps, stop=self.stop),
+            answers=self.answers,
+            asides=others,
+            hand=hand,
+            stop=self.stop,
+            meter=self.meter,
+            rate_from_worker=built.runner.signature().optimizer.rate_from_worker,
+        )
+        heartbeat.keep_leases(self.leases, self.stop)
+        preparer.start()
+        trainer.run()
+
+    def _report_failure(self, error: UserError | PermanentError | ProtocolError) -> None:
+        failure = failures.of_start(error)
+        _LOG.error("worker failed", kind=failure.kind.value, error=failure.message)
+        self.journal.append(WorkerFailed(kind=failure.kind, message=failure.message, traceback=failure.traceback))
+
+
+def notes(built: Built, settings: WorkerSettings) -> list[str]:
+    """The start-up lines that a user sees."""
+    threads = str(settings.compute_threads) if settings.compute_threads else "TensorFlow's choice of"
+    lines = [*built.runner.describe(), f"{threads} compute threads"]
+    if built.runner.signature().tables:
+        lines.append("rows move only when touched: momentum and weight decay of a row wait for its next batch")
+    return lines
+
+
+def in_hand_path(settings: WorkerSettings, environment: Mapping[str, str]) -> Path:
+    """Where the batches in hand are noted: where the launcher says, or in a file that nobody reads."""
+    told = environment.get(ENVIRONMENT_VARIABLE, "")
+    return Path(told) if told else Path(tempfile.gettempdir()) / f"elasticdl-{settings.job}-{settings.pod}.in_hand"

@@ -1,0 +1,85 @@
+"""What a worker counts while it works on a task: records, losses, metric states and where the time went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.shared.tasks import MetricStates
+from elasticdl.worker.ports import MetricArrays
+
+
+def add_states(one: MetricArrays, other: MetricArrays) -> dict[str, list[npt.NDArray[np.float64]]]:
+    """Metric states of two disjoint sets of batches, added up; a metric that only one has stays as it is."""
+    total = {name: list(arrays) for name, arrays in one.items()}
+    for name, arrays in other.items():
+        mine = total.get(name)
+        total[name] = list(arrays) if mine is None else [a + b for a, b in zip(mine, arrays, strict=True)]
+    return total
+
+
+def encode_states(states: MetricArrays) -> MetricStates:
+    """Metric states as they travel."""
+    return {name: tuple(np.asarray(array, "<f8").tobytes() for array in arrays) for name, arrays in states.items()}
+
+
+def decode_states(states: MetricStates) -> dict[str, list[npt.NDArray[np.float64]]]:
+    """Inverse of ``encode_states``, but for the arrays' shapes: they come out flat."""
+    return {name: [np.frombuffer(array, "<f8") for array in arrays] for name, arrays in states.items()}
+
+
+class Stopwatch:
+    """Counts where time goes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Count the time of a block under ``phase``."""
+        started_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - started_s
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """Sums over the batches of one task that this worker computed.
+
+    Attributes:
+        records: raw records, those that the user's filter dropped included.
+        batches: batches, empty ones included.
+        overflows: batches whose mixed-precision gradients overflowed and were pushed empty.
+        loss_sum: sum over batches of the mean loss of a batch.
+        states: metric states, the loss (weighted by records) among them.
+        seconds: phase -> seconds.
+    """
+
+    records: int = 0
+    batches: int = 0
+    overflows: int = 0
+    loss_sum: float = 0.0
+    states: MetricArrays = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add_batch(self, *, records: int, loss: float = 0.0) -> None:
+        """Count a batch of so many raw records and this mean loss."""
+        self.records += records
+        self.batches += 1
+        self.loss_sum += loss
+
+    def add_states(self, states: MetricArrays) -> None:
+        """Add metric states of batches that were counted."""
+        self.states = add_states(self.states, states)
+
+    def add_seconds(self, seconds: Mapping[str, float]) -> None:
+        """Add to the phases."""
+        for phase, spent_s in seconds.items():
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + spent_s

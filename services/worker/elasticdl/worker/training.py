@@ -1,0 +1,264 @@
+"""The training loop: one batch at a time through model and ps, with the next one on its way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.events import BatchInHand, FailureKind
+from elasticdl.shared.in_hand import InHandFile
+from elasticdl.shared.names import Incarnation, PodName, TaskId
+from elasticdl.shared.permutation import derive_key
+from elasticdl.shared.plan import Plan
+from elasticdl.worker.answers import Answers
+from elasticdl.worker.failures import Failure, of_user_error
+from elasticdl.worker.held import HeldTasks, train_task
+from elasticdl.worker.leases import Leases
+from elasticdl.worker.pipeline import Progress, Ticket
+from elasticdl.worker.ports import Asides, Delivery, ParameterServers, StepResult, Trainee
+from elasticdl.worker.preparing import Aside, Complete, Errand, Fatal, Faulty, Unreadable
+from elasticdl.worker.ps_set import PushRequest
+from elasticdl.worker.pulling import Loaded, Puller
+from elasticdl.worker.stopping import Stop
+from elasticdl.worker.tallies import Tally
+
+_LOG = structlog.get_logger(__name__)
+_STEP_SEED = 3
+"""Sets the seeds of steps apart from those of the plan's permutations."""
+
+
+@dataclass(slots=True)
+class Meter:
+    """What the heartbeat says of the training; written by the main thread, read by another."""
+
+    records: int = 0
+    batches: int = 0
+    loss: float = 0.0
+    step: int = 0
+
+
+@dataclass(slots=True)
+class _Tallies:
+    """The tally of each task in hand, and whose metrics the model is summing at the moment."""
+
+    by_task: dict[TaskId, Tally] = field(default_factory=dict)
+    measured: TaskId | None = None
+
+    def of(self, task: TaskId) -> Tally:
+        return self.by_task.setdefault(task, Tally())
+
+
+class Trainer:
+    """Runs on the main thread.
+
+    Args:
+        plan: the training tasks.
+        model: computes losses and gradients.
+        ps: absorbs them.
+        held: the tasks in hand.
+        leases: is told about progress.
+        puller: brings the next batch.
+        answers: answers deliveries.
+        asides: does tasks of other purposes.
+        hand: where the computed batch is noted.
+        stop: ends the loop after the batch in hand.
+        meter: for the heartbeat.
+        rate_from_worker: the learning-rate schedule is the user's own code, so every push carries the rate.
+        failure_pause_s: rest after a failure, so that a task that comes straight back does not spin.
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        model: Trainee,
+        ps: ParameterServers,
+        held: HeldTasks,
+        leases: Leases,
+        puller: Puller,
+        answers: Answers,
+        asides: Asides,
+        hand: InHandFile,
+        stop: Stop,
+        meter: Meter,
+        rate_from_worker: bool = False,
+        failure_pause_s: float = 0.5,
+    ) -> None:
+        self._plan = plan
+        self._model = model
+        self._ps = ps
+        self._held = held
+        self._leases = leases
+        self._puller = puller
+        self._answers = answers
+        self._asides = asides
+        self._hand = hand
+        self._stop = stop
+        self._meter = meter
+        self._rate_from_worker = rate_from_worker
+        self._failure_pause_s = failure_pause_s
+        self._tallies = _Tallies()
+
+    def run(self) -> None:
+        """Train until told to stop.
+
+        Raises:
+            ElasticDLError: the ps set, the log or this worker itself can't go on.
+        """
+        hand: Loaded | None = None
+        while not self._stop.is_asked():
+            if hand is not None and not self._held.is_valid(hand.prepared.ticket):
+                hand.release()
+                hand = None
+            self._puller.start(idle=hand is None)
+            computed = self._compute(hand) if hand is not None else None
+            arrival = self._puller.arrive()
+            if hand is not None:
+                if computed is not None:
+                    self._push(hand, computed)
+                hand.release()
+            for errand in arrival.errands:
+                self._do(errand)
+            hand = arrival.batch
+        self._puller.close()
+
+    # --- one batch ------------------------------------------------------------------------------------------------
+
+    def _compute(self, hand: Loaded) -> PushRequest | None:
+        """The push of a batch; None when the batch failed."""
+        ticket = hand.prepared.ticket
+        tally = self._measure(ticket.task)
+        tally.add_seconds({**hand.prepared.seconds, "pull": hand.pull_s})
+        result: StepResult | None = None
+        if hand.model is not None:
+            seed = derive_key(self._plan.seed, _STEP_SEED, ticket.task, ticket.batch)
+            started_s = time.perf_counter()
+            try:
+                with self._hand.holding(BatchInHand(task=train_task(ticket.task), batch=ticket.batch)):
+                    result = self._model.train(hand.prepared.batch, hand.model.dense, hand.rows(), step_seed=seed)
+            except UserError as error:
+                self._fail(ticket, of_user_error(error, FailureKind.USER_CODE), step=hand.model.step)
+                return None
+            tally.add_seconds({"compute": time.perf_counter() - started_s})
+            if not result.finite and not result.overflow:
+                self._fail_not_finite(ticket, hand, f"the loss is {result.loss}")
+                return None
+        return self._weigh(hand, result, tally)
+
+    def _weigh(self, hand: Loaded, result: StepResult | None, tally: Tally) -> PushRequest:
+        """Count a computed batch and wrap it up; an overflow is absorbed as an empty batch."""
+        prepared = hand.prepared
+        if result is not None and result.overflow:
+            tally.overflows += 1
+            _LOG.info("gradients overflowed, batch absorbed empty", task=prepared.ticket.task)
+            result = None
+        if result is None:
+            tally.add_batch(records=prepared.records)
+        else:
+            tally.add_batch(records=prepared.records, loss=result.loss)
+            self._meter.loss = result.loss
+        ticket = prepared.ticket
+        batches = self._plan.batches_of(ticket.task)
+        request = PushRequest(
+            task=ticket.task,
+            batch=ticket.batch,
+            batches=batches,
+            records=prepared.records,
+            checksum=prepared.checksum,
+            dense_gradient=None,
+        )
+        if result is None or hand.model is None:
+            return request
+        iteration = hand.model.iteration
+        return replace(
+            request,
+            base_iteration=iteration,
+            rate=self._model.rate(iteration) if self._rate_from_worker else None,
+            dense_gradient=result.dense_gradient,
+            statistics_delta=result.statistics_delta,
+            rows={table: (prepared.tables[table].unique, rows) for table, rows in result.row_gradients.items()},
+        )
+
+    def _push(self, hand: Loaded, push: PushRequest) -> None:
+        ticket = hand.prepared.ticket
+        started_s = time.perf_counter()
+        outcome = self._ps.push(push)
+        self._tallies.of(ticket.task).add_seconds({"push": time.perf_counter() - started_s})
+        if outcome.not_finite:
+            self._fail_not_finite(ticket, hand, f"not finite: {outcome.not_finite}")
+            return
+        self._leases.progress()
+        self._meter.records += push.records
+        self._meter.batches += 1
+        self._meter.step = outcome.step
+        progress, deliveries = self._held.answered(ticket, outcome.next_batch)
+        if progress is Progress.MOVED:
+            _LOG.info("task moved", task=ticket.task, pushed=ticket.batch, next_batch=outcome.next_batch)
+        elif progress is Progress.FINISHED:
+            self._finish(ticket.task, outcome.credits, deliveries)
+
+    # --- tasks ----------------------------------------------------------------------------------------------------
+
+    def _measure(self, task: TaskId) -> Tally:
+        """Make the model's metrics count for this task from here on."""
+        if self._tallies.measured != task:
+            self._harvest()
+            self._tallies.measured = task
+        return self._tallies.of(task)
+
+    def _harvest(self) -> None:
+        """Credit the model's metrics to the task whose batches they were taken over."""
+        if self._tallies.measured is not None:
+            self._tallies.of(self._tallies.measured).add_states(self._model.metric_states("train"))
+            self._model.reset_metrics("train")
+            self._tallies.measured = None
+
+    def _finish(self, task: TaskId, credits_: Mapping[PodName, Incarnation], deliveries: list[Delivery]) -> None:
+        self._harvest()
+        tally = self._tallies.by_task.pop(task, None) or Tally()
+        self._answers.finish(deliveries, tally, credits_=credits_)
+
+    def _fail_not_finite(self, ticket: Ticket, hand: Loaded, what: str) -> None:
+        step = hand.model.step if hand.model is not None else 0
+        message = f"{what} since step {step}: batch {ticket.batch} of train task {ticket.task} was not absorbed"
+        self._fail(ticket, Failure(kind=FailureKind.NOT_FINITE, message=message), step=step)
+
+    def _fail(self, ticket: Ticket, failure: Failure, *, step: int = 0) -> None:
+        """Report a batch that can't be done and give its task back; the worker goes on with others."""
+        _LOG.error("task failed", task=ticket.task, batch=ticket.batch, kind=failure.kind.value, error=failure.message)
+        deliveries = self._drop(ticket.task)
+        shard = self._plan.shard(ticket.task)
+        source = self._plan.sources[shard.source].uri
+        self._answers.fail(deliveries, failure, source=source, shard=shard, batch=ticket.batch, step=step)
+        self._stop.wait(self._failure_pause_s)
+
+    def _drop(self, task: TaskId) -> list[Delivery]:
+        if self._tallies.measured == task:
+            self._harvest()
+        self._tallies.by_task.pop(task, None)
+        return self._held.give_away(train_task(task))
+
+    # --- between batches ------------------------------------------------------------------------------------------
+
+    def _do(self, errand: Errand) -> None:
+        match errand:
+            case Complete(task=task, credits=credits_):
+                self._finish(task, credits_, self._held.give_away(train_task(task)))
+            case Faulty(ticket=ticket, failure=failure) if self._held.is_valid(ticket):
+                self._fail(ticket, failure)
+            case Unreadable(ticket=ticket, reason=reason) if self._held.is_valid(ticket):
+                _LOG.warning("data not readable, task returned", task=ticket.task, reason=reason)
+                self._answers.give_back(self._drop(ticket.task), reason)
+                self._stop.wait(self._failure_pause_s)
+            case Aside(delivery=delivery):
+                self._harvest()
+                self._asides.run(delivery)
+                self._leases.progress()
+            case Fatal(error=error):
+                raise error
+            case _:
+                pass  # A fault of a ticket that is void by now.

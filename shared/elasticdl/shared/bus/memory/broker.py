@@ -1,0 +1,67 @@
+"""What the clients of one job share, and one client of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from elasticdl.shared.bus.memory.client import Bell, Client
+from elasticdl.shared.bus.memory.log import MemoryEventLog, Records
+from elasticdl.shared.bus.memory.register import MemoryRegister
+from elasticdl.shared.bus.memory.signals import MemorySignals, OrderServer
+from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue, Queue
+from elasticdl.shared.bus.ports import RegisterEntry
+from elasticdl.shared.clock import Clock, SystemClock
+from elasticdl.shared.names import PodName
+
+
+class MemoryBroker:
+    """What the clients of one job share.
+
+    Args:
+        clock: leases expire by its ``monotonic``.
+        lease_s: seconds without a sign of life after which a task is delivered again.
+    """
+
+    def __init__(self, clock: Clock | None = None, lease_s: float = 10.0) -> None:
+        self._bell = Bell()
+        self._records = Records()
+        self._queue = Queue(clock or SystemClock(), lease_s)
+        self._entries: dict[str, RegisterEntry] = {}
+        self._beats: list[asyncio.Queue[bytes | None]] = []
+        self._orders: dict[PodName, OrderServer] = {}
+
+    def connect(self) -> MemoryBus:
+        """A new client."""
+        client = Client(self._bell)
+        return MemoryBus(
+            client=client,
+            log=MemoryEventLog(client, self._records),
+            tasks=MemoryTaskQueue(client, self._queue),
+            register=MemoryRegister(client, self._entries),
+            signals=MemorySignals(client, self._beats, self._orders),
+        )
+
+
+class MemoryBus:
+    """One client's connection to a ``MemoryBroker``."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        log: MemoryEventLog,
+        tasks: MemoryTaskQueue,
+        register: MemoryRegister,
+        signals: MemorySignals,
+    ) -> None:
+        self._client = client
+        self.log = log
+        self.tasks = tasks
+        self.register = register
+        self.signals = signals
+
+    async def close(self) -> None:
+        """Hang up; iterators end, orders are no longer served."""
+        self._client.closed = True
+        self.signals.hang_up()
+        self._client.bell.ring()

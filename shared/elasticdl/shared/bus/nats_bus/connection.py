@@ -1,0 +1,284 @@
+"""A connection to the broker: asks until it is answered, and translates every error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from elasticdl.shared.bus.settings import BusSettings
+from elasticdl.shared.errors import PermanentError, TransientError, UserError
+from elasticdl.shared.names import JobId
+
+T = TypeVar("T")
+
+STREAM_NOT_FOUND = 10059
+MESSAGE_NOT_FOUND = 10037
+CONSUMER_EXISTS = (10013, 10105, 10148)
+STREAM_NAME_IN_USE = 10058
+WRONG_LAST_SEQUENCE = (10071, 10164)
+_STREAM_CREATE_FAILED = 10049  # seen when another stream is being deleted at that moment
+_OUT_OF_STORAGE = (10023, 10028, 10039, 10047, 10076, 10077)
+"""Storage exceeded, a write failed, or JetStream is switched off, which is what a server does when its disk is full."""
+
+_ROOM_BYTES_MIN = 1 << 20
+
+_log = structlog.get_logger(__name__)
+
+
+class RefusedError(PermanentError):
+    """The broker says no.
+
+    Attributes:
+        error_code: JetStream's number for the reason.
+    """
+
+    def __init__(self, message: str, error_code: int) -> None:
+        super().__init__(message)
+        self.error_code = error_code
+
+
+class NobodyListensError(TransientError):
+    """The broker knows nobody who would answer: a stream or consumer that does not exist, or not yet again."""
+
+
+class Connection:
+    """One client's connection; loses and regains the broker without anybody noticing but by delay."""
+
+    def __init__(self, client: Client, job: JobId, settings: BusSettings) -> None:
+        self.client = client
+        self.job = job
+        self.settings = settings
+
+    @classmethod
+    async def open(cls, url: str, job: JobId, settings: BusSettings) -> Connection:
+        """Connect for the first time.
+
+        Raises:
+            UserError: nobody answers, or somebody without JetStream.
+        """
+        client = Client()
+        reasons: list[str] = []
+
+        async def note_error(error: Exception) -> None:
+            reasons.append(str(error) or type(error).__name__)
+            _log.debug("broker.error", error=reasons[-1])
+
+        async def note_loss() -> None:
+            if not client.is_closed:
+                _log.warning("broker.lost", job=job)
+
+        async def note_return() -> None:
+            _log.info("broker.back", job=job)
+
+        connecting = client.connect(
+            servers=[each.strip() for each in url.split(",")],
+            error_cb=note_error,
+            disconnected_cb=note_loss,
+            reconnected_cb=note_return,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=settings.retry_pause_s,  # type: ignore[arg-type]  # any number of seconds will do
+            connect_timeout=2,
+            ping_interval=10,
+            max_outstanding_pings=2,
+            pending_size=0,  # nothing is kept while the broker is away: it would be sent when nobody waits any more
+        )
+        try:
+            await asyncio.wait_for(connecting, settings.connect_s)
+        except (TimeoutError, ValueError, nats.errors.Error) as error:
+            await client.close()
+            reason = f" ({reasons[-1]})" if reasons else ""
+            raise UserError(
+                f"no NATS server answers at {redact_url(url)} within {settings.connect_s:g} s{reason}",
+                hint="Check --nats_url, and that the server is running and reachable from here.",
+            ) from error
+        connection = cls(client, job, settings)
+        await connection._require_jetstream(url)
+        return connection
+
+    async def _require_jetstream(self, url: str) -> None:
+        try:
+            await self.api("INFO", {}, once=True)
+        except NobodyListensError as error:
+            await self.close()
+            raise UserError(
+                f"the NATS server at {redact_url(url)} has JetStream switched off",
+                hint="Start it with -js, or see its log: it switches JetStream off when its disk is full.",
+            ) from error
+
+    async def close(self) -> None:
+        """Hang up for good."""
+        await self.client.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return bool(self.client.is_closed)
+
+    async def ask(
+        self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> Msg:
+        """Ask once.
+
+        Raises:
+            TransientError: no answer now.
+            PermanentError: the message is too large, or this client has hung up.
+        """
+        timeout_s = timeout_s or self.settings.answer_s
+        own_headers = dict(headers) if headers else None
+        return await self._translated(
+            subject, payload, lambda: self.client.request(subject, payload, timeout=timeout_s, headers=own_headers)
+        )
+
+    async def ask_for_stored(self, subject: str, payload: bytes) -> Msg:
+        """Ask once for a stored message.
+
+        It arrives under the subject that it was stored under, so the client's shared inbox, which tells answers
+        apart by their subjects, would not recognise it; this way the answer gets an inbox of its own.
+
+        Raises:
+            TransientError: no answer now.
+            PermanentError: this client has hung up.
+        """
+        timeout_s = self.settings.answer_s
+        return await self._translated(
+            subject, payload, lambda: self.client.request(subject, payload, timeout=timeout_s, old_style=True)
+        )
+
+    async def _translated(self, subject: str, payload: bytes, request: Callable[[], Awaitable[Msg]]) -> Msg:
+        if self.closed:
+            raise PermanentError("the connection to the broker is closed")
+        if not self.client.is_connected:
+            raise TransientError("the broker is away")
+        try:
+            return await request()
+        except nats.errors.NoRespondersError as error:
+            raise NobodyListensError(f"nobody listens at {subject}") from error
+        except nats.errors.MaxPayloadError as error:
+            raise PermanentError(
+                f"a message of {len(payload)} bytes for {subject} is above the broker's limit of "
+                f"{self.client.max_payload} bytes; raise max_payload of the nats-server"
+            ) from error
+        except nats.errors.ConnectionClosedError as error:
+            raise PermanentError("the connection to the broker is closed") from error
+        except (nats.errors.Error, OSError) as error:
+            raise TransientError(f"the broker did not answer at {subject}: {error or type(error).__name__}") from error
+
+    async def retrying(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try until it succeeds, for at most ``retry_s``.
+
+        Args:
+            what: what is being tried, for the message.
+            attempt: raises TransientError when it should be tried again.
+
+        Raises:
+            TransientError: the time is over.
+        """
+        latest: TransientError | None = None
+        try:
+            async with asyncio.timeout(self.settings.retry_s):
+                while True:
+                    try:
+                        return await attempt()
+                    except TransientError as error:
+                        latest = error
+                        await asyncio.sleep(self.settings.retry_pause_s)
+        except TimeoutError as error:
+            raise TransientError(f"{what}: given up after {self.settings.retry_s:g} s: {latest}") from error
+
+    async def api(self, name: str, request: Mapping[str, Any], *, once: bool = False) -> dict[str, Any]:
+        """A question to JetStream itself.
+
+        Args:
+            name: what follows ``$JS.API.``.
+            request: what to send as JSON.
+            once: do not try again.
+
+        Raises:
+            RefusedError: with the reason's number.
+            TransientError: no answer.
+        """
+        payload = json.dumps(request).encode() if request else b""
+
+        async def attempt() -> dict[str, Any]:
+            return self._checked(name, (await self.ask(f"$JS.API.{name}", payload)).data)
+
+        return await attempt() if once else await self.retrying(name, attempt)
+
+    async def store(self, stream: str, subject: str, payload: bytes, headers: Mapping[str, str]) -> int:
+        """Publish to a stream until it is acknowledged.
+
+        Returns:
+            The sequence number.
+
+        Raises:
+            RefusedError: among others one of ``WRONG_LAST_SEQUENCE``.
+            PermanentError: the stream is full or gone.
+            TransientError: the broker stayed away.
+        """
+
+        async def attempt() -> int:
+            try:
+                answer = await self.ask(subject, payload, headers)
+            except NobodyListensError:
+                await self._require_stream(stream)
+                raise
+            except TransientError:
+                self._require_room(len(payload))
+                raise
+            return int(self._checked(subject, answer.data)["seq"])
+
+        return await self.retrying(f"publish to {subject}", attempt)
+
+    async def _require_stream(self, stream: str) -> None:
+        try:
+            await self.api(f"STREAM.INFO.{stream}", {}, once=True)
+        except RefusedError as error:
+            if error.error_code == STREAM_NOT_FOUND:
+                raise PermanentError(
+                    f"the broker has lost the stream {stream}; resume the job with a new log"
+                ) from error
+            raise
+
+    def _require_room(self, payload_bytes: int) -> None:
+        """Find out why a publication has no answer: a nats-server whose disk is full gives none."""
+        directory = self.settings.run_directory
+        if not directory:
+            return
+        disk = os.statvfs(directory)
+        if disk.f_bavail * disk.f_frsize < max(_ROOM_BYTES_MIN, 2 * payload_bytes):
+            raise PermanentError(f"the broker has no room in {directory}: free some space and resume the job")
+
+    def _checked(self, what: str, data: bytes) -> dict[str, Any]:
+        """The broker's answer, unless it is an error."""
+        answer: dict[str, Any] = json.loads(data)
+        error = answer.get("error")
+        if error is None:
+            return answer
+        code, number, text = error.get("code", 0), error.get("err_code", 0), error.get("description", "")
+        if number in _OUT_OF_STORAGE or "no space left" in text:
+            where = f" in {self.settings.run_directory}" if self.settings.run_directory else ""
+            raise RefusedError(
+                f"the broker has no room{where}: {text}; free some space, restart it and resume the job", number
+            )
+        if code == 503 or number == _STREAM_CREATE_FAILED:
+            raise TransientError(f"{what}: {text}")
+        raise RefusedError(f"the broker refuses {what}: {text} ({number})", number)
+
+
+def redact_url(url: str) -> str:
+    """The URLs without user, password and token, for people to read."""
+
+    def redact(each: str) -> str:
+        parts = urlsplit(each.strip())
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+    return ",".join(redact(each) for each in url.split(","))

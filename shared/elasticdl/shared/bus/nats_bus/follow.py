@@ -1,0 +1,145 @@
+"""Reading a stream from a place on, for ever, in order and without gaps, across losses of the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import nats.errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from elasticdl.shared.bus.nats_bus.connection import STREAM_NOT_FOUND, Connection, RefusedError
+from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
+from elasticdl.shared.errors import PermanentError, TransientError
+
+_PULL_EXPIRES_S = 30
+_PULL_BYTES_MAX = 32 << 20
+_CONSUMER_KEPT_S = 60
+_HEARTBEATS_MISSED_MAX = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMessage:
+    """A message with its place in the stream."""
+
+    seq: int
+    subject: str
+    data: bytes
+
+
+class _BrokenError(Exception):
+    """The consumer has to be made anew: something was lost on the way, or the broker was away."""
+
+
+async def follow(connection: Connection, stream: str, after: int, *, dense: bool) -> AsyncIterator[StoredMessage]:
+    """Messages with sequence numbers above ``after``, then new ones for ever.
+
+    Args:
+        connection: to the broker.
+        stream: which stream.
+        after: the last number already known.
+        dense: the stream has every number, so a missing one is a loss.
+
+    Raises:
+        PermanentError: the stream is gone or ends before ``after``; if ``dense``, also when a message is missing.
+    """
+    while not connection.closed:
+        try:
+            await _check_stream(connection, stream, after, dense=dense)
+            consumer = await _create_consumer(connection, stream, after + 1)
+            async for message in _pull(connection, stream, consumer):
+                if dense and message.seq != after + 1:
+                    raise PermanentError(f"{stream} lacks what is between {after} and {message.seq}")
+                after = message.seq
+                yield message
+        except (_BrokenError, TransientError):
+            await asyncio.sleep(connection.settings.retry_pause_s)
+
+
+async def _check_stream(connection: Connection, stream: str, after: int, *, dense: bool) -> None:
+    try:
+        state = (await connection.api(f"STREAM.INFO.{stream}", {}, once=True))["state"]
+    except RefusedError as error:
+        if error.error_code == STREAM_NOT_FOUND:
+            raise PermanentError(f"the broker has lost the stream {stream}") from error
+        raise
+    if state["last_seq"] < after:
+        raise PermanentError(f"{stream} ends at {state['last_seq']}, but record {after} was read from it: it was lost")
+    if dense and state["first_seq"] > after + 1:
+        raise PermanentError(f"{stream} begins at {state['first_seq']}: what follows {after} was lost")
+
+
+async def _create_consumer(connection: Connection, stream: str, first: int) -> str:
+    name = f"reader-{secrets.token_hex(8)}"
+    config = {
+        "name": name,
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": first,
+        "ack_policy": "none",
+        "replay_policy": "instant",
+        "inactive_threshold": _CONSUMER_KEPT_S * NANOSECONDS,
+        "mem_storage": True,
+        "num_replicas": 1,
+    }
+    request = {"stream_name": stream, "config": config, "action": "create"}
+    await connection.api(f"CONSUMER.CREATE.{stream}.{name}", request, once=True)
+    return name
+
+
+async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIterator[StoredMessage]:
+    """Messages of one consumer, until something goes wrong."""
+    settings = connection.settings
+    inbox = connection.client.new_inbox()
+    subscription = await connection.client.subscribe(inbox)
+    request = {
+        "batch": settings.read_batch,
+        "max_bytes": _PULL_BYTES_MAX,
+        "expires": _PULL_EXPIRES_S * NANOSECONDS,
+        "idle_heartbeat": int(settings.heartbeat_s * NANOSECONDS),
+    }
+    delivered = 0
+    try:
+        while True:
+            if not connection.client.is_connected:
+                raise _BrokenError
+            next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+            await connection.client.publish(next_subject, json.dumps(request).encode(), reply=inbox)
+            for _ in range(settings.read_batch):
+                message = await _next(subscription, settings.heartbeat_s * _HEARTBEATS_MISSED_MAX)
+                if message is None:
+                    break
+                place = message.metadata.sequence
+                delivered += 1
+                if place.consumer != delivered:
+                    raise _BrokenError
+                yield StoredMessage(seq=place.stream, subject=message.subject, data=message.data)
+    except nats.errors.ConnectionClosedError:
+        return
+    except nats.errors.Error as error:
+        raise _BrokenError from error
+    finally:
+        if not connection.closed:
+            await subscription.unsubscribe()
+
+
+async def _next(subscription: Subscription, silence_s: float) -> Msg | None:
+    """The next message, or None when the pull request is used up."""
+    while True:
+        message = await subscription.next_msg(timeout=silence_s)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # Its wait_for loses a cancellation that meets a message (Python 3.11): we would go on reading for ever.
+            raise asyncio.CancelledError
+        status = (message.headers or {}).get("Status")
+        if status is None:
+            return message
+        if status == "100":  # a sign of life
+            continue
+        description = (message.headers or {}).get("Description", "")
+        if status in ("404", "408") or "Batch Completed" in description:
+            return None
+        raise _BrokenError(description)

@@ -1,0 +1,66 @@
+"""The event log on a JetStream stream."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator
+
+from elasticdl.shared import codec, subjects
+from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, WRONG_LAST_SEQUENCE, Connection, RefusedError
+from elasticdl.shared.bus.nats_bus.follow import follow
+from elasticdl.shared.errors import FencedError
+from elasticdl.shared.events import Envelope, LogRecord
+
+
+class NatsEventLog:
+    """See ``ports.EventLog``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._stream = subjects.events_stream(connection.job)
+
+    async def append(self, envelope: Envelope) -> int:
+        """Add a fact; repeated until it is acknowledged, recognised by the envelope's id."""
+        subject = subjects.event(self._connection.job, envelope.service, envelope.name)
+        data = codec.encode_envelope(envelope)
+        return await self._connection.store(self._stream, subject, data, {"Nats-Msg-Id": envelope.id})
+
+    async def append_decision(self, envelope: Envelope, *, after: int) -> int:
+        """Add a decision unless another master has.
+
+        The broker checks the expected number before it looks for repetitions, so the answer to a repetition whose
+        first acknowledgement was lost is a refusal; the last record tells who wrote it.
+        """
+        subject = subjects.decision(self._connection.job)
+        headers = {"Nats-Msg-Id": envelope.id, "Nats-Expected-Last-Subject-Sequence": str(after)}
+        try:
+            return await self._connection.store(self._stream, subject, codec.encode_envelope(envelope), headers)
+        except RefusedError as error:
+            if error.error_code not in WRONG_LAST_SEQUENCE:
+                raise
+            last = await self.last_decision()
+            if last is not None and last.envelope.id == envelope.id:
+                return last.seq
+            raise FencedError(
+                f"another master has decided something at {last.seq if last else 0}, this one knew of {after}"
+            ) from error
+
+    async def read(self, after: int) -> AsyncIterator[LogRecord]:
+        """Records above ``after``, then new ones for ever."""
+        async for message in follow(self._connection, self._stream, after, dense=True):
+            yield LogRecord(seq=message.seq, envelope=codec.decode_envelope(message.data))
+
+    async def last_seq(self) -> int:
+        """Number of the last record."""
+        return int((await self._connection.api(f"STREAM.INFO.{self._stream}", {}))["state"]["last_seq"])
+
+    async def last_decision(self) -> LogRecord | None:
+        """The last decision of any master."""
+        request = {"last_by_subj": subjects.decision(self._connection.job)}
+        try:
+            message = (await self._connection.api(f"STREAM.MSG.GET.{self._stream}", request))["message"]
+        except RefusedError as error:
+            if error.error_code == MESSAGE_NOT_FOUND:
+                return None
+            raise
+        return LogRecord(seq=message["seq"], envelope=codec.decode_envelope(base64.b64decode(message["data"])))

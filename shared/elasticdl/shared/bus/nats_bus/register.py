@@ -1,0 +1,65 @@
+"""Registers on a JetStream stream that keeps one message per subject."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+from elasticdl.shared import subjects
+from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, WRONG_LAST_SEQUENCE, Connection, RefusedError
+from elasticdl.shared.bus.nats_bus.follow import follow
+from elasticdl.shared.bus.ports import RegisterEntry
+from elasticdl.shared.errors import FencedError
+
+
+class NatsRegister:
+    """See ``ports.Register``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._stream = subjects.model_stream(connection.job)
+
+    async def read(self, name: str) -> RegisterEntry | None:
+        """The present value."""
+        message = await self._last(name)
+        return None if message is None else _entry(message)
+
+    async def write(self, name: str, value: bytes, *, after: int) -> int:
+        """Replace the value that the writer knows; a refusal of our own repetition is a success."""
+        write_id = secrets.token_hex(12)
+        headers = {"Nats-Msg-Id": write_id, "Nats-Expected-Last-Subject-Sequence": str(after)}
+        subject = subjects.register(self._connection.job, name)
+        try:
+            return await self._connection.store(self._stream, subject, value, headers)
+        except RefusedError as error:
+            if error.error_code not in WRONG_LAST_SEQUENCE:
+                raise
+            message = await self._last(name)
+            if message is not None and write_id.encode() in base64.b64decode(message.get("hdrs", "")):
+                return int(message["seq"])
+            present = message["seq"] if message else 0
+            raise FencedError(
+                f"register {name} was written by somebody else: it is at {present}, not at {after}"
+            ) from error
+
+    async def watch(self) -> AsyncIterator[tuple[str, RegisterEntry]]:
+        """Present values, then changes for ever."""
+        async for message in follow(self._connection, self._stream, 0, dense=False):
+            name = subjects.register_name(self._connection.job, message.subject)
+            yield name, RegisterEntry(value=message.data, seq=message.seq)
+
+    async def _last(self, name: str) -> dict[str, Any] | None:
+        request = {"last_by_subj": subjects.register(self._connection.job, name)}
+        try:
+            message: dict[str, Any] = (await self._connection.api(f"STREAM.MSG.GET.{self._stream}", request))["message"]
+        except RefusedError as error:
+            if error.error_code == MESSAGE_NOT_FOUND:
+                return None
+            raise
+        return message
+
+
+def _entry(message: dict[str, Any]) -> RegisterEntry:
+    return RegisterEntry(value=base64.b64decode(message.get("data", "")), seq=message["seq"])

@@ -1,0 +1,83 @@
+"""Messages that are not stored: heartbeats and orders, on core NATS."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import nats.errors
+import structlog
+from nats.aio.msg import Msg
+
+from elasticdl.shared import codec, subjects
+from elasticdl.shared.beats import Beat
+from elasticdl.shared.bus.nats_bus.connection import Connection, NobodyListensError
+from elasticdl.shared.bus.ports import OrderHandler
+from elasticdl.shared.commands import Command
+from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError
+from elasticdl.shared.names import PodName
+
+_CAUSE = "Elasticdl-Cause"
+
+_log = structlog.get_logger(__name__)
+
+
+class NatsSignals:
+    """See ``ports.Signals``; an order is answered by an empty message, or by the reason of a refusal."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def beat(self, beat: Beat) -> None:
+        """Tell everybody who listens."""
+        client = self._connection.client
+        if not client.is_connected:
+            return
+        try:
+            await client.publish(subjects.beat(self._connection.job, beat.service, beat.name), codec.encode_beat(beat))
+        except (nats.errors.Error, OSError) as error:
+            _log.debug("beat.lost", error=str(error))
+
+    async def beats(self) -> AsyncIterator[Beat]:
+        """Heartbeats from now on."""
+        subscription = await self._connection.client.subscribe(subjects.beats(self._connection.job))
+        try:
+            while True:
+                message = await subscription.next_msg(timeout=None)
+                try:
+                    beat = codec.decode_beat(message.data)
+                except ProtocolError as error:
+                    _log.warning("beat.malformed", subject=message.subject, error=str(error))
+                    continue
+                yield beat
+        except nats.errors.ConnectionClosedError:
+            return
+        finally:
+            if not self._connection.closed:
+                await subscription.unsubscribe()
+
+    async def order(self, pod: PodName, command: Command, cause: str) -> None:
+        """Have a process do something."""
+        subject = subjects.order(self._connection.job, pod)
+        timeout_s = self._connection.settings.order_answer_s
+        try:
+            answer = await self._connection.ask(subject, codec.encode_command(command), {_CAUSE: cause}, timeout_s)
+        except NobodyListensError as error:
+            raise TransientError(f"{pod} does not take orders now") from error
+        if answer.data:
+            reason = answer.data.decode("utf-8", "replace")
+            raise PermanentError(f"{pod} refused {type(command).__name__}: {reason}")
+
+    async def serve_orders(self, pod: PodName, handler: OrderHandler) -> None:
+        """Take orders under this name from now on."""
+
+        async def serve(message: Msg) -> None:
+            refusal = ""
+            try:
+                await handler(codec.decode_command(message.data), (message.headers or {}).get(_CAUSE, ""))
+            except ElasticDLError as error:
+                refusal = str(error) or type(error).__name__
+            await self._connection.client.publish(message.reply, refusal.encode())
+
+        await self._connection.client.subscribe(subjects.order(self._connection.job, pod), cb=serve)
+        # The client's flush may overtake the subscription; a question does not, so its answer proves that we listen.
+        await self._connection.api("INFO", {})

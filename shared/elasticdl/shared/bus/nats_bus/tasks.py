@@ -1,0 +1,162 @@
+"""The task queue on a JetStream work-queue stream, with one durable consumer per subject."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from elasticdl.shared import codec, subjects
+from elasticdl.shared.bus.nats_bus.connection import CONSUMER_EXISTS, Connection, NobodyListensError, RefusedError
+from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
+from elasticdl.shared.errors import TransientError
+from elasticdl.shared.names import Purpose
+from elasticdl.shared.tasks import TaskMessage
+
+_NEXT_NOW = b'{"batch":1,"no_wait":true}'
+_NOTHING_NOW = ("404", "408")
+
+
+class NatsDelivery:
+    """See ``ports.Delivery``."""
+
+    def __init__(self, queue: NatsTaskQueue, message: Msg) -> None:
+        self._queue = queue
+        self.task: TaskMessage = codec.decode_task(message.data)
+        self.attempt: int = message.metadata.num_delivered
+        self.reply: str = message.reply
+
+    async def ack(self) -> None:
+        """It is done; confirmed by the broker."""
+        await self._queue.answer(self.reply, b"+ACK")
+
+    async def nak(self) -> None:
+        """Give it back."""
+        await self._queue.give_back(self.reply)
+
+    async def extend(self) -> None:
+        """Begin a new lease."""
+        await self._queue.extend(self.reply)
+
+
+class NatsTaskQueue:
+    """See ``ports.TaskQueue``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._stream = subjects.tasks_stream(connection.job)
+        self._consumers: set[str] = set()
+        self._woken = asyncio.Event()
+        self._listening = False
+
+    async def publish(self, messages: Sequence[tuple[TaskMessage, bool]]) -> None:
+        """Queue tasks, many publications under way at a time, and wake idle workers."""
+        window = asyncio.Semaphore(self._connection.settings.publish_window)
+
+        async def publish_one(task: TaskMessage, again: bool) -> None:
+            subject = subjects.task(self._connection.job, task.task.purpose, again=again)
+            async with window:
+                await self._connection.store(
+                    self._stream, subject, codec.encode_task(task), {"Nats-Msg-Id": task.message_id}
+                )
+
+        await asyncio.gather(*(publish_one(task, again) for task, again in messages))
+        await self._wake()
+
+    async def take(self, purposes: Sequence[Purpose]) -> NatsDelivery | None:
+        """A task, if one is waiting."""
+        await self._listen()
+        self._woken.clear()  # before looking: what is published from now on must end the next wait
+        for purpose in purposes:
+            for again in (True, False):
+                message = await self._next(purpose, again=again)
+                if message is not None:
+                    return NatsDelivery(self, message)
+        return None
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until there may be a task."""
+        await self._listen()
+        try:
+            await asyncio.wait_for(self._woken.wait(), timeout_s)
+        except TimeoutError:
+            return
+
+    async def give_back(self, reply: str) -> None:
+        """Give back another client's delivery."""
+        await self.answer(reply, b"-NAK")
+        await self._wake()
+
+    async def purge(self) -> None:
+        """Forget all tasks that there are now; a repetition that arrives late takes none that came after them."""
+        state = (await self._connection.api(f"STREAM.INFO.{self._stream}", {}))["state"]
+        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"seq": state["last_seq"] + 1})
+
+    async def answer(self, reply: str, payload: bytes) -> None:
+        """Tell the broker what became of a delivery, until it confirms."""
+        await self._connection.retrying("acknowledgement", lambda: self._connection.ask(reply, payload))
+
+    async def extend(self, reply: str) -> None:
+        """Begin a new lease; not confirmed."""
+        await self._say(reply, b"+WPI")
+
+    async def _wake(self) -> None:
+        await self._say(subjects.wake(self._connection.job), b"")
+
+    async def _say(self, subject: str, payload: bytes) -> None:
+        if not self._connection.client.is_connected:
+            return
+        try:
+            await self._connection.client.publish(subject, payload)
+        except (nats.errors.Error, OSError):
+            return  # a hint: workers look again by themselves, leases run out by themselves
+
+    async def _listen(self) -> None:
+        if self._listening:
+            return
+        self._listening = True
+
+        async def wake(_message: Msg) -> None:
+            self._woken.set()
+
+        await self._connection.client.subscribe(subjects.wake(self._connection.job), cb=wake)
+
+    async def _next(self, purpose: Purpose, *, again: bool) -> Msg | None:
+        consumer = subjects.task_consumer(purpose, again=again)
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{consumer}"
+        if consumer not in self._consumers:
+            await self._create_consumer(consumer, subjects.task(self._connection.job, purpose, again=again))
+        try:
+            message = await self._connection.ask_for_stored(subject, _NEXT_NOW)
+        except NobodyListensError:
+            self._consumers.discard(consumer)  # the broker has lost it: create it at the next try
+            raise
+        status = (message.headers or {}).get("Status")
+        if status is None:
+            return message
+        if status in _NOTHING_NOW:
+            return None
+        raise TransientError(f"the broker gives no task: {(message.headers or {}).get('Description', status)}")
+
+    async def _create_consumer(self, consumer: str, subject: str) -> None:
+        settings = self._connection.settings
+        config = {
+            "name": consumer,
+            "durable_name": consumer,
+            "filter_subject": subject,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(settings.lease_s * NANOSECONDS),
+            "max_deliver": -1,
+            "max_ack_pending": settings.workers_max,
+            "max_waiting": settings.workers_max,
+        }
+        request = {"stream_name": self._stream, "config": config, "action": "create"}
+        try:
+            await self._connection.api(f"CONSUMER.CREATE.{self._stream}.{consumer}.{subject}", request, once=True)
+        except RefusedError as error:
+            if error.error_code not in CONSUMER_EXISTS:
+                raise
+        self._consumers.add(consumer)

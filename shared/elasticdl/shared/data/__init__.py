@@ -1,0 +1,37 @@
+"""Reading data sets by exact record ranges: CSV, TFRecord and Parquet, from any object store, without TensorFlow.
+
+A record has a number in its source and a 64-bit hash; the index of a source knows where every so many records begin
+and the sum of the hashes before, so that any range is read alone and its checksum is exact.
+
+May import numpy, pyarrow, xxhash, google_crc32c, ``elasticdl.shared`` words and ``elasticdl.shared.storage``. Must not
+import TensorFlow, know tasks or batches, or write into the user's folders.
+"""
+
+from elasticdl.shared.data.blocks import RawBatch, RecordBlock
+from elasticdl.shared.data.discovery import DataObject, discover
+from elasticdl.shared.data.hashing import record_hash
+from elasticdl.shared.data.index import SourceIndex, build_index
+from elasticdl.shared.data.index_store import IndexStore
+from elasticdl.shared.data.planning import PlannedData, plan_sources
+from elasticdl.shared.data.reader import Reader
+from elasticdl.shared.data.schema import DataFormat, DataSchema, Metadata, ReaderOptions
+from elasticdl.shared.data.upload import put
+
+__all__ = [
+    "DataFormat",
+    "DataObject",
+    "DataSchema",
+    "IndexStore",
+    "Metadata",
+    "PlannedData",
+    "RawBatch",
+    "Reader",
+    "ReaderOptions",
+    "RecordBlock",
+    "SourceIndex",
+    "build_index",
+    "discover",
+    "plan_sources",
+    "put",
+    "record_hash",
+]

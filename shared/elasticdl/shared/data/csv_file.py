@@ -1,0 +1,264 @@
+"""CSV files: RFC 4180 with any one-character delimiter, UTF-8, quoted line breaks allowed, empty lines skipped.
+
+A record's raw bytes are its line without the line break. Values are parsed by pyarrow; a missing number is NaN.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+
+from elasticdl.shared.data.hashing import content_hashes
+from elasticdl.shared.data.schema import Column, ReaderOptions, wider_csv_type
+from elasticdl.shared.data.segments import Positions, Segment, gather
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
+
+RECORD_BYTES_MAX = 64 << 20
+_CHUNK_BYTES = 4 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_NEWLINE, _RETURN, _QUOTE = 10, 13, 34
+_STRAY_QUOTE = "a quote is in the middle of a value, where quotes must be doubled and the whole value quoted"
+_ARROW_TYPES = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string()}
+
+
+def cut(data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
+    """Cut bytes that begin with a record into records.
+
+    Args:
+        data: the bytes.
+        final: nothing follows, so the last record may lack its line break.
+
+    Returns:
+        The records without line breaks, where each begins, and how many bytes were used up. An unfinished last record
+        is left over.
+    """
+    raw = np.frombuffer(data, dtype=np.uint8)
+    ends = np.flatnonzero(raw == _NEWLINE)
+    quotes = np.flatnonzero(raw == _QUOTE)
+    if quotes.size:
+        ends = ends[np.searchsorted(quotes, ends) & 1 == 0]  # an odd number of quotes before: inside a quoted value
+    used = int(ends[-1]) + 1 if ends.size else 0
+    if final and used < len(data) and quotes.size % 2 == 0:
+        ends = np.append(ends, len(data))
+        used = len(data)
+    if not ends.size:
+        return [], np.empty(0, dtype=np.int64), used
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1] + 1])
+    stops = ends - ((ends > starts) & (raw[ends - 1] == _RETURN))
+    full = stops > starts
+    starts, stops = starts[full], stops[full]
+    lines = [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+    return lines, starts, used
+
+
+class Parser:
+    """Turns records of one file into typed columns.
+
+    Args:
+        uri: named in errors.
+        names: of the columns.
+        types: of the columns; ``None`` infers them.
+        delimiter: between columns.
+    """
+
+    def __init__(self, uri: str, names: Sequence[str], types: Sequence[str] | None, delimiter: str) -> None:
+        self._uri = uri
+        self._names = list(names)
+        self._types = types
+        self._delimiter = delimiter
+        fixed = {name: _ARROW_TYPES[kind] for name, kind in zip(names, types, strict=True)} if types else None
+        self._convert = pa.csv.ConvertOptions(
+            column_types=fixed, strings_can_be_null=False, true_values=[], false_values=[]
+        )
+
+    def table(self, lines: list[bytes], first: int) -> pa.Table:
+        """Parse records, the first of which is number ``first``.
+
+        Raises:
+            UserError: names the first record that has other columns, or a value of another type.
+        """
+        try:
+            return self._parse(lines)
+        except (pa.ArrowInvalid, ValueError) as error:
+            raise self._explain(lines, first, error) from error
+
+    def arrays(self, lines: list[bytes], first: int) -> dict[str, npt.NDArray[np.generic]]:
+        """Like ``table``, as numpy arrays: ``int64``, ``float64`` (missing: NaN) or objects that are ``str``."""
+        table = self.table(lines, first)
+        return {name: table[name].to_numpy() for name in self._names}
+
+    def _parse(self, lines: list[bytes]) -> pa.Table:
+        data = b"\n".join(lines)
+        table = pa.csv.read_csv(
+            pa.BufferReader(data),
+            read_options=pa.csv.ReadOptions(
+                column_names=self._names, use_threads=False, block_size=min(len(data) + 2, RECORD_BYTES_MAX)
+            ),
+            parse_options=pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=b'"' in data),
+            convert_options=self._convert,
+        )
+        if table.num_rows != len(lines):
+            raise ValueError(_STRAY_QUOTE)
+        for name, column in zip(self._names, table.columns, strict=True):
+            if pa.types.is_binary(column.type):
+                raise ValueError(f"column {name!r} is not UTF-8 text")
+            if self._types and column.null_count and pa.types.is_integer(column.type):
+                raise ValueError(f"the value of int64 column {name!r} is missing")
+        return table
+
+    def _explain(self, lines: list[bytes], first: int, error: Exception) -> UserError:
+        """Find the first bad record by halving: it is bad alone too."""
+        begin, end = 0, len(lines)
+        while end - begin > 1:
+            middle = (begin + end) // 2
+            try:
+                self._parse(lines[begin:middle])
+                begin = middle
+            except (pa.ArrowInvalid, ValueError) as part_error:
+                end, error = middle, part_error
+        line = lines[begin]
+        try:
+            self._parse([line])
+        except (pa.ArrowInvalid, ValueError) as line_error:
+            error = line_error
+        reason = _reason(line, self._names, self._delimiter, error)
+        return UserError(
+            f"{display(self._uri)}, record {first + begin} (from 0, header not counted): {reason}: {_shown(line)}",
+            hint="Correct or remove that record.",
+        )
+
+
+def _reason(line: bytes, names: Sequence[str], delimiter: str, error: Exception) -> str:
+    try:
+        rows = list(csv.reader([line.decode()], delimiter=delimiter))
+    except UnicodeDecodeError:
+        return "it is not UTF-8 text"
+    except csv.Error:
+        return _STRAY_QUOTE
+    if len(rows) == 1 and len(rows[0]) != len(names):
+        return f"it has {len(rows[0])} columns instead of {len(names)}"
+    # pyarrow speaks of "CSV column #n" and of rows of the block it was given
+    text = str(error).split("CSV conversion error to ")
+    if len(text) == 2:
+        column = text[0].split("#")[1].partition(":")[0]
+        return f"column {names[int(column)]!r} is not {text[1]}"
+    return str(error)
+
+
+def _shown(line: bytes) -> str:
+    text = line[:80].decode(errors="replace")
+    return repr(text + "..." if len(line) > 80 else text)
+
+
+class Scan:
+    """Every record of a file in order; ``columns`` is complete once it was iterated to the end.
+
+    Args:
+        store: holds the file.
+        info: the file.
+        options: header and delimiter.
+    """
+
+    def __init__(self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions) -> None:
+        self._store = store
+        self._info = info
+        self._options = options
+        self._names: tuple[str, ...] = ()
+        self._types: list[str] = []
+        self._records = 0
+        self._parser: Parser | None = None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Names and types found; ``null`` where no value was seen."""
+        types = self._types or ["null"] * len(self._names)
+        return tuple(Column(name=name, type=kind) for name, kind in zip(self._names, types, strict=True))
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Segments of records.
+
+        Raises:
+            UserError: names the file and the record that is wrong.
+        """
+        size, position, rest = self._info.size_bytes, 0, b""
+        with self._store.open(self._info.uri) as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                if position == 0 and not rest:
+                    chunk = self._checked(chunk)
+                data = rest + chunk
+                final = position + len(data) >= size
+                segment, used = self._segment(data, position, final)
+                yield segment
+                position += used
+                rest = data[used:]
+        if position != size:
+            raise UserError(f"{display(self._info.uri)} changed while it was being read")
+
+    def _segment(self, data: bytes, position: int, final: bool) -> tuple[Segment, int]:
+        """The next records, from bytes that begin with one at byte ``position``, and how many bytes they take."""
+        lines, starts, used = cut(data, final=final)
+        if len(data) - used > RECORD_BYTES_MAX:
+            raise self._error(f"record {self._records} is longer than {RECORD_BYTES_MAX >> 20} MiB")
+        if lines and self._parser is None:
+            lines, starts = self._begin(lines, starts)
+        if lines and self._parser is not None:
+            self._learn(self._parser.table(lines, self._records))
+        self._records += len(lines)
+        if final and used < len(data):
+            raise self._error(f"the quote opened in record {self._records} (from 0) is never closed")
+        return Segment(contents=content_hashes(lines), positions=starts + position, end=position + used), used
+
+    def _checked(self, chunk: bytes) -> bytes:
+        """The first bytes of the file, with line breaks in place of a byte order mark: positions stay byte offsets."""
+        if chunk.startswith(_GZIP):
+            raise UserError(
+                f"{display(self._info.uri)} is compressed with gzip, which has no record ranges",
+                hint="Decompress it first (gunzip), or convert it to Parquet.",
+            )
+        if chunk.startswith(_UTF16):
+            raise self._error("it is UTF-16, not UTF-8 text")
+        return b"\n\n\n" + chunk[3:] if chunk.startswith(_BYTE_ORDER_MARK) else chunk
+
+    def _begin(self, lines: list[bytes], starts: Positions) -> tuple[list[bytes], Positions]:
+        """Take names from the header, or make them up from the first record."""
+        delimiter = self._options.csv_delimiter
+        try:
+            first = next(csv.reader(lines[0].decode().splitlines(keepends=True), delimiter=delimiter))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise self._error(f"its first line is not UTF-8 text separated by {delimiter!r}") from error
+        header = self._options.csv_header
+        names = [(name.strip() if header else "") or f"column_{number}" for number, name in enumerate(first)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise self._error(f"its header names column {twice[0]!r} twice")
+        self._names = tuple(names)
+        self._parser = Parser(self._info.uri, names, None, delimiter)
+        return (lines[1:], starts[1:]) if header else (lines, starts)
+
+    def _learn(self, table: pa.Table) -> None:
+        found = [_inferred(column) for column in table.columns]
+        known = self._types or found
+        self._types = [wider_csv_type(one, other) for one, other in zip(known, found, strict=True)]
+
+    def _error(self, reason: str) -> UserError:
+        return UserError(f"{display(self._info.uri)}: {reason}", hint="Correct the file; CSV follows RFC 4180.")
+
+
+def _inferred(column: pa.ChunkedArray) -> str:
+    if pa.types.is_null(column.type):
+        return "null"
+    if pa.types.is_integer(column.type):
+        return "float64" if column.null_count else "int64"
+    return "float64" if pa.types.is_floating(column.type) else "string"
+
+
+def read(store: ObjectStore, uri: str, begin: int, end: int) -> list[bytes]:
+    """The records in the bytes ``[begin, end)``, which begin with a record and end behind one."""
+    return cut(gather(store, uri, begin, end), final=True)[0]

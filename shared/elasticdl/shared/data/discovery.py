@@ -1,0 +1,170 @@
+"""Which objects a data set consists of."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticdl.shared.data import tfrecord
+from elasticdl.shared.data.schema import DataFormat
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.storage import (
+    ObjectInfo,
+    ObjectNotFoundError,
+    ObjectStore,
+    display,
+    scheme_of,
+    to_uri,
+)
+from elasticdl.shared.storage.uris import local_path
+
+_EXTENSION = re.compile(r"\.([A-Za-z][A-Za-z0-9]*)(-\d+-of-\d+)?$")
+_FORMATS = {
+    "csv": DataFormat.CSV,
+    "tfrecord": DataFormat.TFRECORD,
+    "tfrecords": DataFormat.TFRECORD,
+    "parquet": DataFormat.PARQUET,
+}
+_COMPRESSED = {"gz", "gzip", "bz2", "xz", "zst", "zip", "lz4"}
+_GLOB_CHARACTERS = re.compile(r"[*?\[]")
+_SNIFF_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataObject:
+    """One object of a data set.
+
+    Attributes:
+        info: its name, size and etag.
+        format: how its records are stored.
+    """
+
+    info: ObjectInfo
+    format: DataFormat
+
+
+def discover(training_data: str, store: ObjectStore) -> list[DataObject]:
+    """Find the objects behind a file, a folder (with folders below it) or a glob.
+
+    Files and folders whose name begins with ``.`` or ``_`` are left out of folders and globs. The format goes by the
+    file's extension; a file without one is looked into.
+
+    Args:
+        training_data: local path or URI; ``*``, ``?`` and ``[...]`` stay within one folder, ``**`` does not.
+        store: that holds it.
+
+    Returns:
+        The objects in ascending order of their URIs, at least one, all of one format.
+
+    Raises:
+        UserError: nothing is there, something there is no data file, or formats are mixed.
+    """
+    found = sorted({info.uri: info for info in _listed(training_data, store)}.items())
+    if not found:
+        raise UserError(
+            f"there is no data file in {training_data}", hint="Give a file, a folder or a glob of data files."
+        )
+    objects = [DataObject(info=info, format=_format_of(info, store)) for _, info in found]
+    first = objects[0]
+    for item in objects:
+        if item.format is not first.format:
+            raise UserError(
+                f"{training_data} mixes formats: {display(first.info.uri)} is {first.format.value}, "
+                f"{display(item.info.uri)} is {item.format.value}",
+                hint="Give a glob that matches one format, such as 'folder/*.csv'.",
+            )
+    return objects
+
+
+def _listed(training_data: str, store: ObjectStore) -> Iterator[ObjectInfo]:
+    uri = to_uri(training_data)
+    try:
+        yield store.info(uri)
+        return
+    except ObjectNotFoundError:
+        pass
+    if _GLOB_CHARACTERS.search(training_data) and not _has_any(store, uri):
+        yield from _matching(uri, store)
+        return
+    folder = uri.rstrip("/") + "/"
+    below = list(store.list(folder))
+    if not below and not (scheme_of(uri) == "file" and local_path(uri).is_dir()):
+        raise UserError(f"{training_data} does not exist", hint="Check the path given as data.", usage=True)
+    yield from (info for info in below if not _hidden(info.uri[len(folder) :]))
+
+
+def _has_any(store: ObjectStore, prefix: str) -> bool:
+    return next(iter(store.list(prefix.rstrip("/") + "/")), None) is not None
+
+
+def _matching(uri: str, store: ObjectStore) -> Iterator[ObjectInfo]:
+    """What a glob matches: objects, and everything in folders that match."""
+    # A local path is quoted in its URI, so its pattern must be matched as a path.
+    pattern = str(local_path(uri)) if scheme_of(uri) == "file" else uri
+    literal = _GLOB_CHARACTERS.split(pattern, maxsplit=1)[0]
+    folder = literal[: literal.rindex("/") + 1]
+    candidates = _local(pattern, store) if scheme_of(uri) == "file" else store.list(literal)
+    whole = re.compile(_expression(pattern) + r"(?:/.*)?", re.DOTALL)
+    for info in candidates:
+        name = display(info.uri)
+        if whole.fullmatch(name) and not _hidden(name[len(folder) :]):
+            yield info
+
+
+def _local(pattern: str, store: ObjectStore) -> Iterator[ObjectInfo]:
+    """Candidates on disk; listing everything below the literal part might walk a whole disk."""
+    for path in glob.iglob(pattern, recursive=True):
+        if Path(path).is_dir():
+            yield from store.list(to_uri(path).rstrip("/") + "/")
+        else:
+            yield store.info(to_uri(path))
+
+
+def _expression(pattern: str) -> str:
+    """A glob as a regular expression."""
+    parts = re.split(r"(\*\*/?|\*|\?|\[!?[^\]]+\])", pattern)
+    special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return "".join(
+        special.get(part) or ("[" + part[1:].replace("!", "^", 1) if number % 2 else re.escape(part))
+        for number, part in enumerate(parts)
+    )
+
+
+def _hidden(below: str) -> bool:
+    return any(name.startswith((".", "_")) for name in below.split("/")) or below.endswith("/") or not below
+
+
+def _format_of(info: ObjectInfo, store: ObjectStore) -> DataFormat:
+    name = info.uri.rpartition("/")[2]
+    extension = _EXTENSION.search(name)
+    if extension is None:
+        return _sniffed(info, store)
+    kind = extension[1].lower()
+    if kind in _FORMATS:
+        return _FORMATS[kind]
+    if kind in _COMPRESSED:
+        raise UserError(
+            f"{display(info.uri)} is compressed, so it has no record ranges to share out",
+            hint="Decompress it first, or convert it to Parquet, which compresses by itself.",
+        )
+    raise UserError(
+        f"{display(info.uri)} is no data file that we know (.csv, .tfrecord, .parquet)",
+        hint="Move it out of the folder, or give a glob such as 'folder/*.csv'.",
+    )
+
+
+def _sniffed(info: ObjectInfo, store: ObjectStore) -> DataFormat:
+    start = store.read(info.uri, 0, _SNIFF_BYTES)
+    if start.startswith(b"PAR1"):
+        return DataFormat.PARQUET
+    if tfrecord.begins_with_record(start):
+        return DataFormat.TFRECORD
+    if start and b"\0" not in start and not start.startswith(b"\x1f\x8b"):
+        return DataFormat.CSV
+    raise UserError(
+        f"{display(info.uri)} has no extension and is neither CSV, TFRecord nor Parquet",
+        hint="Give it the extension of its format: .csv, .tfrecord or .parquet.",
+    )

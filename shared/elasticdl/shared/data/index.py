@@ -1,0 +1,153 @@
+"""The index of a source: where records begin, and the sum of their hashes up to there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from elasticdl.shared.data import csv_file, parquet, tfrecord
+from elasticdl.shared.data.discovery import DataObject
+from elasticdl.shared.data.hashing import Hashes, add, bind, total
+from elasticdl.shared.data.schema import Column, DataFormat, ReaderOptions
+from elasticdl.shared.data.segments import Positions, Segment
+from elasticdl.shared.plan import Source
+from elasticdl.shared.storage import ObjectStore
+
+STRIDE_RECORDS = 256
+"""A mark at least every so many records: 24 bytes of index each; a read decodes at most this much more than asked."""
+STRIDE_BYTES_LOG2 = 20
+"""A mark also where a record begins in another MiB than the one before, for large records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SourceIndex:
+    """Marks ``0..m-1`` at record starts, the first at record 0, and a last one behind the last record.
+
+    Attributes:
+        number: the source's number in the plan; part of every record's hash.
+        source: what was indexed.
+        columns: names and types as found in this source; empty for TFRecord.
+        marks: record number of each mark, ascending, shape ``[m + 1]``.
+        positions: where that record begins: a byte offset, in Parquet the number of its row group; shape ``[m + 1]``.
+        sums: sum of the hashes of all records before the mark modulo 2**64, shape ``[m + 1]``.
+    """
+
+    number: int
+    source: Source
+    columns: tuple[Column, ...]
+    marks: Positions
+    positions: Positions
+    sums: Hashes
+
+    @property
+    def total(self) -> int:
+        """Checksum of the whole source."""
+        return int(self.sums[-1])
+
+    def around(self, start: int, end: int) -> tuple[int, int, int]:
+        """What to read for the records ``[start, end)``, ``start < end``.
+
+        Returns:
+            The record number of the last mark at or before ``start``, its position, and the position of the first mark
+            at or after ``end``.
+        """
+        first = int(np.searchsorted(self.marks, start, side="right")) - 1
+        last = int(np.searchsorted(self.marks, end, side="left"))
+        # An empty source aside, the closing mark never begins a read.
+        first = min(first, len(self.marks) - 2)
+        return int(self.marks[first]), int(self.positions[first]), int(self.positions[last])
+
+    def checksum(self, start: int, end: int, hashes: Callable[[int, int], Hashes]) -> int:
+        """Sum of the hashes of the records ``[start, end)`` modulo 2**64.
+
+        Args:
+            start: first record.
+            end: behind the last record.
+            hashes: the record hashes of a range; asked for less than one stride at either end that is not on a mark.
+        """
+        if not 0 <= start <= end <= self.source.records:
+            raise IndexError(f"[{start}, {end}) is not within {self.source.records} records")
+        return add(self._before(end, hashes), -self._before(start, hashes))
+
+    def _before(self, record: int, hashes: Callable[[int, int], Hashes]) -> int:
+        mark = int(np.searchsorted(self.marks, record, side="right")) - 1
+        begin, known = int(self.marks[mark]), int(self.sums[mark])
+        return known if begin == record else add(known, total(hashes(begin, record)))
+
+
+@dataclass(slots=True)
+class _Marks:
+    """Collects marks segment by segment."""
+
+    number: int
+    position_shift: int
+    records: int = 0
+    sum: int = 0
+    end: int = 0
+    _previous: int = -1
+    _marks: list[Positions] = field(default_factory=list)
+    _positions: list[Positions] = field(default_factory=list)
+    _sums: list[Hashes] = field(default_factory=list)
+
+    def take(self, segment: Segment) -> None:
+        """Add the next records."""
+        self.end = segment.end
+        count = len(segment.contents)
+        if not count:
+            return
+        hashes = bind(segment.contents, self.number, self.records)
+        before = np.cumsum(hashes, dtype=np.uint64) - hashes + np.uint64(self.sum)
+        indices = np.arange(self.records, self.records + count, dtype=np.int64)
+        places = segment.positions >> self.position_shift
+        moved = np.diff(places, prepend=np.int64(self._previous)) != 0
+        chosen = moved | (indices % STRIDE_RECORDS == 0)
+        self._marks.append(indices[chosen])
+        self._positions.append(segment.positions[chosen])
+        self._sums.append(before[chosen])
+        self.records += count
+        self.sum = add(self.sum, total(hashes))
+        self._previous = int(places[-1])
+
+    def arrays(self) -> tuple[Positions, Positions, Hashes]:
+        """Marks, positions and sums, closed."""
+        return (
+            np.concatenate([*self._marks, np.array([self.records], dtype=np.int64)]),
+            np.concatenate([*self._positions, np.array([self.end], dtype=np.int64)]),
+            np.concatenate([*self._sums, np.array([self.sum], dtype=np.uint64)]),
+        )
+
+
+def build_index(store: ObjectStore, data: DataObject, number: int, options: ReaderOptions) -> SourceIndex:
+    """Read a source once from beginning to end.
+
+    Args:
+        store: holds the source.
+        data: the source.
+        number: its number in the plan.
+        options: how to read it.
+
+    Raises:
+        UserError: the file is not what its format demands; names file, record and place.
+    """
+    marks = _Marks(number, 0 if data.format is DataFormat.PARQUET else STRIDE_BYTES_LOG2)
+    columns: tuple[Column, ...] = ()
+    match data.format:
+        case DataFormat.TFRECORD:
+            for segment in tfrecord.scan(store, data.info):
+                marks.take(segment)
+        case DataFormat.CSV:
+            csv_scan = csv_file.Scan(store, data.info, options)
+            for segment in csv_scan:
+                marks.take(segment)
+            columns = csv_scan.columns
+        case DataFormat.PARQUET:
+            parquet_scan = parquet.Scan(store, data.info)
+            for segment in parquet_scan:
+                marks.take(segment)
+            columns = parquet_scan.columns
+    records, positions, sums = marks.arrays()
+    info = data.info
+    source = Source(uri=info.uri, size_bytes=info.size_bytes, etag=info.etag, records=marks.records)
+    return SourceIndex(number=number, source=source, columns=columns, marks=records, positions=positions, sums=sums)

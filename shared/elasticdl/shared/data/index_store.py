@@ -1,0 +1,97 @@
+"""Indices kept under a run's prefix, never beside the user's data."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from dataclasses import asdict
+
+import numpy as np
+
+from elasticdl.shared.data.index import SourceIndex
+from elasticdl.shared.data.schema import Column, ReaderOptions
+from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.plan import Source
+from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, join, open_store
+
+_VERSION = 1
+"""Changes whenever the record hash or the layout does."""
+
+
+def to_bytes(index: SourceIndex) -> bytes:
+    """A numpy ``.npz`` archive: three arrays and a JSON header; 24 bytes per mark."""
+    header = {
+        "version": _VERSION,
+        "number": index.number,
+        "source": asdict(index.source),
+        "columns": [asdict(column) for column in index.columns],
+    }
+    file = io.BytesIO()
+    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    np.savez(file, header=text, marks=index.marks, positions=index.positions, sums=index.sums)
+    return file.getvalue()
+
+
+def from_bytes(data: bytes) -> SourceIndex:
+    """Inverse of ``to_bytes``."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+        header = json.loads(archive["header"].tobytes())
+        return SourceIndex(
+            number=header["number"],
+            source=Source(**header["source"]),
+            columns=tuple(Column(**column) for column in header["columns"]),
+            marks=archive["marks"],
+            positions=archive["positions"],
+            sums=archive["sums"],
+        )
+
+
+class IndexStore:
+    """Saves and finds indices by what they were made of.
+
+    Args:
+        store: holds the run's objects.
+        prefix: the run's, or one of its own below it.
+    """
+
+    def __init__(self, store: ObjectStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+
+    @classmethod
+    def of_job(cls, storage: str) -> IndexStore:
+        """Where a job keeps its indices.
+
+        Args:
+            storage: URI of the job's storage.
+        """
+        return cls(open_store(storage), join(storage, "index"))
+
+    def save(self, index: SourceIndex, options: ReaderOptions) -> None:
+        """Keep an index."""
+        info = ObjectInfo(uri=index.source.uri, size_bytes=index.source.size_bytes, etag=index.source.etag)
+        self._store.write(self._uri(info, index.number, options), to_bytes(index))
+
+    def find(self, info: ObjectInfo, number: int, options: ReaderOptions) -> SourceIndex | None:
+        """The index of an object as source ``number``, or None when it was not saved."""
+        try:
+            return from_bytes(self._store.read(self._uri(info, number, options)))
+        except ObjectNotFoundError:
+            return None
+
+    def load(self, source: Source, number: int, options: ReaderOptions) -> SourceIndex:
+        """The index of a source of the plan.
+
+        Raises:
+            PermanentError: it was not saved.
+        """
+        info = ObjectInfo(uri=source.uri, size_bytes=source.size_bytes, etag=source.etag)
+        index = self.find(info, number, options)
+        if index is None:
+            raise PermanentError(f"the index of {source.uri} is not in {self._prefix}")
+        return index
+
+    def _uri(self, info: ObjectInfo, number: int, options: ReaderOptions) -> str:
+        facts = json.dumps([_VERSION, asdict(info), number, asdict(options)], sort_keys=True)
+        return join(self._prefix, hashlib.sha256(facts.encode()).hexdigest()[:32] + ".npz")

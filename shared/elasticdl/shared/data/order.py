@@ -1,0 +1,56 @@
+"""Many positions of a permutation at once: what ``Permutation`` defines, computed with NumPy.
+
+It is here, and not beside ``Permutation``, because the master plans without NumPy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.shared.permutation import Permutation
+
+_Words = npt.NDArray[np.uint64]
+
+
+def take(order: Permutation | range, start: int, stop: int) -> range | npt.NDArray[np.int64]:
+    """``[order[position] for position in range(start, stop)]``.
+
+    Args:
+        order: a permutation, or a range, of which a range is taken.
+        start: first position.
+        stop: the position after the last one.
+
+    Returns:
+        int64, shape ``[stop - start]``; a range of a range.
+
+    Raises:
+        IndexError: the positions are not all within the order.
+    """
+    size = len(order) if isinstance(order, range) else order.size
+    if not 0 <= start <= stop <= size:
+        raise IndexError(f"positions {start} to {stop} are not within {size}")
+    if isinstance(order, range):
+        return order[start:stop]
+    values = _encrypt(order, np.arange(start, stop, dtype=np.uint64))
+    outside = np.flatnonzero(values >= size)
+    while outside.size:
+        values[outside] = _encrypt(order, values[outside])
+        outside = outside[values[outside] >= size]
+    return values.astype(np.int64)
+
+
+def _encrypt(permutation: Permutation, values: _Words) -> _Words:
+    half_bits, half_mask = np.uint64(permutation.half_bits), np.uint64(permutation.half_mask)
+    left, right = values >> half_bits, values & half_mask
+    for key in permutation.keys:
+        left, right = right, left ^ (_mix64(right ^ np.uint64(key)) & half_mask)
+    return (left << half_bits) | right
+
+
+def _mix64(values: _Words) -> _Words:
+    """``permutation.mix64`` of each; products of unsigned words wrap around, as they have to."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

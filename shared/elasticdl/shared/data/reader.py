@@ -1,0 +1,120 @@
+"""Reads shards: exactly the records ``[start, end)`` of one source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from elasticdl.shared.data import csv_file, parquet, tfrecord
+from elasticdl.shared.data.blocks import Columns, RecordBlock
+from elasticdl.shared.data.hashing import Hashes, bind, content_hashes
+from elasticdl.shared.data.index import SourceIndex
+from elasticdl.shared.data.schema import DataFormat, DataSchema
+from elasticdl.shared.data.segments import changed
+from elasticdl.shared.plan import Shard, Source
+from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore
+
+
+class Reader:
+    """Reads the sources of one plan; for one thread.
+
+    Args:
+        store: holds the sources.
+        sources: the plan's.
+        schema: the plan's.
+        index: the index of a source by its number; asked once for each source.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        sources: Sequence[Source],
+        schema: DataSchema,
+        index: Callable[[int], SourceIndex],
+    ) -> None:
+        self._store = store
+        self._sources = sources
+        self._schema = schema
+        self._index = index
+        self._indices: dict[int, SourceIndex] = {}
+        self._row_groups = parquet.RowGroups(store)
+
+    @property
+    def schema(self) -> DataSchema:
+        """How the data is read."""
+        return self._schema
+
+    def read(self, shard: Shard) -> RecordBlock:
+        """The records of a shard.
+
+        Raises:
+            UserError: the source changed since the job was planned, or its data is corrupt.
+            IndexError: the shard is not within the source.
+        """
+        source = self._sources[shard.source]
+        if not 0 <= shard.start < shard.end <= source.records:
+            raise IndexError(f"{shard} is not within {source}")
+        info = self._verified(source)
+        if self._schema.format is DataFormat.PARQUET:
+            table = self._row_groups.read(info, shard.start, shard.end)
+            hashes = bind(parquet.row_hashes(table), shard.source, shard.start)
+            parse: Callable[[], Columns] = partial(parquet.arrays, table, self._schema.columns)
+            return RecordBlock(shard=shard, lines=None, hashes=hashes, parse=parse)
+        lines = self._lines(shard)
+        hashes = bind(content_hashes(lines), shard.source, shard.start)
+        return RecordBlock(shard=shard, lines=lines, hashes=hashes, parse=partial(self._parse, shard, lines))
+
+    def checksum(self, shard: Shard) -> int:
+        """Sum of the record hashes of a range, from the index; reads at most its unaligned ends."""
+
+        def hashes(start: int, end: int) -> Hashes:
+            return self.read(Shard(source=shard.source, start=start, end=end)).hashes
+
+        return self.index(shard.source).checksum(shard.start, shard.end, hashes)
+
+    def index(self, number: int) -> SourceIndex:
+        """The index of a source.
+
+        Raises:
+            UserError: it is the index of other data.
+        """
+        if number not in self._indices:
+            index = self._index(number)
+            if index.source != self._sources[number] or index.number != number:
+                raise changed(self._sources[number].uri)
+            self._indices[number] = index
+        return self._indices[number]
+
+    def _verified(self, source: Source) -> ObjectInfo:
+        try:
+            info = self._store.info(source.uri)
+        except ObjectNotFoundError as error:
+            raise changed(source.uri) from error
+        if (info.size_bytes, info.etag) != (source.size_bytes, source.etag):
+            raise changed(source.uri)
+        return info
+
+    def _lines(self, shard: Shard) -> list[bytes]:
+        uri = self._sources[shard.source].uri
+        record, begin, end = self.index(shard.source).around(shard.start, shard.end)
+        if self._schema.format is DataFormat.CSV:
+            lines = csv_file.read(self._store, uri, begin, end)
+        else:
+            lines = tfrecord.read(self._store, uri, record, begin, end)
+        wanted = lines[shard.start - record : shard.end - record]
+        if len(wanted) != shard.records:
+            raise changed(uri)
+        return wanted
+
+    def _parse(self, shard: Shard, lines: list[bytes]) -> Columns:
+        if self._schema.format is DataFormat.TFRECORD:
+            return {}
+        columns = self._schema.columns
+        parser = csv_file.Parser(
+            self._sources[shard.source].uri,
+            [column.name for column in columns],
+            [column.type for column in columns],
+            self._schema.csv_delimiter,
+        )
+        return parser.arrays(lines, shard.start)

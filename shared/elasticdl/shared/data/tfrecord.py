@@ -1,0 +1,175 @@
+"""TFRecord files: ``length (8 bytes) | masked crc32c of it (4) | data | masked crc32c of it (4)``, little-endian."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+
+from elasticdl.shared.data.atomic import replacing
+from elasticdl.shared.data.hashing import content_hashes
+from elasticdl.shared.data.segments import Positions, Segment, gather
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+_CHUNK_BYTES = 8 << 20
+_KNOWN_HEADERS_MAX = 1 << 16
+_MASK_DELTA = 0xA282EAD8
+_GZIP = b"\x1f\x8b"
+_MASK32 = 0xFFFFFFFF
+
+
+def masked_crc(data: bytes) -> int:
+    """crc32c, rotated and shifted as TFRecord stores it."""
+    crc: int = google_crc32c.value(data)
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _MASK32
+
+
+def frame(record: bytes) -> bytes:
+    """One record as it lies in a file."""
+    length = struct.pack("<Q", len(record))
+    return b"".join((length, struct.pack("<I", masked_crc(length)), record, struct.pack("<I", masked_crc(record))))
+
+
+def write_records(path: str | Path, records: Iterable[bytes]) -> int:
+    """Write a TFRecord file that appears whole or not at all.
+
+    Returns:
+        The number of records.
+    """
+    count = 0
+    with replacing(path) as file:
+        for record in records:
+            file.write(frame(record))
+            count += 1
+    return count
+
+
+def begins_with_record(data: bytes) -> bool:
+    """Whether the first bytes of a file are a TFRecord header."""
+    return len(data) >= HEADER_BYTES and masked_crc(data[:8]) == int.from_bytes(data[8:HEADER_BYTES], "little")
+
+
+class FrameDecoder:
+    """Cuts consecutive bytes of one file into records, checking every checksum.
+
+    Args:
+        uri: named in errors.
+        end: where the data ends: the file's size, or the end of the range that is read.
+        record: number of the first record.
+        position: byte offset of the first record.
+    """
+
+    def __init__(self, uri: str, *, end: int, record: int = 0, position: int = 0) -> None:
+        self._uri = uri
+        self._end = end
+        self._headers: dict[bytes, int] = {}  # headers whose checksum was found right; lengths repeat
+        self.record = record
+        self.position = position
+        self.needed_bytes = HEADER_BYTES
+        """How many bytes the next record needs at least, as far as known."""
+
+    def decode(self, data: bytes) -> tuple[list[bytes], Positions]:
+        """The whole records in ``data``, which begins at ``position``, and the byte offset of each.
+
+        Raises:
+            UserError: a checksum is wrong or a record reaches beyond the end of the data.
+        """
+        records: list[bytes] = []
+        starts: list[int] = []
+        known, size, at = self._headers, len(data), 0
+        while at + HEADER_BYTES <= size:
+            header = data[at : at + HEADER_BYTES]
+            length = known.get(header, -1)
+            if length < 0:
+                length = self._length(header, len(starts), at)
+            begin = at + HEADER_BYTES
+            stop = begin + length
+            if stop + FOOTER_BYTES > size:
+                break
+            starts.append(at)
+            records.append(data[begin:stop])
+            at = stop + FOOTER_BYTES
+        positions = np.array(starts, dtype=np.int64)
+        self._check(data, records, positions)
+        self._advance(data, at, len(records))
+        return records, positions + (self.position - at)
+
+    def _length(self, header: bytes, ahead: int, at: int) -> int:
+        length, crc = struct.unpack("<QI", header)
+        if masked_crc(header[:8]) != crc:
+            compressed = header.startswith(_GZIP) and self.position + at == 0
+            raise self._corrupt("its length", ahead, at, compressed=compressed)
+        if len(self._headers) < _KNOWN_HEADERS_MAX:
+            self._headers[header] = length
+        return int(length)
+
+    def _check(self, data: bytes, records: list[bytes], starts: Positions) -> None:
+        if not records:
+            return
+        lengths = np.fromiter(map(len, records), dtype=np.int64, count=len(records))
+        footers = starts + HEADER_BYTES + lengths
+        raw = np.frombuffer(data, dtype=np.uint8)
+        stored = raw[footers[:, None] + np.arange(FOOTER_BYTES)].view("<u4")[:, 0]
+        crcs = np.fromiter(map(google_crc32c.value, records), dtype=np.uint32, count=len(records))
+        masked = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(_MASK_DELTA)
+        wrong = np.flatnonzero(masked != stored)
+        if wrong.size:
+            raise self._corrupt("its data", int(wrong[0]), int(starts[wrong[0]]))
+
+    def _advance(self, data: bytes, at: int, records: int) -> None:
+        """Move behind the records; refuse what can't be completed by the bytes that are left."""
+        self.record += records
+        self.position += at
+        rest = data[at : at + HEADER_BYTES]
+        self.needed_bytes = HEADER_BYTES
+        if len(rest) == HEADER_BYTES:
+            self.needed_bytes += self._length(rest, 0, 0) + FOOTER_BYTES
+        if self.position < self._end < self.position + self.needed_bytes:
+            raise UserError(
+                f"{display(self._uri)} is truncated: record {self.record} (from 0) at byte {self.position} needs "
+                f"{self.needed_bytes} bytes, {self._end - self.position} are left",
+                hint="Write the file again, or copy it again.",
+            )
+
+    def _corrupt(self, what: str, ahead: int, at: int, *, compressed: bool = False) -> UserError:
+        if compressed:
+            return UserError(
+                f"{display(self._uri)} is compressed with gzip, which has no record ranges",
+                hint="Write it without compression (no TFRecordOptions), or convert it to Parquet.",
+            )
+        return UserError(
+            f"{display(self._uri)} is corrupt: record {self.record + ahead} (from 0) at byte {self.position + at}: the "
+            f"checksum of {what} is wrong",
+            hint="Write the file again, or copy it again; is it a TFRecord file at all?",
+        )
+
+
+def scan(store: ObjectStore, info: ObjectInfo) -> Iterator[Segment]:
+    """Every record of a file in order.
+
+    Raises:
+        UserError: the file is corrupt, truncated or compressed.
+    """
+    decoder = FrameDecoder(info.uri, end=info.size_bytes)
+    with store.open(info.uri) as stream:
+        rest = b""
+        while chunk := stream.read(max(_CHUNK_BYTES, decoder.needed_bytes - len(rest))):
+            data = rest + chunk if rest else chunk
+            begin = decoder.position
+            records, positions = decoder.decode(data)
+            rest = data[decoder.position - begin :]
+            yield Segment(contents=content_hashes(records), positions=positions, end=decoder.position)
+    if decoder.position != info.size_bytes:
+        raise UserError(f"{display(info.uri)} changed while it was being read")
+
+
+def read(store: ObjectStore, uri: str, record: int, begin: int, end: int) -> list[bytes]:
+    """The records in the bytes ``[begin, end)``, which begin with record number ``record``."""
+    decoder = FrameDecoder(uri, end=end, record=record, position=begin)
+    return decoder.decode(gather(store, uri, begin, end))[0]

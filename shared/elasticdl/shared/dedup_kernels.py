@@ -1,0 +1,55 @@
+"""The compiled loops of ``dedup``: import that module, this one imports numba."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _kernel(returns: types.Type, *arguments: types.Type) -> Callable[[Function], Function]:
+    return cast(Callable[[Function], Function], numba.njit(returns(*arguments), nogil=True, cache=True))
+
+
+def _input(dtype: types.Type, dimensions: int) -> types.Type:
+    return types.Array(dtype, dimensions, "C", readonly=True)
+
+
+@_kernel(types.int64, _input(types.int64, 1), types.int32[::1], types.int64[::1], types.int32[::1])
+def unique_inverse(
+    ids: NDArray[np.int64], table: NDArray[np.int32], unique: NDArray[np.int64], inverse: NDArray[np.int32]
+) -> int:
+    """Fill ``unique`` and ``inverse``; ``table`` is zeroed, a power of two long and longer than ``ids``.
+
+    A place of the table holds 1 + the position among the unique ids, so that every int64 is a legal id.
+    """
+    mask = table.size - 1
+    found = 0
+    for i in range(ids.size):
+        value = np.uint64(ids[i])
+        value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        place = np.int64(value ^ (value >> np.uint64(31))) & mask
+        while table[place] != 0 and unique[table[place] - 1] != ids[i]:
+            place = (place + 1) & mask
+        if table[place] == 0:
+            unique[found] = ids[i]
+            found += 1
+            table[place] = found
+        inverse[i] = table[place] - 1
+    return found
+
+
+@_kernel(types.void, _input(types.int32, 1), _input(types.float32, 2), types.float32[:, ::1])
+def sum_rows(inverse: NDArray[np.int32], gradients: NDArray[np.float32], sums: NDArray[np.float32]) -> None:
+    """``sums[inverse[i]] += gradients[i]``."""
+    for i in range(inverse.size):
+        row = inverse[i]
+        for column in range(gradients.shape[1]):
+            sums[row, column] += gradients[i, column]

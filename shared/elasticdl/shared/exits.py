@@ -1,0 +1,27 @@
+"""What a service's process says with its exit code about what ended it; the launcher judges by it what to do."""
+
+from __future__ import annotations
+
+import os
+
+from elasticdl.shared.errors import InvariantError, PermanentError, ProtocolError, TransientError, UserError
+
+EXIT_REFUSED = 1
+"""It said a clear last word; starting again changes nothing."""
+EXIT_FAULT = os.EX_SOFTWARE
+"""A bug, or something that a fresh start from the last snapshot may put right."""
+EXIT_AWAY = os.EX_TEMPFAIL
+"""Somebody else stayed away for too long; starting again is all there is to do, as often as it takes."""
+
+
+def exit_code(error: Exception) -> int:
+    """The exit code of a process that ends with this error; what nobody raises on purpose is a bug."""
+    match error:
+        case TransientError():
+            return EXIT_AWAY
+        case InvariantError():
+            return EXIT_FAULT
+        case UserError() | PermanentError() | ProtocolError():
+            return EXIT_REFUSED
+        case _:
+            return EXIT_FAULT

@@ -1,0 +1,165 @@
+"""What a ps has to know of a model: names, shapes, initializers and the optimizer, and nothing of TensorFlow.
+
+A signature is a value: the first InitModel fixes it for the job, a later one that differs is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+Number = float | int | bool
+
+
+class VariableKind(Enum):
+    """Which rule of the variable table applies to a dense variable."""
+
+    TRAINABLE = "trainable"
+    """Gradients are pushed and the optimizer moves it."""
+    STATISTIC = "statistic"
+    """Float state that the forward pass moves (BatchNorm): its delta is pushed and added."""
+    FROZEN = "frozen"
+    """Pulled, never pushed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseVariable:
+    """One dense float32 variable.
+
+    Attributes:
+        name: Keras' variable path, unique in the model.
+        shape: its shape; its flat block is row-major.
+        kind: which rule applies.
+        weight_decay: whether the optimizer's decoupled weight decay applies (Keras' exclusions resolved).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    kind: VariableKind
+    weight_decay: bool = True
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowInitializer:
+    """How a missing row comes to be: a distribution driven by a hash of (seed, table, id), never stored.
+
+    Attributes:
+        distribution: ``zeros``, ``constant``, ``uniform``, ``normal`` or ``truncated_normal``.
+        low: uniform: lower bound; constant: the value; normal: the mean.
+        high: uniform: upper bound; normal: the standard deviation.
+    """
+
+    distribution: str
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowTable:
+    """One embedding table served row by row.
+
+    Attributes:
+        name: unique in the model.
+        width: floats per row.
+        initializer: distribution of a row that nobody has trained yet.
+        input_dim: number of ids, or 0 when open-ended; ids outside are refused.
+        kind: TRAINABLE or FROZEN.
+    """
+
+    name: str
+    width: int
+    initializer: RowInitializer
+    input_dim: int = 0
+    kind: VariableKind = VariableKind.TRAINABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """An optimizer in Keras' words.
+
+    Attributes:
+        name: ``sgd``, ``adagrad``, ``adam``, ``adamw``, ``rmsprop`` or ``ftrl``.
+        learning_rate: the constant rate, used when ``schedule`` is empty.
+        hyperparameters: Keras' own names (``momentum``, ``nesterov``, ``beta_1``, ``epsilon``, ``amsgrad``...).
+        schedule: a built-in schedule's class name (``ExponentialDecay``...), or empty.
+        schedule_config: Keras' configuration of that schedule.
+        rate_from_worker: the schedule is the user's own: every push carries the rate.
+    """
+
+    name: str
+    learning_rate: float
+    hyperparameters: Mapping[str, Number] = field(default_factory=lambda: MappingProxyType({}))
+    schedule: str = ""
+    schedule_config: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    rate_from_worker: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSignature:
+    """Everything that two processes must agree on to train one model."""
+
+    dense: tuple[DenseVariable, ...]
+    tables: tuple[RowTable, ...]
+    optimizer: Optimizer
+    seed: int
+
+    def to_json(self) -> str:
+        """Canonical JSON."""
+
+        def plain(value: object) -> object:
+            if isinstance(value, Enum):
+                return value.value
+            if isinstance(value, Mapping):
+                return {key: plain(item) for key, item in value.items()}
+            if isinstance(value, list | tuple):
+                return [plain(item) for item in value]
+            return value
+
+        optimizer = {
+            "name": self.optimizer.name,
+            "learning_rate": self.optimizer.learning_rate,
+            "hyperparameters": dict(self.optimizer.hyperparameters),
+            "schedule": self.optimizer.schedule,
+            "schedule_config": dict(self.optimizer.schedule_config),
+            "rate_from_worker": self.optimizer.rate_from_worker,
+        }
+        facts = {
+            "dense": [asdict(variable) for variable in self.dense],
+            "tables": [asdict(table) for table in self.tables],
+            "optimizer": optimizer,
+            "seed": self.seed,
+        }
+        return json.dumps(plain(facts), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> ModelSignature:
+        """Inverse of ``to_json``."""
+        facts = json.loads(text)
+        return cls(
+            dense=tuple(
+                DenseVariable(**(v | {"shape": tuple(v["shape"]), "kind": VariableKind(v["kind"])}))
+                for v in facts["dense"]
+            ),
+            tables=tuple(
+                RowTable(**(t | {"initializer": RowInitializer(**t["initializer"]), "kind": VariableKind(t["kind"])}))
+                for t in facts["tables"]
+            ),
+            optimizer=Optimizer(**facts["optimizer"]),
+            seed=facts["seed"],
+        )
+
+    def digest(self) -> str:
+        """16 hex digits that differ when the signature does."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]

@@ -1,0 +1,156 @@
+"""The user's model file, found and read without running it: what a client can check before anything starts.
+
+``--model_def`` is one of ``module.symbol``, ``path/to/file.py`` or ``path/to/file.py:symbol``.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticdl.shared.errors import UserError
+
+DEFAULT_SYMBOL = "custom_model"
+_REQUIRED = ("loss", "optimizer")
+_FEEDS = ("feed", "feed_batch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFile:
+    """A model file and the function or class in it that makes the model.
+
+    Attributes:
+        path: absolute path of the Python file.
+        symbol: name of a function that returns a Keras model, or of a ``keras.Model`` class.
+    """
+
+    path: Path
+    symbol: str = DEFAULT_SYMBOL
+
+
+def resolve(model_def: str, search: tuple[Path, ...]) -> ModelFile:
+    """Find the file that ``--model_def`` names.
+
+    Args:
+        model_def: the flag's value.
+        search: folders in which relative paths and modules are looked up, the first match wins.
+
+    Raises:
+        UserError: the flag has none of the three forms, or no such file exists.
+    """
+    relative, symbol = _parse(model_def)
+    for folder in search:
+        path = folder / relative
+        if path.is_file():
+            return ModelFile(path=path.resolve(), symbol=symbol)
+    places = ", ".join(str(folder) for folder in search) or "no folder at all"
+    raise UserError(
+        f"--model_def={model_def!r}: there is no file {relative}",
+        hint=f"Looked in {places}; give a path to the file or its folder with --model_zoo.",
+        usage=True,
+    )
+
+
+def parse_params(text: str) -> dict[str, str]:
+    """Split ``--model_params`` (``k=v;k=v``) into names and the text of their values.
+
+    Raises:
+        UserError: an item is not of the form ``name=value``, or a name comes twice.
+    """
+    params: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text.split(";"))):
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not name.isidentifier():
+            raise UserError(f"--model_params: {item!r} is not of the form name=value", usage=True)
+        if name in params:
+            raise UserError(f"--model_params: {name!r} is given twice", usage=True)
+        params[name] = value
+    return params
+
+
+def literal_params(params: Mapping[str, str]) -> dict[str, object]:
+    """Values of ``--model_params`` as Python literals; what is no literal stays a string."""
+    return {name: _literal(value) for name, value in params.items()}
+
+
+def check_syntax(file: ModelFile) -> None:
+    """Check without running it that a model file parses and defines what a job needs.
+
+    Raises:
+        UserError: a syntax error with its line, or a missing function with the nearest name that exists.
+    """
+    tree = _tree(file.path)
+    if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in tree.body):
+        return  # Names may come from anywhere; loading the module will tell.
+    names = set(_names(tree.body))
+    for needed in (file.symbol, *_REQUIRED):
+        if needed not in names:
+            raise _missing(file, needed, names)
+    if not names.intersection(_FEEDS):
+        raise _missing(file, "feed", names, "feed(dataset, mode, metadata) or feed_batch(records, mode, metadata)")
+
+
+def _parse(model_def: str) -> tuple[Path, str]:
+    before, _, symbol = model_def.rpartition(":")
+    if model_def.endswith(".py"):
+        return Path(model_def), DEFAULT_SYMBOL
+    if before.endswith(".py") and symbol.isidentifier():
+        return Path(before), symbol
+    *modules, symbol = model_def.split(".")
+    if modules and all(part.isidentifier() for part in (*modules, symbol)):
+        return Path(*modules).with_suffix(".py"), symbol
+    raise UserError(
+        f"--model_def={model_def!r} is neither module.symbol nor path/to/file.py nor path/to/file.py:symbol",
+        usage=True,
+    )
+
+
+def _literal(value: str) -> object:
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return value
+
+
+def _tree(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as error:
+        raise UserError(
+            f"{path}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}",
+            hint="Correct the line; the file must be plain Python.",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} can't be read: {error}") from error
+
+
+def _names(body: list[ast.stmt]) -> Iterator[str]:
+    """Names bound at the top level of a module, also inside its ``if`` and ``try`` blocks."""
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                for alias in aliases:
+                    yield (alias.asname or alias.name).partition(".")[0]
+            case ast.Assign(targets=targets):
+                for target in targets:
+                    yield from (leaf.id for leaf in ast.walk(target) if isinstance(leaf, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.If() | ast.Try() | ast.With():
+                for block in ("body", "orelse", "finalbody"):
+                    yield from _names(getattr(node, block, []))
+                for handler in getattr(node, "handlers", []):
+                    yield from _names(handler.body)
+            case _:
+                pass
+
+
+def _missing(file: ModelFile, needed: str, names: set[str], form: str = "") -> UserError:
+    near = difflib.get_close_matches(needed, sorted(names), n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Define {form or needed} at the top level of the file."
+    return UserError(f"{file.path} defines no {form or repr(needed)}", hint=hint)

@@ -1,0 +1,81 @@
+"""Ids and names, each a type of its own so that they can't be mixed up."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from enum import Enum
+from typing import NewType
+
+from elasticdl.shared.errors import UserError
+
+JobId = NewType("JobId", str)
+"""Job name plus a random suffix; part of every subject and of the run directory's name."""
+PodName = NewType("PodName", str)
+"""Name of one process of a job, e.g. ``worker-0``; kept across restarts."""
+Incarnation = NewType("Incarnation", str)
+"""Random id of one life of a process; never reused."""
+NOBODY = Incarnation("")
+"""Stands for no process at all."""
+TaskId = NewType("TaskId", int)
+"""Train: epoch x tasks per epoch + position. Other purposes have id spaces of their own."""
+GroupId = NewType("GroupId", str)
+"""Name of a group: the unit of model state that owns a ledger."""
+
+JOB_NAME_CHARS_MAX = 50
+_JOB_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+class Service(Enum):
+    """Who a process is."""
+
+    MASTER = "master"
+    WORKER = "worker"
+    PS = "ps"
+    LAUNCHER = "launcher"
+    CLIENT = "client"
+
+
+class Purpose(Enum):
+    """What a task is for."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    MERGE = "merge"
+    """Turns the summed metric states of one evaluation into its results."""
+    EXPORT = "export"
+    PREDICT = "predict"
+
+
+def new_incarnation() -> Incarnation:
+    """A fresh random incarnation id (48 bits)."""
+    return Incarnation(secrets.token_hex(6))
+
+
+def new_job_id(name: str) -> JobId:
+    """Append a random suffix to a job name.
+
+    Raises:
+        UserError: the name could not be a Kubernetes name.
+    """
+    check_job_name(name)
+    return JobId(f"{name}-{secrets.token_hex(3)}")
+
+
+def check_job_name(name: str) -> None:
+    """Refuse names that Kubernetes or NATS would refuse.
+
+    Raises:
+        UserError: the name is empty, too long or has other characters than ``a-z``, ``0-9`` and ``-``.
+    """
+    if len(name) > JOB_NAME_CHARS_MAX or not _JOB_NAME.fullmatch(name):
+        raise UserError(
+            f"--job_name={name!r} is not a valid job name",
+            hint=f"Use at most {JOB_NAME_CHARS_MAX} characters of a-z, 0-9 and '-', beginning with a letter or digit.",
+            usage=True,
+        )
+
+
+def pod_name(service: Service, number: int) -> PodName:
+    """``worker-0``, ``ps-1``; the master and the launcher are alone and have no number."""
+    return PodName(f"{service.value}-{number}")

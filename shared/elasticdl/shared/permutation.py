@@ -1,0 +1,69 @@
+"""A seeded permutation of ``range(n)`` that is never written down.
+
+A Feistel network over the smallest even number of bits that holds ``n``, walked until the value falls below ``n``
+(cycle walking; Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). It needs no memory, answers for any
+position alone, and is defined by integer arithmetic only: the same records for ever, on every Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_MASK64 = (1 << 64) - 1
+_ROUNDS = 4
+
+
+def mix64(value: int) -> int:
+    """Splitmix64's finaliser: a bijection of 64-bit integers with good avalanche (Steele et al., 2014)."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK64
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return value ^ (value >> 31)
+
+
+def derive_key(*parts: int) -> int:
+    """Fold integers into one 64-bit key; the order of the parts matters."""
+    key = 0
+    for part in parts:
+        key = mix64(key ^ (part & _MASK64))
+    return key
+
+
+class Permutation:
+    """A bijection of ``range(size)`` given by a 64-bit key.
+
+    ``data/order.py`` computes many positions at once.
+
+    Attributes:
+        size: how many positions there are.
+        half_bits: bits of each half of the Feistel network.
+        half_mask: as many ones.
+        keys: of its rounds.
+    """
+
+    __slots__ = ("half_bits", "half_mask", "keys", "size")
+
+    def __init__(self, size: int, key: int) -> None:
+        if size < 0:
+            raise ValueError("size must not be negative")
+        self.size = size
+        self.half_bits = max(1, ((max(size - 1, 1)).bit_length() + 1) // 2)
+        self.half_mask = (1 << self.half_bits) - 1
+        self.keys = tuple(derive_key(key, round_number) for round_number in range(_ROUNDS))
+
+    def __getitem__(self, position: int) -> int:
+        if not 0 <= position < self.size:
+            raise IndexError(position)
+        value = self._encrypt(position)
+        while value >= self.size:
+            value = self._encrypt(value)
+        return value
+
+    def __iter__(self) -> Iterator[int]:
+        return (self[position] for position in range(self.size))
+
+    def _encrypt(self, value: int) -> int:
+        left, right = value >> self.half_bits, value & self.half_mask
+        for key in self.keys:
+            left, right = right, left ^ (mix64(right ^ key) & self.half_mask)
+        return (left << self.half_bits) | right

@@ -1,0 +1,95 @@
+"""A set of integers kept as disjoint half-open ranges; small while the integers are mostly contiguous."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+
+class RangeSet:
+    """Integers as sorted, disjoint, non-touching ranges ``[start, end)``."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in ranges:
+            self.add_range(start, end)
+
+    def __contains__(self, value: int) -> bool:
+        index = bisect_right(self._starts, value) - 1
+        return index >= 0 and value < self._ends[index]
+
+    def __len__(self) -> int:
+        return sum(self._ends) - sum(self._starts)
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RangeSet):
+            return NotImplemented
+        return self._starts == other._starts and self._ends == other._ends
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        return f"RangeSet({self.ranges()})"
+
+    def __iter__(self) -> Iterator[int]:
+        for start, end in self.ranges():
+            yield from range(start, end)
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """The ranges in order."""
+        return list(zip(self._starts, self._ends, strict=True))
+
+    def add(self, value: int) -> None:
+        """Add one integer."""
+        self.add_range(value, value + 1)
+
+    def add_range(self, start: int, end: int) -> None:
+        """Add ``[start, end)``; empty ranges are ignored."""
+        if start >= end:
+            return
+        first = bisect_right(self._ends, start - 1)
+        last = bisect_right(self._starts, end)
+        if first < last:
+            start = min(start, self._starts[first])
+            end = max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+
+    def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The ranges of ``[start, end)`` that are not in the set, in order."""
+        position = start
+        for low, high in self.ranges():
+            if high <= position:
+                continue
+            if low >= end:
+                break
+            if low > position:
+                yield position, low
+            position = high
+        if position < end:
+            yield position, end
+
+    def intersection(self, other: RangeSet) -> RangeSet:
+        """The integers that both sets have."""
+        common = RangeSet()
+        mine, theirs = self.ranges(), other.ranges()
+        i = j = 0
+        while i < len(mine) and j < len(theirs):
+            common.add_range(max(mine[i][0], theirs[j][0]), min(mine[i][1], theirs[j][1]))
+            if mine[i][1] <= theirs[j][1]:
+                i += 1
+            else:
+                j += 1
+        return common
+
+    def copy(self) -> RangeSet:
+        """An independent copy."""
+        other = RangeSet()
+        other._starts, other._ends = self._starts.copy(), self._ends.copy()
+        return other

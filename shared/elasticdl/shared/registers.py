@@ -1,0 +1,53 @@
+"""The register of a ps: where it is, which life of it counts, and the snapshot that a successor restores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.names import Incarnation
+from elasticdl.shared.proto import wire_pb2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PsRegister:
+    """The last value under a ps' name; whoever writes it owns the name.
+
+    Attributes:
+        address: ``host:port`` of its wire server.
+        incarnation: the owner.
+        manifest: URI of the manifest of the last complete snapshot, or empty.
+        step: batches absorbed in that snapshot.
+    """
+
+    address: str
+    incarnation: Incarnation
+    manifest: str = ""
+    step: int = 0
+
+
+def encode_register(register: PsRegister) -> bytes:
+    """The register's bytes."""
+    return wire_pb2.Register(
+        address=register.address, incarnation=register.incarnation, manifest=register.manifest, step=register.step
+    ).SerializeToString()
+
+
+def decode_register(data: bytes) -> PsRegister:
+    """Inverse of ``encode_register``.
+
+    Raises:
+        ProtocolError: the bytes are no register.
+    """
+    try:
+        message = wire_pb2.Register.FromString(data)
+    except DecodeError as error:
+        raise ProtocolError("a ps' register can't be read") from error
+    return PsRegister(
+        address=message.address,
+        incarnation=Incarnation(message.incarnation),
+        manifest=message.manifest,
+        step=message.step,
+    )

@@ -1,0 +1,24 @@
+"""Object storage as a port: data sets, snapshots, indices and exported models, on ``file://`` or ``s3://``.
+
+May import the standard library, tenacity and, in ``s3_store`` alone, minio and urllib3. Must not know what the objects
+mean: no plan, no ledger, no file format.
+"""
+
+from elasticdl.shared.storage.memory_store import MemoryStore
+from elasticdl.shared.storage.settings import StorageSettings
+from elasticdl.shared.storage.store import ObjectInfo, ObjectNotFoundError, ObjectStore
+from elasticdl.shared.storage.stores import open_store
+from elasticdl.shared.storage.uris import display, join, scheme_of, to_uri
+
+__all__ = [
+    "MemoryStore",
+    "ObjectInfo",
+    "ObjectNotFoundError",
+    "ObjectStore",
+    "StorageSettings",
+    "display",
+    "join",
+    "open_store",
+    "scheme_of",
+    "to_uri",
+]

@@ -1,0 +1,151 @@
+"""Objects as local files, replaced atomically."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
+from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectInfo, ObjectNotFoundError
+from elasticdl.shared.storage.uris import local_path, to_uri
+
+_TEMPORARY_SUFFIX = ".partial"
+"""Ends the name of a file that is still being written; such files are never listed."""
+_AWAY = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.EMFILE, errno.ENFILE}
+
+
+class FileStore:
+    """Objects under ``file://`` URIs.
+
+    A write goes to a temporary file beside the target, is synced, and renamed over it: readers see the old content or
+    the new, also after a power cut. The etag is (size, modification time in ns, inode), so a replaced file differs even
+    when size and time agree.
+    """
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """See ``ObjectStore.list``. Links to folders are followed, files that vanish meanwhile are left out."""
+        # "folder/" must reach the walk with its slash, which Path would drop.
+        path = str(local_path(prefix)) + ("/" if prefix.endswith("/") else "")
+        folder = path if path.endswith("/") else os.path.dirname(path)
+        found = sorted(to_uri(file) for file in _walk(folder, path))
+        for uri in found:
+            with suppress(ObjectNotFoundError):
+                yield self.info(uri)
+
+    def info(self, uri: str) -> ObjectInfo:
+        """See ``ObjectStore.info``."""
+        path = local_path(uri)
+        with _translated(uri):
+            status = path.stat()
+        if not path.is_file():
+            raise ObjectNotFoundError(uri)
+        etag = f"{status.st_size:x}-{status.st_mtime_ns:x}-{status.st_ino:x}"
+        return ObjectInfo(uri=uri, size_bytes=status.st_size, etag=etag)
+
+    def read(self, uri: str, start: int = 0, length: int | None = None) -> bytes:
+        """See ``ObjectStore.read``."""
+        with _translated(uri), local_path(uri).open("rb", buffering=0) as file:
+            if length is None:
+                file.seek(start)
+                return file.readall()
+            data = bytearray()
+            while len(data) < length:  # pread may return less than it was asked for (2 GiB at most)
+                part = os.pread(file.fileno(), length - len(data), start + len(data))
+                if not part:
+                    break
+                if len(part) == length:
+                    return part
+                data += part
+            return bytes(data)
+
+    def open(self, uri: str, start: int = 0) -> BinaryIO:
+        """See ``ObjectStore.open``."""
+        with _translated(uri):
+            file = local_path(uri).open("rb", buffering=READ_AHEAD_BYTES)
+            file.seek(start)
+            return file
+
+    def write(self, uri: str, data: bytes | Path) -> ObjectInfo:
+        """See ``ObjectStore.write``. Missing folders are made."""
+        target = local_path(uri)
+        temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}{_TEMPORARY_SUFFIX}")
+        with _translated(uri):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("xb") as file:
+                    if isinstance(data, Path):
+                        with data.open("rb") as source:
+                            shutil.copyfileobj(source, file, READ_AHEAD_BYTES)
+                    else:
+                        file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(target)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            _sync_folder(target.parent)
+        return self.info(uri)
+
+    def delete(self, uri: str) -> None:
+        """See ``ObjectStore.delete``."""
+        with _translated(uri):
+            local_path(uri).unlink(missing_ok=True)
+
+
+def _walk(folder: str, prefix: str) -> Iterator[str]:
+    """Files below ``folder`` whose path begins with ``prefix``, without entering folders that can't hold any."""
+    entered: set[str] = set()  # a link to a folder above would be a circle
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in entered:
+            folders.clear()
+            continue
+        entered.add(real)
+        folders[:] = [name for name in folders if _may_hold(os.path.join(parent, name) + "/", prefix)]
+        for name in files:
+            path = os.path.join(parent, name)
+            if path.startswith(prefix) and not name.endswith(_TEMPORARY_SUFFIX):
+                yield path
+
+
+def _may_hold(folder: str, prefix: str) -> bool:
+    return folder.startswith(prefix) or prefix.startswith(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _translated(uri: str) -> Iterator[None]:
+    """Turn ``OSError`` into an error of ours that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise translate(error, uri) from error
+
+
+def translate(error: OSError, uri: str) -> ElasticDLError:
+    """The error of our tree that says what an ``OSError`` on ``uri`` means."""
+    path = local_path(uri)
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR:
+            return ObjectNotFoundError(uri)
+        case errno.ENOSPC | errno.EDQUOT:
+            return PermanentError(f"disk full: {path} can't be written ({error.strerror})")
+        case number if number in _AWAY:
+            return TransientError(f"{path}: {error.strerror}")
+        case _:
+            return PermanentError(f"{path}: {error.strerror or error}")

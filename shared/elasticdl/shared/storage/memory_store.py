@@ -1,0 +1,51 @@
+"""Objects in memory: the fake that tests and simulations use instead of a server."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from elasticdl.shared.storage.store import ObjectInfo, ObjectNotFoundError
+
+
+class MemoryStore:
+    """A dictionary from URI to bytes; accepts any scheme."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, bytes] = {}
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """See ``ObjectStore.list``."""
+        return iter([self.info(uri) for uri in sorted(self._objects) if uri.startswith(prefix)])
+
+    def info(self, uri: str) -> ObjectInfo:
+        """See ``ObjectStore.info``."""
+        data = self._bytes(uri)
+        return ObjectInfo(uri=uri, size_bytes=len(data), etag=hashlib.sha256(data).hexdigest()[:32])
+
+    def read(self, uri: str, start: int = 0, length: int | None = None) -> bytes:
+        """See ``ObjectStore.read``."""
+        data = self._bytes(uri)
+        return data[start:] if length is None else data[start : start + length]
+
+    def open(self, uri: str, start: int = 0) -> BinaryIO:
+        """See ``ObjectStore.open``."""
+        return io.BytesIO(self._bytes(uri)[start:])
+
+    def write(self, uri: str, data: bytes | Path) -> ObjectInfo:
+        """See ``ObjectStore.write``."""
+        self._objects[uri] = data.read_bytes() if isinstance(data, Path) else bytes(data)
+        return self.info(uri)
+
+    def delete(self, uri: str) -> None:
+        """See ``ObjectStore.delete``."""
+        self._objects.pop(uri, None)
+
+    def _bytes(self, uri: str) -> bytes:
+        try:
+            return self._objects[uri]
+        except KeyError:
+            raise ObjectNotFoundError(uri) from None

@@ -1,0 +1,268 @@
+"""Objects in S3, MinIO and whatever else speaks the S3 protocol.
+
+The only module that imports minio; its errors, and urllib3's below it, become ours here.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+from urllib.parse import urlsplit
+
+import tenacity
+import urllib3
+from minio import Minio
+from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from urllib3.exceptions import HTTPError
+from urllib3.response import BaseHTTPResponse
+
+from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError, UserError
+from elasticdl.shared.storage.settings import StorageSettings
+from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectInfo, ObjectNotFoundError
+from elasticdl.shared.storage.uris import bucket_and_key
+
+_POOL_CONNECTIONS = 16
+_WRONG_CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidTokenId", "ExpiredToken", "InvalidToken"}
+_DISK_FULL = {"XMinioStorageFull", "InsufficientStorage"}
+_AWAY = {
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServerNotInitialized",
+    "ServiceUnavailable",
+    "SlowDown",
+    "SlowDownRead",
+    "SlowDownWrite",
+    "XMinioServerNotInitialized",
+}
+
+Result = TypeVar("Result")
+
+
+class S3Store:
+    """Objects under ``s3://bucket/key``; safe to share between threads.
+
+    Args:
+        settings: endpoint, credentials, time limits.
+
+    Raises:
+        UserError: the endpoint is no URL, or half of the credentials is missing.
+    """
+
+    def __init__(self, settings: StorageSettings) -> None:
+        self._settings = settings
+        endpoint = urlsplit(settings.endpoint)
+        if endpoint.scheme not in ("http", "https") or not endpoint.hostname or endpoint.path.strip("/"):
+            raise UserError(
+                f"{settings.endpoint!r} is not an S3 endpoint",
+                hint="Set AWS_ENDPOINT_URL to http://host:port or https://host.",
+            )
+        if bool(settings.access_key) != bool(settings.secret_key):
+            raise UserError(
+                "one half of the S3 credentials is missing",
+                hint="Set both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            )
+        timeout = urllib3.Timeout(connect=settings.connect_timeout_s, read=settings.read_timeout_s)
+        # Retries are made here, where errors are understood, and not a second time below.
+        pool = urllib3.PoolManager(timeout=timeout, maxsize=_POOL_CONNECTIONS, retries=urllib3.Retry(0, redirect=2))
+        self._client = Minio(
+            endpoint=endpoint.netloc,
+            access_key=settings.access_key or None,
+            secret_key=settings.secret_key or None,
+            session_token=settings.session_token or None,
+            secure=endpoint.scheme == "https",
+            region=settings.region or None,
+            http_client=pool,
+        )
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """See ``ObjectStore.list``."""
+        bucket, key_prefix = bucket_and_key(prefix)
+
+        def everything() -> list[ObjectInfo]:
+            found = self._client.list_objects(bucket, prefix=key_prefix, recursive=True)
+            return sorted((_info(bucket, item) for item in found), key=lambda info: info.uri)  # SeaweedFS does not sort
+
+        yield from self._attempt(prefix, everything)
+
+    def info(self, uri: str) -> ObjectInfo:
+        """See ``ObjectStore.info``."""
+        bucket, key = bucket_and_key(uri)
+
+        def stat() -> ObjectInfo:
+            try:
+                return _info(bucket, self._client.stat_object(bucket, key))
+            except S3Error:
+                # An answer to HEAD has no body that could say why; an answer to a listing has.
+                next(self._client.list_objects(bucket, prefix=key), None)
+                raise
+
+        return self._attempt(uri, stat)
+
+    def read(self, uri: str, start: int = 0, length: int | None = None) -> bytes:
+        """See ``ObjectStore.read``."""
+        if length == 0:
+            self.info(uri)  # S3 has no empty ranges
+            return b""
+
+        def get() -> bytes:
+            response = self._get(uri, start, length)
+            if response is None:
+                return b""
+            with _released(response):
+                return response.read()
+
+        return self._attempt(uri, get)
+
+    def open(self, uri: str, start: int = 0) -> BinaryIO:
+        """See ``ObjectStore.open``; a connection that breaks is opened again where it stopped."""
+        return io.BufferedReader(_Stream(self, uri, start), READ_AHEAD_BYTES)
+
+    def write(self, uri: str, data: bytes | Path) -> ObjectInfo:
+        """See ``ObjectStore.write``; large files go up in parts."""
+        bucket, key = bucket_and_key(uri)
+
+        def put() -> ObjectInfo:
+            if isinstance(data, Path):
+                written = self._client.fput_object(bucket, key, str(data))
+                return ObjectInfo(uri=uri, size_bytes=data.stat().st_size, etag=written.etag or "")
+            written = self._client.put_object(bucket, key, io.BytesIO(data), len(data))
+            return ObjectInfo(uri=uri, size_bytes=len(data), etag=written.etag or "")
+
+        return self._attempt(uri, put)
+
+    def delete(self, uri: str) -> None:
+        """See ``ObjectStore.delete``."""
+        bucket, key = bucket_and_key(uri)
+        self._attempt(uri, lambda: self._client.remove_object(bucket, key))
+
+    def _get(self, uri: str, start: int, length: int | None, etag: str = "") -> BaseHTTPResponse | None:
+        """An answer whose body is the range, or None where the range begins at or after the object's end."""
+        bucket, key = bucket_and_key(uri)
+        headers: dict[str, str | list[str] | tuple[str]] = {"If-Match": f'"{etag}"'} if etag else {}
+        try:
+            return self._client.get_object(bucket, key, offset=start, length=length or 0, request_headers=headers)
+        except S3Error as error:
+            if error.code == "InvalidRange":
+                return None
+            raise
+
+    def _attempt(self, uri: str, request: Callable[[], Result]) -> Result:
+        """Run a request, translate its errors, try again after transient ones until ``retry_s`` is over."""
+
+        def translated() -> Result:
+            try:
+                return request()
+            except (MinioException, HTTPError, OSError, ValueError) as error:
+                raise translate(error, uri, self._settings.endpoint) from error
+
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(TransientError),
+            stop=tenacity.stop_after_delay(self._settings.retry_s),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=3.0),
+            reraise=True,
+        )
+        return retrying(translated)
+
+
+class _Stream(io.RawIOBase):
+    """One object from a byte on, surviving broken connections."""
+
+    def __init__(self, store: S3Store, uri: str, start: int) -> None:
+        super().__init__()
+        self._store = store
+        self._uri = uri
+        self._position = start
+        self._etag = ""
+        self._response = store._attempt(uri, self._open)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = self._store._attempt(self._uri, lambda: self._read(len(buffer)))
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._drop()
+        super().close()
+
+    def _open(self) -> BaseHTTPResponse | None:
+        response = self._store._get(self._uri, self._position, None, self._etag)
+        if response is not None:
+            self._etag = response.headers.get("etag", "").strip('"')
+        return response
+
+    def _read(self, length: int) -> bytes:
+        if self._response is None:
+            self._response = self._open()
+        if self._response is None:
+            return b""
+        try:
+            return self._response.read(length)
+        except (HTTPError, OSError):
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        response, self._response = getattr(self, "_response", None), None
+        if response is not None:
+            response.close()  # unread bytes make the connection useless to the next request
+            response.release_conn()
+
+
+@contextmanager
+def _released(response: BaseHTTPResponse) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        response.close()
+        response.release_conn()
+
+
+def _info(bucket: str, item: object) -> ObjectInfo:
+    name, size, etag = (getattr(item, field) for field in ("object_name", "size", "etag"))
+    return ObjectInfo(uri=f"s3://{bucket}/{name}", size_bytes=size or 0, etag=(etag or "").strip('"'))
+
+
+def translate(error: Exception, uri: str, endpoint: str) -> ElasticDLError:
+    """The error of our tree that says what minio's or urllib3's means."""
+    bucket, _ = bucket_and_key(uri)
+    match error:
+        case S3Error():
+            return _translate_code(error, uri, bucket, endpoint)
+        case ServerError() | InvalidResponseError() | HTTPError():
+            return TransientError(f"object storage at {endpoint} does not answer ({uri}): {error}")
+        case OSError():
+            return PermanentError(f"{uri}: {error}")
+        case _:
+            return UserError(f"{uri}: {error}")
+
+
+def _translate_code(error: S3Error, uri: str, bucket: str, endpoint: str) -> ElasticDLError:
+    match error.code:
+        case "NoSuchKey":
+            return ObjectNotFoundError(uri)
+        case "NoSuchBucket":
+            return PermanentError(f"bucket {bucket!r} does not exist at {endpoint}; create it or correct {uri}")
+        case "AccessDenied":
+            return PermanentError(f"{endpoint} denies access to {uri}; the credentials in use lack the rights")
+        case "PreconditionFailed":
+            return PermanentError(f"{uri} changed while it was being read")
+        case code if code in _WRONG_CREDENTIALS:
+            return UserError(
+                f"{endpoint} does not accept the credentials ({code})",
+                hint="Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            )
+        case code if code in _DISK_FULL:
+            return PermanentError(f"disk full: {endpoint} can't store {uri}")
+        case code if code in _AWAY or (error.response is not None and error.response.status >= 500):
+            return TransientError(f"{endpoint} can't answer now ({code}): {uri}")
+        case code:
+            return PermanentError(f"{uri}: {code}: {error.message}")

@@ -1,0 +1,49 @@
+"""Where S3-compatible storage is, and who we are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DEFAULT_ENDPOINT = "https://s3.amazonaws.com"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """Settings of the S3 adapter; local files need none."""
+
+    endpoint: str = DEFAULT_ENDPOINT
+    """``http(s)://host[:port]`` of the S3 service."""
+    access_key: str = ""
+    """Empty means anonymous access."""
+    secret_key: str = field(default="", repr=False)
+    """Never printed."""
+    session_token: str = field(default="", repr=False)
+    """Of temporary credentials; empty otherwise. Never printed."""
+    region: str = ""
+    """Empty: asked from the service."""
+    connect_timeout_s: float = 5.0
+    """Seconds to wait for a connection."""
+    read_timeout_s: float = 60.0
+    """Seconds to wait for the next bytes of an answer."""
+    retry_s: float = 20.0
+    """Seconds during which a failed request is tried again, with growing pauses; 0 tries once."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> StorageSettings:
+        """Read the variables that other S3 tools read; ``AWS_*`` beats ``MINIO_*``.
+
+        Args:
+            environment: usually ``os.environ``.
+        """
+
+        def first(*names: str) -> str:
+            return next((environment[name] for name in names if environment.get(name)), "")
+
+        return cls(
+            endpoint=first("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") or DEFAULT_ENDPOINT,
+            access_key=first("AWS_ACCESS_KEY_ID", "MINIO_ROOT_USER", "MINIO_ACCESS_KEY"),
+            secret_key=first("AWS_SECRET_ACCESS_KEY", "MINIO_ROOT_PASSWORD", "MINIO_SECRET_KEY"),
+            session_token=first("AWS_SESSION_TOKEN"),
+            region=first("AWS_REGION", "AWS_DEFAULT_REGION"),
+        )

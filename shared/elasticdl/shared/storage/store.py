@@ -1,0 +1,80 @@
+"""The port: what the rest of the framework needs from object storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from elasticdl.shared.errors import PermanentError
+
+READ_AHEAD_BYTES = 1 << 20
+"""What a stream returned by ``open`` may have read beyond what its caller asked for."""
+
+
+class ObjectNotFoundError(PermanentError):
+    """There is no object under that URI."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(f"{uri} does not exist")
+        self.uri = uri
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectInfo:
+    """One stored object.
+
+    Attributes:
+        uri: its full name.
+        size_bytes: its length.
+        etag: changes whenever the content does; otherwise opaque.
+    """
+
+    uri: str
+    size_bytes: int
+    etag: str
+
+
+class ObjectStore(Protocol):
+    """Objects named by URI, written whole and read in ranges.
+
+    Every method may raise ``TransientError`` (after the adapter's own retries), ``PermanentError`` (no such bucket, no
+    rights, disk full) or ``UserError`` (wrong credentials).
+    """
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Every object whose URI begins with ``prefix`` (a plain string prefix, as in S3), in ascending order."""
+        ...
+
+    def info(self, uri: str) -> ObjectInfo:
+        """Size and etag of one object.
+
+        Raises:
+            ObjectNotFoundError: there is none.
+        """
+        ...
+
+    def read(self, uri: str, start: int = 0, length: int | None = None) -> bytes:
+        """Bytes ``[start, start + length)``, fewer where the object ends; ``None`` reads to the end.
+
+        Raises:
+            ObjectNotFoundError: there is no such object.
+        """
+        ...
+
+    def open(self, uri: str, start: int = 0) -> BinaryIO:
+        """A stream of the bytes from ``start`` on, reading at most ``READ_AHEAD_BYTES`` ahead; close it.
+
+        Raises:
+            ObjectNotFoundError: there is no such object.
+        """
+        ...
+
+    def write(self, uri: str, data: bytes | Path) -> ObjectInfo:
+        """Create or replace an object, all or nothing, from memory or from a local file."""
+        ...
+
+    def delete(self, uri: str) -> None:
+        """Remove an object; nothing happens when there is none."""
+        ...

@@ -1,0 +1,76 @@
+"""Names of objects: ``file:///folder/name``, ``s3://bucket/key``, ``memory://name``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from elasticdl.shared.errors import UserError
+
+SCHEMES = ("file", "s3", "memory")
+
+
+def scheme_of(uri: str) -> str:
+    """``file``, ``s3`` or ``memory``.
+
+    Raises:
+        UserError: another scheme, or none.
+    """
+    scheme, separator, _ = uri.partition("://")
+    if not separator or scheme not in SCHEMES:
+        raise UserError(f"{uri!r} names no storage we know", hint="Use a local path, file:///path or s3://bucket/key.")
+    return scheme
+
+
+def to_uri(path: str | Path) -> str:
+    """A bare local path becomes an absolute ``file://`` URI; a URI stays as it is.
+
+    A trailing ``/`` is kept, and so is everything after the path's last ``/`` (glob characters too). ``~`` is expanded.
+
+    Raises:
+        UserError: a scheme that we don't know, or an empty path.
+    """
+    text = str(path)
+    if "://" in text:
+        if scheme_of(text) != "file":
+            return text
+        text = unquote(text.removeprefix("file://"))
+    if not text:
+        raise UserError("an empty path names no file", usage=True)
+    absolute = Path(text).expanduser().absolute()
+    slash = "/" if text.endswith("/") and str(absolute) != "/" else ""
+    return "file://" + quote(str(absolute)) + slash
+
+
+def local_path(uri: str) -> Path:
+    """The file behind a ``file://`` URI.
+
+    Raises:
+        UserError: it is not one.
+    """
+    if not uri.startswith("file:///"):
+        raise UserError(f"{uri!r} is not a local file", hint="A file URI has three slashes: file:///folder/name.")
+    return Path(unquote(uri.removeprefix("file://")))
+
+
+def bucket_and_key(uri: str) -> tuple[str, str]:
+    """Bucket and key of an ``s3://`` URI; the key may be empty.
+
+    Raises:
+        UserError: there is no bucket.
+    """
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    if not uri.startswith("s3://") or not bucket:
+        raise UserError(f"{uri!r} names no bucket", hint="Use s3://bucket/key.")
+    return bucket, key
+
+
+def join(prefix: str, *names: str) -> str:
+    """``prefix`` and names with one ``/`` between each; names are taken literally (quoted under ``file://``)."""
+    parts = [quote(name) for name in names] if prefix.startswith("file://") else list(names)
+    return "/".join([prefix.rstrip("/"), *parts])
+
+
+def display(uri: str) -> str:
+    """How people write that URI: a local path where it is one."""
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri

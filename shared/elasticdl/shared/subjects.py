@@ -1,0 +1,197 @@
+"""Every subject and stream name, built by typed functions; ``TABLE`` lists them for the documentation."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from elasticdl.shared.names import JobId, PodName, Purpose, Service
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]+")
+RING = "ring"
+"""Name of the register that holds the ring generation; every other register has the name of a ps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table of subjects.
+
+    Attributes:
+        subject: the subject with its variable parts in angle brackets.
+        stream: ``TASKS``, ``EVENTS``, ``MODEL``, ``core`` or ``core request``.
+        senders: who publishes.
+        receivers: who listens.
+        content: what a message is.
+    """
+
+    subject: str
+    stream: str
+    senders: str
+    receivers: str
+    content: str
+
+
+TABLE: tuple[Row, ...] = (
+    Row(
+        subject="edl.v1.<job>.task.<purpose>",
+        stream="TASKS",
+        senders="master",
+        receivers="workers",
+        content="Task, first dispatch",
+    ),
+    Row(
+        subject="edl.v1.<job>.task.<purpose>.again",
+        stream="TASKS",
+        senders="master",
+        receivers="workers",
+        content="Task, dispatched again; polled before the others",
+    ),
+    Row(
+        subject="edl.v1.<job>.event.<service>.<name>",
+        stream="EVENTS",
+        senders="all",
+        receivers="master, tools",
+        content="Envelope",
+    ),
+    Row(
+        subject="edl.v1.<job>.event.master",
+        stream="EVENTS",
+        senders="master",
+        receivers="master, tools",
+        content="Envelope: decisions, in one order for all masters",
+    ),
+    Row(
+        subject="edl.v1.<job>.model.<ps>",
+        stream="MODEL",
+        senders="ps",
+        receivers="all",
+        content="the ps' register: claim, then model versions",
+    ),
+    Row(
+        subject="edl.v1.<job>.ring",
+        stream="MODEL",
+        senders="master",
+        receivers="workers",
+        content="ring generation: members, addresses, reason",
+    ),
+    Row(
+        subject="edl.v1.<job>.beat.<service>.<name>",
+        stream="core",
+        senders="all",
+        receivers="master, tools",
+        content="Beat",
+    ),
+    Row(
+        subject="edl.v1.<job>.wake",
+        stream="core",
+        senders="master",
+        receivers="workers",
+        content="empty: tasks are waiting",
+    ),
+    Row(
+        subject="edl.v1.<job>.order.<pod>",
+        stream="core request",
+        senders="master",
+        receivers="ps, launcher",
+        content="Command",
+    ),
+    Row(
+        subject="edl.v1.<job>.cmd.<service>",
+        stream="core request",
+        senders="client",
+        receivers="master",
+        content="Command: scale, pause, stop, evaluate now, snapshot now",
+    ),
+)
+
+
+def _join(job: JobId, *tokens: str) -> str:
+    for token in (job, *tokens):
+        if not _TOKEN.fullmatch(token):
+            raise ValueError(f"{token!r} can't be a part of a subject")
+    return ".".join(("edl", "v1", job, *tokens))
+
+
+def task(job: JobId, purpose: Purpose, *, again: bool = False) -> str:
+    """Where tasks of a purpose wait; ``again`` for those that were dispatched before."""
+    return _join(job, "task", purpose.value, *(("again",) if again else ()))
+
+
+def event(job: JobId, service: Service, name: PodName) -> str:
+    """Where a process reports what happened."""
+    return _join(job, "event", service.value, name)
+
+
+def decision(job: JobId) -> str:
+    """Where all masters append their decisions: one subject, so that a late one is refused."""
+    return _join(job, "event", "master")
+
+
+def register(job: JobId, name: str) -> str:
+    """The register of a ps, or of the ring."""
+    return _join(job, RING) if name == RING else _join(job, "model", name)
+
+
+def register_name(job: JobId, subject: str) -> str:
+    """The inverse of ``register``."""
+    return subject.removeprefix(_join(job, "model") + ".").removeprefix(_join(job) + ".")
+
+
+def beat(job: JobId, service: Service, name: PodName) -> str:
+    """Where a process says that it lives."""
+    return _join(job, "beat", service.value, name)
+
+
+def beats(job: JobId) -> str:
+    """All heartbeats of a job (a pattern to subscribe to)."""
+    return _join(job, "beat") + ".>"
+
+
+def wake(job: JobId) -> str:
+    """Where idle workers hear that tasks are waiting."""
+    return _join(job, "wake")
+
+
+def order(job: JobId, pod: PodName) -> str:
+    """Where a process takes orders from the master."""
+    return _join(job, "order", pod)
+
+
+def command(job: JobId, service: Service) -> str:
+    """Where a service takes commands from people."""
+    return _join(job, "cmd", service.value)
+
+
+def tasks_stream(job: JobId) -> str:
+    """The work queue."""
+    return f"EDL-{job}-TASKS"
+
+
+def events_stream(job: JobId) -> str:
+    """The event log."""
+    return f"EDL-{job}-EVENTS"
+
+
+def model_stream(job: JobId) -> str:
+    """The registers: one message per subject."""
+    return f"EDL-{job}-MODEL"
+
+
+def task_patterns(job: JobId) -> list[str]:
+    """What the work queue's stream holds."""
+    return [_join(job, "task") + ".>"]
+
+
+def event_patterns(job: JobId) -> list[str]:
+    """What the event log's stream holds."""
+    return [_join(job, "event") + ".>"]
+
+
+def register_patterns(job: JobId) -> list[str]:
+    """What the registers' stream holds."""
+    return [_join(job, "model") + ".>", _join(job, RING)]
+
+
+def task_consumer(purpose: Purpose, *, again: bool) -> str:
+    """Name of the durable consumer of one subject of the work queue."""
+    return f"{purpose.value}-again" if again else purpose.value

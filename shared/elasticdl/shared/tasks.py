@@ -1,0 +1,49 @@
+"""A task as it travels: what the master puts on the queue and a worker takes off it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from elasticdl.shared.names import Purpose
+
+MetricStates = Mapping[str, tuple[bytes, ...]]
+"""Metric name -> its state variables, each as little-endian float64 in row-major order; states add up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRef:
+    """A task's name: its purpose and its number in that purpose's id space."""
+
+    purpose: Purpose
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.purpose.value} {self.number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMessage:
+    """One publication of a task.
+
+    Attributes:
+        task: which task.
+        dispatch: number of the dispatch, unique in the job; with the task it makes the message id.
+        term: term of the master that dispatched it.
+        evaluation: evaluate: number of the evaluation whose pinned model is read; merge: the evaluation or epoch.
+        label: merge: ``evaluation`` or ``epoch``.
+        states: merge: summed metric states.
+    """
+
+    task: TaskRef
+    dispatch: int
+    term: int
+    evaluation: int = 0
+    label: str = ""
+    states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def message_id(self) -> str:
+        """For the broker's deduplication (an optimisation; never relied on)."""
+        return f"{self.task.purpose.value}.{self.task.number}.{self.dispatch}"

@@ -1,0 +1,53 @@
+"""Receive buffers that are used again, so that large frames don't fault in fresh pages every time."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.shared.wire.frames import ALIGNMENT_BYTES
+
+Bytes = npt.NDArray[np.uint8]
+
+_SMALLEST_BYTES = 1 << 12
+
+
+class BufferPool:
+    """Buffers by size class (powers of two), thread-safe.
+
+    A buffer that is never given back is freed by Python as any other array: forgetting one costs speed, not memory.
+    Giving one back while somebody still looks at it corrupts data, so only the last user may.
+    """
+
+    def __init__(self, idle_bytes_max: int = 256 << 20) -> None:
+        """Keep at most ``idle_bytes_max`` bytes that nobody uses."""
+        self._idle: dict[int, list[Bytes]] = {}
+        self._idle_bytes = 0
+        self._idle_bytes_max = idle_bytes_max
+        self._lock = threading.Lock()
+
+    def take(self, size_bytes: int) -> Bytes:
+        """An aligned uint8 buffer of at least ``size_bytes``, content undefined."""
+        size_class = max(_SMALLEST_BYTES, 1 << (size_bytes - 1).bit_length()) if size_bytes else _SMALLEST_BYTES
+        with self._lock:
+            idle = self._idle.get(size_class)
+            if idle:
+                self._idle_bytes -= size_class
+                return idle.pop()
+        return aligned_empty(size_class)
+
+    def give_back(self, buffer: Bytes) -> None:
+        """Return a buffer got from ``take``; nobody may use it or a view of it afterwards."""
+        with self._lock:
+            if self._idle_bytes + buffer.size <= self._idle_bytes_max:
+                self._idle.setdefault(buffer.size, []).append(buffer)
+                self._idle_bytes += buffer.size
+
+
+def aligned_empty(size_bytes: int) -> Bytes:
+    """An uninitialised uint8 array that begins at a multiple of ``ALIGNMENT_BYTES``."""
+    raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT_BYTES
+    return raw[start : start + size_bytes]

@@ -1,0 +1,199 @@
+"""The connecting end: requests go out in the order of the calls, replies come back in the same order."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+
+from elasticdl.shared.errors import ElasticDLError, ProtocolError
+from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.wire.buffers import BufferPool
+from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
+from elasticdl.shared.wire.frames import FrameLimits, Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Bounds of a wire client.
+
+    Attributes:
+        connect_s: seconds to connect and to be welcomed.
+        request_s: seconds that a reply may take; beyond them the peer counts as dead.
+        frame_deadline_s: seconds that one frame may take on its way.
+        limits: what a frame may be at most.
+    """
+
+    connect_s: float = 5.0
+    request_s: float = 60.0
+    frame_deadline_s: float = 60.0
+    limits: FrameLimits = field(default_factory=FrameLimits)
+
+
+class Ticket:
+    """A reply that is to come."""
+
+    __slots__ = ("_client", "_done", "_error", "_frame", "request")
+
+    def __init__(self, client: WireClient, request: int) -> None:
+        self.request = request
+        self._client = client
+        self._done = threading.Event()
+        self._frame: Frame | None = None
+        self._error: ElasticDLError | None = None
+
+    def result(self, timeout_s: float | None = None) -> Frame:
+        """Wait for the reply; the caller releases it.
+
+        Args:
+            timeout_s: seconds to wait instead of the client's ``request_s``.
+
+        Raises:
+            ConnectionLostError: the peer is gone or did not answer in time (then the connection is ended).
+            ProtocolError: the peer answered with something else than frames in order.
+        """
+        if not self._done.wait(self._client.settings.request_s if timeout_s is None else timeout_s):
+            self._client.abort("no reply within the deadline")
+            self._done.wait()
+        if self._frame is None:
+            raise self._error or ConnectionLostError("no reply")
+        return self._frame
+
+    def settle(self, outcome: Frame | ElasticDLError) -> None:
+        """Deliver the reply, or why there is none."""
+        if isinstance(outcome, Frame):
+            self._frame = outcome
+        else:
+            self._error = outcome
+        self._done.set()
+
+
+class WireClient:
+    """A connection to a wire server. Any thread may send; a thread of its own receives.
+
+    That thread drains the socket even while nobody waits for a reply, so a client that sends a large push while a large
+    reply is on its way can't lock up with a server that does the same.
+    """
+
+    def __init__(
+        self, address: str, *, token: str, peer: str, pool: BufferPool, settings: ClientSettings | None = None
+    ) -> None:
+        """Connect and show the token.
+
+        Args:
+            address: ``host:port``.
+            token: the job's secret.
+            peer: who we are, for the server's log.
+            pool: where reply buffers come from.
+            settings: bounds.
+
+        Raises:
+            ConnectionLostError: nobody there, or the handshake failed.
+        """
+        self.settings = settings or ClientSettings()
+        self._send_lock = threading.Lock()
+        self._state_lock = threading.Lock()
+        self._waiting: deque[Ticket] = deque()
+        self._lost: ElasticDLError | None = None
+        self._requests = 0
+        self._connection, self.identity = _connect(address, token, peer, pool, self.settings)
+        self._receiver = threading.Thread(target=self._receive, name=f"wire-to-{address}", daemon=True)
+        self._receiver.start()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is of no use any more."""
+        return self._lost is not None
+
+    def send(self, meta: bytes, tensors: Sequence[Tensor] = ()) -> Ticket:
+        """Send a request; tensors may change once this returns.
+
+        A lost connection is no error here: the ticket tells, so that a caller has one place to handle it.
+
+        Raises:
+            ValueError: the frame exceeds a limit.
+        """
+        with self._send_lock:
+            with self._state_lock:
+                self._requests += 1
+                ticket = Ticket(self, self._requests)
+                if self._lost is not None:
+                    ticket.settle(self._lost)
+                    return ticket
+                self._waiting.append(ticket)
+            try:
+                self._connection.send(ticket.request, meta, tensors)
+            except ConnectionLostError as error:
+                self.abort(str(error))
+            except ValueError:
+                self.abort("a request could not be encoded")
+                raise
+        return ticket
+
+    def request(self, meta: bytes, tensors: Sequence[Tensor] = (), *, timeout_s: float | None = None) -> Frame:
+        """Send a request and wait for its reply; errors as ``Ticket.result``."""
+        return self.send(meta, tensors).result(timeout_s)
+
+    def abort(self, reason: str) -> None:
+        """End the connection; every reply still to come is lost."""
+        self._fail(ConnectionLostError(reason))
+        self._connection.abort()
+
+    def close(self) -> None:
+        """End the connection and its thread."""
+        self.abort("closed")
+        if self._receiver is not threading.current_thread():
+            self._receiver.join()
+
+    def _receive(self) -> None:
+        try:
+            while True:
+                frame = self._connection.receive()
+                with self._state_lock:
+                    ticket = self._waiting.popleft() if self._waiting else None
+                if ticket is None or ticket.request != frame.request:
+                    frame.release()
+                    error = ProtocolError(f"reply to request {frame.request}, which is not the next one")
+                    if ticket is not None:
+                        ticket.settle(error)
+                    raise error
+                ticket.settle(frame)
+        except (ConnectionLostError, ProtocolError) as error:
+            self._fail(error)
+        finally:
+            self._connection.abort()  # wakes a thread that is sending
+            with self._send_lock:  # the socket's number must not be used by anybody else while that thread has it
+                self._connection.close()
+
+    def _fail(self, error: ElasticDLError) -> None:
+        with self._state_lock:
+            if self._lost is None:
+                self._lost = error
+            waiting, self._waiting = self._waiting, deque()
+        for ticket in waiting:
+            ticket.settle(error)
+
+
+def _connect(address: str, token: str, peer: str, pool: BufferPool, settings: ClientSettings) -> tuple[Connection, str]:
+    host, _, port = address.rpartition(":")
+    try:
+        connected = socket.create_connection((host, int(port)), timeout=settings.connect_s)
+        connection = Connection(
+            connected, pool=pool, limits=settings.limits, frame_deadline_s=settings.frame_deadline_s
+        )
+    except (OSError, ValueError) as error:
+        raise ConnectionLostError(f"{address} can't be reached: {error}") from error
+    try:
+        connection.send(0, wire_pb2.Hello(token=token, peer=peer).SerializeToString())
+        frame = connection.receive(wait_s=settings.connect_s)
+        return connection, wire_pb2.Welcome.FromString(frame.meta).peer
+    except ConnectionLostError as error:
+        connection.close()
+        raise ConnectionLostError(f"{address} did not welcome us: {error}") from error
+    except (ProtocolError, DecodeError) as error:
+        connection.close()
+        raise ProtocolError(f"{address} is no wire server: {error}") from error

@@ -1,0 +1,176 @@
+"""The format of a frame: fixed header, tensor table, protobuf meta, then the tensors' raw bytes.
+
+    header   magic 'EDLW' | version u8 | unused u8 | tensors u16 | meta_bytes u32 | request u64, little-endian
+    table    per tensor: dtype u8 | 7 unused | elements u64
+    meta     ``meta_bytes`` of protobuf
+    payload  every tensor little-endian, beginning at a multiple of 64 bytes from the payload's start
+
+Nothing here touches a socket. Every length is checked against ``FrameLimits`` before anything is allocated for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.shared.errors import ProtocolError
+
+Tensor = npt.NDArray[Any]
+"""One-dimensional and contiguous on the wire; shapes are the messages' business."""
+
+MAGIC = b"EDLW"
+VERSION = 1
+ALIGNMENT_BYTES = 64
+"""Where tensors begin: a cache line, and what TensorFlow wants of a buffer that it takes over without a copy."""
+
+_HEADER = struct.Struct("<4sBxHIQ")
+_TABLE_ENTRY = struct.Struct("<B7xQ")
+HEADER_BYTES = _HEADER.size
+
+_DTYPES: tuple[np.dtype[Any], ...] = tuple(np.dtype(name) for name in ("<f4", "<i8", "|u1", "<f8"))
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_PADDING = bytes(ALIGNMENT_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameLimits:
+    """What a frame may be at most.
+
+    Attributes:
+        tensors_max: tensors of one frame.
+        meta_bytes_max: bytes of protobuf.
+        payload_bytes_max: bytes of all tensors with their padding.
+    """
+
+    tensors_max: int = 64
+    meta_bytes_max: int = 16 << 20
+    payload_bytes_max: int = 2 << 30
+
+
+HANDSHAKE_LIMITS = FrameLimits(tensors_max=0, meta_bytes_max=1 << 12, payload_bytes_max=0)
+"""For peers that have not shown the token yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A decoded header.
+
+    Attributes:
+        request: number of the request; a reply repeats it.
+        tensors: how many tensors follow.
+        meta_bytes: length of the meta.
+    """
+
+    request: int
+    tensors: int
+    meta_bytes: int
+
+    @property
+    def rest_bytes(self) -> int:
+        """Length of table and meta."""
+        return self.tensors * _TABLE_ENTRY.size + self.meta_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlace:
+    """Where a tensor lies in the payload."""
+
+    dtype: np.dtype[Any]
+    elements: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A decoded tensor table."""
+
+    places: tuple[TensorPlace, ...]
+    payload_bytes: int
+
+    def tensors(self, payload: Tensor) -> tuple[Tensor, ...]:
+        """Views of a received payload (uint8), one per tensor."""
+        return tuple(
+            payload[place.offset : place.offset + place.elements * place.dtype.itemsize].view(place.dtype)
+            for place in self.places
+        )
+
+
+def encode(request: int, meta: bytes, tensors: Sequence[Tensor], limits: FrameLimits) -> list[memoryview | bytes]:
+    """Buffers to be sent one after another; tensors are not copied, so they must not change before they are sent.
+
+    Raises:
+        ValueError: a tensor is not contiguous, not one-dimensional of a dtype without a code, or beyond a limit.
+    """
+    head = bytearray(_HEADER.pack(MAGIC, VERSION, len(tensors), len(meta), request))
+    payload: list[memoryview | bytes] = []
+    payload_bytes = 0
+    for tensor in tensors:
+        code = _CODES.get(tensor.dtype)
+        if code is None or tensor.ndim != 1 or not tensor.flags.c_contiguous:
+            raise ValueError(f"not a flat, contiguous tensor of a known dtype: {tensor.dtype} {tensor.shape}")
+        head += _TABLE_ENTRY.pack(code, tensor.size)
+        padding = -payload_bytes % ALIGNMENT_BYTES
+        if padding:
+            payload.append(_PADDING[:padding])
+        if tensor.size:
+            payload.append(tensor.data.cast("B"))
+        payload_bytes += padding + tensor.nbytes
+    if excess := _excess(len(tensors), len(meta), payload_bytes, limits):
+        raise ValueError(f"frame too large to be sent: {excess}")
+    return [bytes(head) + meta, *payload]
+
+
+def decode_header(data: bytes | bytearray | memoryview, limits: FrameLimits) -> Header:
+    """Read the fixed header.
+
+    Raises:
+        ProtocolError: not a frame of this version, or a limit is exceeded.
+    """
+    magic, version, tensors, meta_bytes, request = _HEADER.unpack(data)
+    if magic != MAGIC:
+        raise ProtocolError(f"not a frame: it begins with {bytes(magic)!r}")
+    if version != VERSION:
+        raise ProtocolError(f"frame of version {version}, this is version {VERSION}")
+    if excess := _excess(tensors, meta_bytes, 0, limits):
+        raise ProtocolError(f"frame too large: {excess}")
+    return Header(request, tensors, meta_bytes)
+
+
+def decode_layout(table: bytes | bytearray | memoryview, limits: FrameLimits) -> Layout:
+    """Read the tensor table.
+
+    Raises:
+        ProtocolError: an unknown dtype, or a limit is exceeded.
+    """
+    places = []
+    offset = end = 0
+    for code, elements in _TABLE_ENTRY.iter_unpack(table):
+        if code >= len(_DTYPES):
+            raise ProtocolError(f"unknown dtype code {code}")
+        offset = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        end = offset + elements * _DTYPES[code].itemsize
+        if end > limits.payload_bytes_max:  # inside the loop: the sum of hostile lengths must not grow without bound
+            raise ProtocolError(f"frame too large: more than {limits.payload_bytes_max} bytes of tensors")
+        places.append(TensorPlace(_DTYPES[code], elements, offset))
+    return Layout(tuple(places), end)
+
+
+def table_bytes(header: Header) -> int:
+    """Length of the tensor table that follows a header."""
+    return header.tensors * _TABLE_ENTRY.size
+
+
+def _excess(tensors: int, meta_bytes: int, payload_bytes: int, limits: FrameLimits) -> str:
+    for what, value, most in (
+        ("tensors", tensors, limits.tensors_max),
+        ("bytes of meta", meta_bytes, limits.meta_bytes_max),
+        ("bytes of tensors", payload_bytes, limits.payload_bytes_max),
+    ):
+        if value > most:
+            return f"{value} {what}, the limit is {most}"
+    return ""

@@ -1,0 +1,231 @@
+"""Messages as frames: the meta as protobuf, arrays as tensors.
+
+A request is checked here for being well-formed (lengths agree with each other); whether it fits the model is the ps
+core's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.wire.frames import Tensor
+from elasticdl.shared.wire.messages import (
+    NO_FLOATS,
+    NO_IDS,
+    Ids,
+    Initialise,
+    Initialised,
+    NextBatch,
+    Pull,
+    Pulled,
+    Push,
+    Pushed,
+    PushVerdict,
+    Refusal,
+    RefusalKind,
+    Reply,
+    Request,
+    Standing,
+    TableGradients,
+    TableIds,
+)
+
+_M = TypeVar("_M", wire_pb2.Request, wire_pb2.Reply)
+
+
+def encode_request(request: Request) -> tuple[bytes, list[Tensor]]:
+    """Meta and tensors of a request."""
+    message = wire_pb2.Request()
+    tensors: list[Tensor] = []
+    match request:
+        case Initialise():
+            message.initialise.plan = request.plan
+            message.initialise.signature = request.signature
+            message.initialise.parts, message.initialise.part = request.parts, request.part
+            tensors = [request.dense]
+        case NextBatch():
+            message.next_batch.plan = request.plan
+            message.next_batch.task, message.next_batch.batches = request.task, request.batches
+        case Pull():
+            tensors = [_encode_pull(request, message.pull)]
+        case Push():
+            tensors = _encode_push(request, message.push)
+    return message.SerializeToString(), tensors
+
+
+def decode_request(meta: bytes, tensors: Sequence[Tensor]) -> Request:
+    """Inverse of ``encode_request``; arrays are views of ``tensors``.
+
+    Raises:
+        ProtocolError: not a well-formed request.
+    """
+    message = _parse(wire_pb2.Request, meta)
+    match message.WhichOneof("kind"):
+        case "initialise":
+            (dense,) = _expect(tensors, np.float32)
+            facts = message.initialise
+            return Initialise(
+                plan=facts.plan, signature=facts.signature, parts=facts.parts, part=facts.part, dense=dense
+            )
+        case "next_batch":
+            _expect(tensors)
+            return NextBatch(
+                plan=message.next_batch.plan, task=message.next_batch.task, batches=message.next_batch.batches
+            )
+        case "pull":
+            return _decode_pull(message.pull, tensors)
+        case "push":
+            return _decode_push(message.push, tensors)
+        case _:
+            raise ProtocolError("a request of no known kind")
+
+
+def encode_reply(reply: Reply, incarnation: str) -> tuple[bytes, list[Tensor]]:
+    """Meta and tensors of a reply."""
+    message = wire_pb2.Reply(incarnation=incarnation)
+    tensors: list[Tensor] = []
+    match reply:
+        case Refusal():
+            message.refusal.kind, message.refusal.message = reply.kind.value, reply.message
+        case Initialised():
+            message.initialise.first = reply.first
+        case Standing():
+            message.next_batch.next_batch = reply.next_batch
+        case Pulled():
+            message.pull.iteration, message.pull.step = reply.iteration, reply.step
+            tensors = [reply.dense, reply.rows]
+        case Pushed():
+            message.push.verdict, message.push.next_batch = reply.verdict.value, reply.next_batch
+            message.push.step, message.push.message = reply.step, reply.message
+    return message.SerializeToString(), tensors
+
+
+def decode_reply(meta: bytes, tensors: Sequence[Tensor]) -> tuple[Reply, str]:
+    """Inverse of ``encode_reply``: the reply and the answering incarnation.
+
+    Raises:
+        ProtocolError: not a well-formed reply.
+    """
+    message = _parse(wire_pb2.Reply, meta)
+    reply: Reply
+    try:
+        match message.WhichOneof("kind"):
+            case "refusal":
+                reply = Refusal(kind=RefusalKind(message.refusal.kind), message=message.refusal.message)
+            case "initialise":
+                reply = Initialised(first=message.initialise.first)
+            case "next_batch":
+                reply = Standing(next_batch=message.next_batch.next_batch)
+            case "pull":
+                dense, rows = _expect(tensors, np.float32, np.float32)
+                reply = Pulled(iteration=message.pull.iteration, step=message.pull.step, dense=dense, rows=rows)
+            case "push":
+                push = message.push
+                reply = Pushed(
+                    verdict=PushVerdict(push.verdict), next_batch=push.next_batch, step=push.step, message=push.message
+                )
+            case _:
+                raise ProtocolError("a reply of no known kind")
+    except ValueError as error:
+        raise ProtocolError(f"a reply with an unknown word: {error}") from error
+    return reply, message.incarnation
+
+
+def _encode_pull(request: Pull, message: wire_pb2.Pull) -> Ids:
+    message.plan, message.table_version = request.plan, request.table_version
+    message.pin, message.dense = request.pin, request.dense
+    for table in request.tables:
+        message.tables.add(table=table.table, rows=table.ids.size, width=table.width)
+    return _joined([table.ids for table in request.tables], NO_IDS)
+
+
+def _decode_pull(message: wire_pb2.Pull, tensors: Sequence[Tensor]) -> Pull:
+    (ids,) = _expect(tensors, np.int64)
+    parts = _split(ids, [slice_.rows for slice_ in message.tables])
+    return Pull(
+        plan=message.plan,
+        table_version=message.table_version,
+        pin=message.pin,
+        dense=message.dense,
+        tables=tuple(
+            TableIds(table=slice_.table, width=slice_.width, ids=part)
+            for slice_, part in zip(message.tables, parts, strict=True)
+        ),
+    )
+
+
+def _encode_push(request: Push, message: wire_pb2.Push) -> list[Tensor]:
+    message.plan, message.table_version = request.plan, request.table_version
+    message.task, message.batch, message.batches = request.task, request.batch, request.batches
+    message.records, message.checksum = request.records, request.checksum
+    message.base_iteration, message.empty = request.base_iteration, request.empty
+    if request.rate is not None:
+        message.rate = request.rate
+    for table in request.tables:
+        message.tables.add(table=table.table, rows=table.ids.size, width=table.gradients.shape[1])
+    return [
+        request.dense,
+        request.statistics,
+        _joined([table.ids for table in request.tables], NO_IDS),
+        _joined([table.gradients.reshape(-1) for table in request.tables], NO_FLOATS),
+    ]
+
+
+def _decode_push(message: wire_pb2.Push, tensors: Sequence[Tensor]) -> Push:
+    dense, statistics, ids, floats = _expect(tensors, np.float32, np.float32, np.int64, np.float32)
+    id_parts = _split(ids, [slice_.rows for slice_ in message.tables])
+    float_parts = _split(floats, [slice_.rows * slice_.width for slice_ in message.tables])
+    return Push(
+        plan=message.plan,
+        table_version=message.table_version,
+        task=message.task,
+        batch=message.batch,
+        batches=message.batches,
+        records=message.records,
+        checksum=message.checksum,
+        base_iteration=message.base_iteration,
+        rate=message.rate if message.HasField("rate") else None,
+        empty=message.empty,
+        dense=dense,
+        statistics=statistics,
+        tables=tuple(
+            TableGradients(table=slice_.table, ids=own, gradients=gradients.reshape(slice_.rows, slice_.width))
+            for slice_, own, gradients in zip(message.tables, id_parts, float_parts, strict=True)
+        ),
+    )
+
+
+def _joined(parts: Sequence[Tensor], nothing: Tensor) -> Tensor:
+    match len(parts):
+        case 0:
+            return nothing
+        case 1:
+            return parts[0]
+        case _:
+            return np.concatenate(parts)
+
+
+def _split(flat: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+    if sum(lengths) != flat.size:
+        raise ProtocolError(f"a tensor of {flat.size} elements for slices of {sum(lengths)}")
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return [flat[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+
+def _expect(tensors: Sequence[Tensor], *dtypes: type) -> Sequence[Tensor]:
+    if [tensor.dtype for tensor in tensors] != [np.dtype(dtype) for dtype in dtypes]:
+        raise ProtocolError(f"tensors of {[str(tensor.dtype) for tensor in tensors]} were not expected here")
+    return tensors
+
+
+def _parse(kind: type[_M], meta: bytes) -> _M:
+    try:
+        return kind.FromString(meta)
+    except DecodeError as error:
+        raise ProtocolError(f"a frame's meta is no {kind.__name__}") from error

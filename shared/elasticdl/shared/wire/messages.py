@@ -1,0 +1,210 @@
+"""What workers and ps say to each other, as frozen values; ``message_codec`` turns them into frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.proto import wire_pb2
+
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+
+NO_FLOATS: Floats = np.empty(0, np.float32)
+NO_IDS: Ids = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableIds:
+    """Unique ids of one table (int64[n]); ``table`` is its position in the signature."""
+
+    table: int
+    width: int
+    ids: Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableGradients:
+    """Row gradients (float32[n, width]) of unique ids (int64[n]) of one table."""
+
+    table: int
+    ids: Ids
+    gradients: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Initialise:
+    """The model's signature and a part's initial dense values.
+
+    Attributes:
+        plan: the plan's fingerprint.
+        signature: canonical JSON.
+        parts: how many ps share the model.
+        part: which of them is meant.
+        dense: float32, the part's range of the flat variables.
+    """
+
+    plan: str
+    signature: str
+    parts: int
+    part: int
+    dense: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextBatch:
+    """Where does this task stand?"""
+
+    plan: str
+    task: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pull:
+    """Rows and dense variables are wanted, of the present state or (``pin`` > 0) of an evaluation's pinned one."""
+
+    plan: str
+    table_version: int
+    pin: int
+    dense: bool
+    tables: tuple[TableIds, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """One batch as one ps gets it.
+
+    Attributes:
+        plan: the plan's fingerprint.
+        table_version: version of the placement that the gradients were split by.
+        task: the task.
+        batch: number of the batch in the task.
+        batches: batches of the task.
+        records: records of the batch, as read.
+        checksum: sum of their hashes modulo 2**64.
+        base_iteration: update count of the state that the gradients were computed from.
+        rate: the learning rate, if the worker evaluates the schedule.
+        empty: there is no gradient; only the ledger takes note.
+        dense: float32, gradient of the part's trainable variables.
+        statistics: float32, delta of the part's statistics; may be empty.
+        tables: row gradients.
+    """
+
+    plan: str
+    table_version: int
+    task: int
+    batch: int
+    batches: int
+    records: int
+    checksum: int
+    base_iteration: int = 0
+    rate: float | None = None
+    empty: bool = False
+    dense: Floats
+    statistics: Floats
+    tables: tuple[TableGradients, ...]
+
+
+Request = Initialise | NextBatch | Pull | Push
+
+
+class RefusalKind(Enum):
+    """Why a request was refused; nothing was changed."""
+
+    NOT_READY = wire_pb2.Refusal.NOT_READY
+    MOVED = wire_pb2.Refusal.MOVED
+    STALE = wire_pb2.Refusal.STALE
+    USER = wire_pb2.Refusal.USER
+    PROTOCOL = wire_pb2.Refusal.PROTOCOL
+    NO_PIN = wire_pb2.Refusal.NO_PIN
+    NOT_INITIALISED = wire_pb2.Refusal.NOT_INITIALISED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A request that changed nothing."""
+
+    kind: RefusalKind
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Initialised:
+    """The model is there; ``first``: by this request."""
+
+    first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The next batch that the group wants of a task; the number of its batches once it is finished."""
+
+    next_batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulled:
+    """What a pull brought.
+
+    Attributes:
+        iteration: optimizer updates up to this state.
+        step: batches absorbed up to this state.
+        dense: float32, the part's range of the flat variables; empty if not wanted.
+        rows: float32, rows of the request's tables one after another.
+    """
+
+    iteration: int
+    step: int
+    dense: Floats
+    rows: Floats
+
+
+class PushVerdict(Enum):
+    """What became of a push."""
+
+    APPLIED = wire_pb2.PushReply.APPLIED
+    DUPLICATE = wire_pb2.PushReply.DUPLICATE
+    GAP = wire_pb2.PushReply.GAP
+    NOT_FINITE = wire_pb2.PushReply.NOT_FINITE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """The answer to a push.
+
+    Attributes:
+        verdict: what became of it.
+        next_batch: the next batch of the task that the group wants.
+        step: batches absorbed by the group.
+        message: NOT_FINITE: where.
+    """
+
+    verdict: PushVerdict
+    next_batch: int
+    step: int
+    message: str = ""
+
+
+Reply = Refusal | Initialised | Standing | Pulled | Pushed
+
+
+def split_rows(flat: Floats, tables: Sequence[TableIds]) -> list[Floats]:
+    """Views float32[n, width] of the rows of each table of a pull.
+
+    Raises:
+        ProtocolError: the lengths don't agree.
+    """
+    if flat.size != sum(table.ids.size * table.width for table in tables):
+        raise ProtocolError(f"{flat.size} floats came for the rows of {len(tables)} tables: the lengths differ")
+    views, start = [], 0
+    for table in tables:
+        end = start + table.ids.size * table.width
+        views.append(flat[start:end].reshape(table.ids.size, table.width))
+        start = end
+    return views

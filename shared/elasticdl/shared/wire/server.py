@@ -1,0 +1,198 @@
+"""The listening end: one thread per connection, the token first."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+from google.protobuf.message import DecodeError
+
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.wire.buffers import BufferPool
+from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
+from elasticdl.shared.wire.frames import HANDSHAKE_LIMITS, FrameLimits, Tensor
+
+_ACCEPT_PAUSE_S = 0.1
+"""Rest after a connection could not be accepted: without a free descriptor the next try fails at once, too."""
+
+
+def _nothing() -> None:
+    """Nobody waits for the reply to be sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What a handler answers.
+
+    Attributes:
+        meta: protobuf bytes.
+        tensors: flat arrays; unchanged until ``sent`` is called.
+        sent: called once the reply is on its way or can't be sent any more.
+    """
+
+    meta: bytes
+    tensors: Sequence[Tensor] = ()
+    sent: Callable[[], None] = _nothing
+
+
+Handler = Callable[[Frame], Response]
+"""Answers one request. Called by many threads at once. It may raise ``ProtocolError``, which closes that connection;
+any other error is taken for a bug. The frame is released after the reply is sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Bounds of a wire server.
+
+    Attributes:
+        host: address to listen on.
+        port: port to listen on; 0: any free one.
+        connections_max: open connections; more are closed at once.
+        handshake_s: seconds that a peer may take to show the token.
+        frame_deadline_s: seconds that one frame may take to arrive or to be taken by the peer.
+        limits: what a frame may be at most.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    connections_max: int = 1024
+    handshake_s: float = 5.0
+    frame_deadline_s: float = 60.0
+    limits: FrameLimits = field(default_factory=FrameLimits)
+
+
+class WireServer:
+    """Serves requests, each connection in order, connections independently of each other.
+
+    Args:
+        handle: answers a request.
+        token: the job's secret; a peer that does not show it first is closed.
+        identity: the incarnation that peers are told.
+        on_fatal: called once with an error that no peer caused; the process is expected to die of it.
+    """
+
+    def __init__(
+        self,
+        handle: Handler,
+        *,
+        token: str,
+        identity: str,
+        on_fatal: Callable[[BaseException], None],
+        settings: ServerSettings | None = None,
+    ) -> None:
+        self._handle = handle
+        self._token = token.encode()
+        self._identity = identity
+        self._on_fatal = on_fatal
+        self._settings = settings or ServerSettings()
+        self._pool = BufferPool()
+        self._lock = threading.Lock()
+        self._connections: dict[Connection, threading.Thread] = {}
+        self._closing = threading.Event()
+        self._log = structlog.get_logger().bind(part="wire")
+        self._listener = socket.create_server((self._settings.host, self._settings.port), backlog=128)
+        self._acceptor = threading.Thread(target=self._accept, name="wire-accept", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """``host:port`` that it listens on."""
+        host, port = self._listener.getsockname()[:2]
+        return f"{host}:{port}"
+
+    def start(self) -> None:
+        """Begin to accept connections."""
+        self._acceptor.start()
+
+    def close(self, *, grace_s: float = 5.0) -> None:
+        """Stop: no new connection, requests in hand are finished and answered for at most ``grace_s``."""
+        deadline_s = time.monotonic() + grace_s
+        with self._lock:
+            self._closing.set()
+            open_now = dict(self._connections)
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in open_now:
+            connection.stop_receiving()
+        for thread in open_now.values():
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline_s - time.monotonic()))
+        for connection in open_now:
+            connection.abort()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                accepted, peer = self._listener.accept()
+            except OSError as error:
+                if self._closing.is_set():
+                    return
+                self._log.warning("accept failed", error=str(error))
+                self._closing.wait(_ACCEPT_PAUSE_S)
+                continue
+            self._admit(accepted, f"{peer[0]}:{peer[1]}")
+
+    def _admit(self, accepted: socket.socket, peer: str) -> None:
+        settings = self._settings
+        try:
+            connection = Connection(
+                accepted, pool=self._pool, limits=HANDSHAKE_LIMITS, frame_deadline_s=settings.handshake_s
+            )
+        except OSError:  # it was reset before we could set options
+            accepted.close()
+            return
+        thread = threading.Thread(target=self._serve, args=(connection, peer), name=f"wire-{peer}", daemon=True)
+        with self._lock:
+            admitted = not self._closing.is_set() and len(self._connections) < settings.connections_max
+            if admitted:
+                self._connections[connection] = thread
+        if admitted:
+            thread.start()
+        else:
+            self._log.warning("connection refused", peer=peer, connections_max=settings.connections_max)
+            connection.close()
+
+    def _serve(self, connection: Connection, peer: str) -> None:
+        try:
+            self._shake_hands(connection)
+            connection.admit(self._settings.limits, self._settings.frame_deadline_s)
+            while not self._closing.is_set():
+                self._answer(connection, connection.receive())
+        except ConnectionLostError as lost:
+            self._log.debug("connection ended", peer=peer, reason=str(lost))
+        except ProtocolError as error:
+            self._log.warning("connection closed", peer=peer, reason=str(error))
+        except BaseException as error:  # the thread's outermost frame: a bug must end the process
+            self._log.error("request failed", peer=peer, error=str(error), exc_info=True)
+            self._on_fatal(error)
+        finally:
+            with self._lock:
+                self._connections.pop(connection, None)
+            connection.close()
+
+    def _shake_hands(self, connection: Connection) -> None:
+        frame = connection.receive(wait_s=self._settings.handshake_s)
+        try:
+            hello = wire_pb2.Hello.FromString(frame.meta)
+        except DecodeError as error:
+            raise ProtocolError("the first frame is no Hello") from error
+        if not hmac.compare_digest(hello.token.encode(), self._token):
+            raise ProtocolError(f"wrong token from {hello.peer[:80]!r}")
+        connection.send(frame.request, wire_pb2.Welcome(peer=self._identity).SerializeToString())
+
+    def _answer(self, connection: Connection, frame: Frame) -> None:
+        try:
+            response = self._handle(frame)
+            try:
+                connection.send(frame.request, response.meta, response.tensors)
+            finally:
+                response.sent()
+        finally:
+            frame.release()

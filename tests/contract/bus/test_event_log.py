@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.contract.bus.values import decision, fact
+
+from elasticdl.shared.bus import Bus
+from elasticdl.shared.errors import FencedError, PermanentError
+from elasticdl.shared.events import LogRecord
+
+
+async def take(bus: Bus, count: int, after: int = 0) -> list[LogRecord]:
+    records: list[LogRecord] = []
+    async for record in bus.log.read(after):
+        records.append(record)
+        if len(records) == count:
+            break
+    return records
+
+
+async def test_records_come_back_in_order(bus: Bus) -> None:
+    seqs = [await bus.log.append(fact(number)) for number in range(1, 6)]
+    assert seqs == [1, 2, 3, 4, 5]
+    assert [(each.seq, each.envelope) for each in await take(bus, 5)] == [(n, fact(n)) for n in range(1, 6)]
+    assert [each.seq for each in await take(bus, 2, after=3)] == [4, 5]
+    assert await bus.log.last_seq() == 5
+
+
+async def test_an_empty_log(bus: Bus) -> None:
+    assert await bus.log.last_seq() == 0
+    assert await bus.log.last_decision() is None
+
+
+async def test_repeating_a_fact_changes_nothing(bus: Bus) -> None:
+    assert await bus.log.append(fact(1)) == 1
+    assert await bus.log.append(fact(2)) == 2
+    assert await bus.log.append(fact(1)) == 1
+    assert await bus.log.last_seq() == 2
+
+
+async def test_a_reader_follows_what_others_append(connect_bus: Callable[[], Awaitable[Bus]]) -> None:
+    reader, writer = await connect_bus(), await connect_bus()
+    await writer.log.append(fact(1))
+    reading = asyncio.create_task(take(reader, 3))
+    await writer.log.append(fact(2))
+    await writer.log.append_decision(decision(1), after=0)
+    assert [each.envelope for each in await reading] == [fact(1), fact(2), decision(1)]
+
+
+async def test_many_records_are_read_without_gaps(bus: Bus) -> None:
+    await asyncio.gather(*(bus.log.append(fact(number)) for number in range(1, 1301)))
+    records = await take(bus, 1300)
+    assert [each.seq for each in records] == list(range(1, 1301))
+    assert {each.envelope.number for each in records} == set(range(1, 1301))
+
+
+async def test_only_one_master_decides(connect_bus: Callable[[], Awaitable[Bus]]) -> None:
+    old, new = await connect_bus(), await connect_bus()
+    await old.log.append(fact(1))
+    first = await old.log.append_decision(decision(1), after=0)
+    assert first == 2
+    await old.log.append(fact(2))  # facts in between do not matter
+    second = await new.log.append_decision(decision(1, incarnation="nnnnnnnnnnnn"), after=first)
+    assert second == 4
+    with pytest.raises(FencedError, match="another master"):
+        await old.log.append_decision(decision(2), after=first)
+    last = await old.log.last_decision()
+    assert last == LogRecord(seq=4, envelope=decision(1, incarnation="nnnnnnnnnnnn"))
+
+
+async def test_a_decision_whose_acknowledgement_was_lost_is_found_again(bus: Bus) -> None:
+    first = await bus.log.append_decision(decision(1), after=0)
+    assert await bus.log.append_decision(decision(1), after=0) == first
+    assert await bus.log.last_seq() == first
+
+
+async def test_a_master_that_knows_of_too_much_is_refused(bus: Bus) -> None:
+    with pytest.raises(FencedError):
+        await bus.log.append_decision(decision(1), after=7)
+
+
+async def test_a_log_that_ends_before_the_place_to_read_from_was_lost(bus: Bus) -> None:
+    await bus.log.append(fact(1))
+    with pytest.raises(PermanentError, match="record 5"):
+        await take(bus, 1, after=5)
+
+
+async def test_reading_ends_when_the_client_hangs_up(connect_bus: Callable[[], Awaitable[Bus]]) -> None:
+    bus = await connect_bus()
+    await bus.log.append(fact(1))
+    seen = asyncio.Event()
+
+    async def read_all() -> int:
+        count = 0
+        async for _ in bus.log.read(0):
+            count += 1
+            seen.set()
+        return count
+
+    reading = asyncio.create_task(read_all())
+    await seen.wait()
+    await bus.close()
+    assert await reading == 1

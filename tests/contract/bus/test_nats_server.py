@@ -1,0 +1,185 @@
+"""What the real server does that the design relies on, and what happens when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+
+import pytest
+from tests.contract.bus.conftest import SETTINGS
+from tests.contract.bus.values import decision, fact, task
+
+from elasticdl.shared import subjects
+from elasticdl.shared.bus import BusSettings, RegisterEntry
+from elasticdl.shared.bus.nats_bus import connect
+from elasticdl.shared.bus.nats_bus.connection import Connection, RefusedError, redact_url
+from elasticdl.shared.bus.server import NatsServer
+from elasticdl.shared.errors import PermanentError, UserError
+from elasticdl.shared.names import JobId, Purpose
+
+
+async def test_the_expected_sequence_is_checked_before_repetitions_are_recognised(nats_url: str, job: JobId) -> None:
+    bus = await connect(nats_url, job, SETTINGS)
+    connection = await Connection.open(nats_url, job, SETTINGS)
+    subject, stream = subjects.decision(job), subjects.events_stream(job)
+    headers = {"Nats-Msg-Id": "same", "Nats-Expected-Last-Subject-Sequence": "0"}
+    assert await connection.store(stream, subject, b"x", headers) == 1
+    with pytest.raises(RefusedError, match="wrong last sequence"):
+        await connection.store(stream, subject, b"x", headers)
+    await bus.log.append(fact(1))  # another subject of the stream does not count
+    assert await connection.store(stream, subject, b"y", {"Nats-Expected-Last-Subject-Sequence": "1"}) == 3
+    await connection.close()
+    await bus.close()
+
+
+async def test_a_nak_from_another_client_redelivers_long_before_the_lease_ends(nats_url: str, job: JobId) -> None:
+    patient = BusSettings(lease_s=3600.0)
+    master, worker, other = [await connect(nats_url, job, patient) for _ in range(3)]
+    await master.tasks.publish([(task(0), False)])
+    delivery = await worker.tasks.take([Purpose.TRAIN])
+    assert delivery is not None
+    await master.tasks.give_back(delivery.reply)
+    again = await other.tasks.take([Purpose.TRAIN])
+    assert again is not None
+    assert again.attempt == 2
+    for bus in (master, worker, other):
+        await bus.close()
+
+
+async def test_streams_that_exist_are_kept(nats_url: str, job: JobId) -> None:
+    first = await connect(nats_url, job, SETTINGS)
+    await first.log.append(fact(1))
+    second = await connect(nats_url, job, BusSettings(events_bytes_max=1 << 20))
+    assert await second.log.last_seq() == 1
+    await first.close()
+    await second.close()
+
+
+async def test_a_killed_server_loses_nothing_that_was_acknowledged(own_server: NatsServer, job: JobId) -> None:
+    url = own_server.start()
+    bus = await connect(url, job, SETTINGS)
+    seen: asyncio.Queue[int] = asyncio.Queue()
+
+    async def read() -> None:
+        async for record in bus.log.read(0):
+            seen.put_nowait(record.envelope.number)
+
+    reading = asyncio.create_task(read())
+    for number in range(1, 51):
+        await bus.log.append(fact(number))
+    await bus.tasks.publish([(task(number), False) for number in range(3)])
+    held = await bus.tasks.take([Purpose.TRAIN])
+    assert held is not None
+    first = await bus.log.append_decision(decision(1), after=0)
+    claim = await bus.register.write("ps-0", b"claim", after=0)
+
+    own_server.kill()
+    late = [asyncio.create_task(bus.log.append(fact(number))) for number in range(51, 61)]
+    deciding = asyncio.create_task(bus.log.append_decision(decision(2), after=first))
+    acknowledging = asyncio.create_task(held.ack())
+    assert own_server.start() == url
+    assert await asyncio.gather(*late)
+    await deciding
+    await acknowledging
+
+    numbers = [await seen.get() for _ in range(62)]
+    assert sorted(numbers) == sorted([*range(1, 61), 1, 2])
+    assert numbers[:50] == list(range(1, 51))
+    assert await bus.log.last_seq() == 62
+    assert await bus.register.read("ps-0") == RegisterEntry(value=b"claim", seq=claim)
+    left = [await bus.tasks.take([Purpose.TRAIN]) for _ in range(3)]
+    assert [each.task.task.number if each else None for each in left] == [1, 2, None]
+    await bus.close()
+    await reading
+
+
+async def test_a_reader_notices_that_its_log_was_lost(nats_url: str, job: JobId) -> None:
+    bus = await connect(nats_url, job, SETTINGS)
+    connection = await Connection.open(nats_url, job, SETTINGS)
+    await bus.log.append(fact(1))
+    reading = bus.log.read(0)
+    assert (await anext(aiter(reading))).seq == 1
+    await connection.api(f"STREAM.DELETE.{subjects.events_stream(job)}", {})
+    with pytest.raises(PermanentError, match="has lost the stream"):
+        await anext(aiter(reading))
+    with pytest.raises(PermanentError, match="has lost the stream"):
+        await bus.log.append(fact(2))
+    await connection.close()
+    await bus.close()
+
+
+async def test_nobody_at_the_url_is_a_user_error_without_the_password() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"nats://me:secret@127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(UserError, match="--nats_url") as raised:
+            await connect(url, JobId("job"), BusSettings(connect_s=0.3))
+    assert "secret" not in str(raised.value)
+    assert "127.0.0.1" in str(raised.value)
+
+
+async def test_a_wrong_token_is_a_user_error(own_server: NatsServer, job: JobId) -> None:
+    server = NatsServer(own_server.log_path.parent / "guarded", token="t0ken")
+    url = server.start()
+    try:
+        bus = await connect(url, job, SETTINGS)
+        assert await bus.log.append(fact(1)) == 1
+        await bus.close()
+        with pytest.raises(UserError, match=r"(?i)authorization") as raised:
+            await connect(url.replace("t0ken@", "wrong@"), job, BusSettings(connect_s=1.0))
+        assert "wrong" not in str(raised.value)
+    finally:
+        server.stop()
+
+
+async def test_a_full_log_stops_the_job_and_names_the_run_directory(nats_url: str, job: JobId) -> None:
+    settings = BusSettings(events_bytes_max=4096, run_directory="/runs/mine")
+    bus = await connect(nats_url, job, settings)
+    with pytest.raises(PermanentError, match="no room in /runs/mine"):
+        for number in range(1, 200):
+            await bus.log.append(fact(number))
+    assert await bus.log.last_seq() > 0
+    await bus.close()
+
+
+async def test_a_server_that_does_not_answer_because_its_disk_is_full(own_server: NatsServer, job: JobId) -> None:
+    # nats-server answers nothing when a write fails with ENOSPC; /proc is a file system without any room.
+    bus = await connect(own_server.start(), job, BusSettings(answer_s=0.2, run_directory="/proc"))
+    os.kill(own_server.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(PermanentError, match="no room in /proc"):
+            await bus.log.append(fact(1))
+    finally:
+        os.kill(own_server.pid, signal.SIGCONT)
+    await bus.close()
+
+
+async def test_a_message_above_the_brokers_limit(nats_url: str, job: JobId) -> None:
+    bus = await connect(nats_url, job, SETTINGS)
+    with pytest.raises(PermanentError, match="max_payload"):
+        await bus.register.write("ps-0", bytes(9 << 20), after=0)
+    await bus.close()
+
+
+def test_a_server_that_can_not_start_shows_its_log(own_server: NatsServer) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(PermanentError, match="address already in use"):
+            own_server.start(port=taken.getsockname()[1])
+
+
+def test_a_server_has_a_session_of_its_own_and_ends_when_told(own_server: NatsServer) -> None:
+    own_server.start()
+    pid = own_server.pid
+    assert os.getsid(pid) == pid
+    own_server.stop()
+    assert not own_server.is_running()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_credentials_are_not_shown() -> None:
+    assert redact_url("nats://me:secret@a:4222, nats://t0ken@b:4222,c:1") == "nats://a:4222,nats://b:4222,c:1"

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from elasticdl.shared.beats import Beat
+from elasticdl.shared.bus import Bus
+from elasticdl.shared.commands import Command, TakeSnapshot
+from elasticdl.shared.errors import PermanentError, TransientError, UserError
+from elasticdl.shared.names import Incarnation, PodName, Service
+
+Connect = Callable[[], Awaitable[Bus]]
+
+PS = PodName("ps-0")
+SNAPSHOT = TakeSnapshot(ps=PS, request=3, reason="the job is over")
+BEAT = Beat(service=Service.PS, name=PS, incarnation=Incarnation("i"), time_s=1.0, metrics={"rows": 3.0})
+
+
+async def test_heartbeats_reach_everybody_who_listens(connect_bus: Connect) -> None:
+    sender, listeners = await connect_bus(), [await connect_bus(), await connect_bus()]
+
+    async def hear(bus: Bus) -> Beat:
+        return await anext(aiter(bus.signals.beats()))
+
+    hearing = [asyncio.create_task(hear(each)) for each in listeners]
+    while not all(each.done() for each in hearing):
+        await sender.signals.beat(BEAT)
+        await asyncio.wait(hearing, timeout=0.01)
+    assert [await each for each in hearing] == [BEAT, BEAT]
+
+
+async def test_listening_ends_when_the_client_hangs_up(connect_bus: Connect) -> None:
+    bus = await connect_bus()
+    heard = asyncio.Event()
+
+    async def listen() -> None:
+        async for _ in bus.signals.beats():
+            heard.set()
+
+    listening = asyncio.create_task(listen())
+    while not heard.is_set():
+        await bus.signals.beat(BEAT)
+        await asyncio.wait([listening], timeout=0.01)
+    await bus.close()
+    await listening
+
+
+async def test_an_order_is_carried_out_before_the_answer(connect_bus: Connect) -> None:
+    master, ps = await connect_bus(), await connect_bus()
+    orders: list[tuple[Command, str]] = []
+
+    async def obey(command: Command, cause: str) -> None:
+        orders.append((command, cause))
+
+    await ps.signals.serve_orders(PS, obey)
+    await master.signals.order(PS, SNAPSHOT, "m.7")
+    assert orders == [(SNAPSHOT, "m.7")]
+
+
+async def test_an_order_to_nobody(bus: Bus) -> None:
+    with pytest.raises(TransientError, match="ps-0"):
+        await bus.signals.order(PS, SNAPSHOT, "m.7")
+
+
+async def test_a_refused_order_says_why(connect_bus: Connect) -> None:
+    master, ps = await connect_bus(), await connect_bus()
+
+    async def refuse(command: Command, cause: str) -> None:
+        raise UserError(f"term of {cause} is over")
+
+    await ps.signals.serve_orders(PS, refuse)
+    with pytest.raises(PermanentError, match=r"ps-0 refused TakeSnapshot: term of m\.7 is over"):
+        await master.signals.order(PS, SNAPSHOT, "m.7")
+
+
+async def test_orders_are_carried_out_one_after_the_other(connect_bus: Connect) -> None:
+    master, ps = await connect_bus(), await connect_bus()
+    under_way: list[int] = []
+    together: list[int] = []
+
+    async def obey(command: Command, cause: str) -> None:
+        under_way.append(1)
+        together.append(len(under_way))
+        await asyncio.sleep(0)
+        under_way.pop()
+
+    await ps.signals.serve_orders(PS, obey)
+    await asyncio.gather(*(master.signals.order(PS, SNAPSHOT, f"m.{number}") for number in range(5)))
+    assert together == [1] * 5
+
+
+async def test_a_process_that_hung_up_takes_no_orders(connect_bus: Connect) -> None:
+    master, ps = await connect_bus(), await connect_bus()
+
+    async def obey(command: Command, cause: str) -> None:
+        raise AssertionError("nobody should be here")
+
+    await ps.signals.serve_orders(PS, obey)
+    await ps.close()
+    with pytest.raises(TransientError):
+        await master.signals.order(PS, SNAPSHOT, "m.7")

@@ -1,0 +1,36 @@
+"""Random kills of everything at once: the audit stays exact."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.e2e.elastic import Elastic
+from tests.e2e.models import write_data, write_model
+from tests.e2e.test_interruptions import SLOW, job_of, wait_for_progress
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_job_under_random_kills_is_exact(elastic: Elastic) -> None:
+    write_model(elastic.folder, SLOW)
+    write_data(elastic.folder, records=20_000)
+    report = elastic.folder / "report.json"
+    flags = ["--model_def=model.py", "--training_data=data", "--minibatch_size=32", "--num_epochs=2"]
+    with elastic.start("train", *flags, "--report", str(report)) as running:
+        wait_for_progress(running)
+        kills = ["--kill=worker:4s", "--kill=ps:6s", "--kill=master:5s", "--kill=nats-server:10s"]
+        chaos = elastic.run("chaos", job_of(elastic), *kills, "--duration=20", "--seed=1")
+        assert chaos.exit_code == 0, chaos.output
+        assert running.wait() == 0, running.output
+    facts = json.loads(report.read_text())
+    assert facts["audit"]["exact"] is True, running.output
+    assert facts["audit"]["repaired"] == 0
+    assert sum(service["restarts"] for service in facts["services"].values()) >= 4, chaos.output
+    assert 0.0 < facts["goodput"] <= 1.0
+
+
+def test_rates_are_checked(elastic: Elastic) -> None:
+    outcome = elastic.run("chaos", "nobody", "--kill=everything:5s")
+    assert outcome.exit_code == 2
+    assert "worker:5s" in outcome.output

@@ -1,0 +1,155 @@
+"""Ctrl-C, kills and resumes of real jobs: whatever happens, every batch counts exactly once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from tests.e2e.elastic import Elastic, Running, check_exact, left_behind
+from tests.e2e.models import LINEAR, write_data, write_model
+
+pytestmark = pytest.mark.e2e
+
+SLOW = LINEAR.replace(
+    "def feed_batch(records, mode, metadata):\n",
+    "def feed_batch(records, mode, metadata):\n    import time; tf.py_function(lambda: time.sleep(0.02), [], [])\n",
+)
+
+
+def job_of(elastic: Elastic) -> str:
+    (folder,) = elastic.jobs.iterdir()
+    return folder.name
+
+
+def pid_of(elastic: Elastic, pod: str) -> int:
+    """Process id of a pod, from what ``elasticdl status`` says."""
+    outcome = elastic.run("status", job_of(elastic), "--json")
+    pid = int(json.loads(outcome.output)["pods"][pod]["pid"])
+    assert pid, f"{pod} is not running any more"  # A signal to 0 would reach the tests themselves.
+    return pid
+
+
+def wait_for_progress(running: Running) -> None:
+    running.wait_for(r"workers 2/2")
+
+
+@pytest.fixture
+def slow_job(elastic: Elastic) -> list[str]:
+    """Flags of a job that takes several seconds on its own."""
+    write_model(elastic.folder, SLOW)
+    write_data(elastic.folder, records=20_000)
+    return ["--model_def=model.py", "--training_data=data", "--minibatch_size=32", "--num_epochs=2"]
+
+
+def test_ctrl_c_leaves_nothing_running_and_the_printed_line_goes_on(elastic: Elastic, slow_job: list[str]) -> None:
+    with elastic.start("train", *slow_job) as running:
+        wait_for_progress(running)
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+        line = running.wait_for(r"elasticdl (resume .*)")
+    assert left_behind(elastic.folder) == []
+    resumed = elastic.run(*line.group(1).split())
+    assert resumed.exit_code == 0, resumed.output
+    check_exact(resumed)
+    assert resumed.report["resumes"] == 1
+
+
+@pytest.mark.parametrize("pod", ["worker-0", "ps-0", "master"])
+def test_a_killed_process_costs_no_batch(elastic: Elastic, slow_job: list[str], pod: str) -> None:
+    report = elastic.folder / "report.json"
+    with elastic.start("train", *slow_job, "--report", str(report)) as running:
+        wait_for_progress(running)
+        os.kill(pid_of(elastic, pod), signal.SIGKILL)
+        assert running.wait() == 0, running.output
+    facts = json.loads(report.read_text())
+    assert facts["audit"]["exact"] is True
+    assert facts["audit"]["repaired"] == 0
+    assert facts["services"][pod]["restarts"] == 1
+
+
+def test_a_killed_broker_costs_no_batch(elastic: Elastic, slow_job: list[str]) -> None:
+    report = elastic.folder / "report.json"
+    with elastic.start("train", *slow_job, "--report", str(report)) as running:
+        wait_for_progress(running)
+        os.kill(pid_of(elastic, "nats-server"), signal.SIGKILL)
+        assert running.wait() == 0, running.output
+    assert json.loads(report.read_text())["audit"]["exact"] is True
+
+
+def test_frozen_processes_are_noticed_and_replaced(elastic: Elastic, slow_job: list[str]) -> None:
+    report = elastic.folder / "report.json"
+    with elastic.start("train", *slow_job, "--num_epochs=5", "--report", str(report)) as running:
+        wait_for_progress(running)
+        for pod in ("worker-0", "ps-0", "master"):
+            os.kill(pid_of(elastic, pod), signal.SIGSTOP)
+            running.wait_for(f"{pod} (has not been heard of|does not answer)")
+        os.kill(pid_of(elastic, "nats-server"), signal.SIGSTOP)
+        running.wait_for("nats-server does not answer")
+        assert running.wait() == 0, running.output
+    facts = json.loads(report.read_text())
+    assert facts["audit"]["exact"] is True
+    assert facts["audit"]["repaired"] == 0
+
+
+def test_a_killed_launcher_takes_everything_with_it_and_the_job_can_be_resumed(
+    elastic: Elastic, slow_job: list[str]
+) -> None:
+    with elastic.start("train", *slow_job) as running:
+        wait_for_progress(running)
+        running.process.send_signal(signal.SIGKILL)
+        running.wait(10)
+        wait_until_gone(elastic.folder)
+    resumed = elastic.run("resume", job_of(elastic))
+    assert resumed.exit_code == 0, resumed.output
+    check_exact(resumed)
+
+
+def wait_until_gone(folder: Path) -> None:
+    """Every process of the folder ends by itself; the test's time limit is the only deadline."""
+    while left_behind(folder):
+        os.sched_yield()
+
+
+def test_stop_from_another_terminal(elastic: Elastic, slow_job: list[str]) -> None:
+    with elastic.start("train", *slow_job) as running:
+        wait_for_progress(running)
+        stopped = elastic.run("stop", job_of(elastic))
+        assert stopped.exit_code == 0, stopped.output
+        running.wait(60)
+        running.wait_for(r"elasticdl resume ")
+    listed = elastic.run("jobs")
+    assert re.search(rf"{job_of(elastic)}.*stopped", listed.output)
+
+
+def test_workers_come_and_go_while_the_job_runs(elastic: Elastic, slow_job: list[str]) -> None:
+    report = elastic.folder / "report.json"
+    with elastic.start("train", *slow_job, "--num_epochs=4", "--report", str(report)) as running:
+        wait_for_progress(running)
+        assert elastic.run("scale", job_of(elastic), "--workers=3").exit_code == 0
+        running.wait_for("workers 3/3")
+        assert elastic.run("scale", job_of(elastic), "--workers=1").exit_code == 0
+        running.wait_for("workers 1/1")
+        assert running.wait() == 0, running.output
+    facts = json.loads(report.read_text())
+    assert facts["audit"]["exact"] is True
+    assert facts["audit"]["repaired"] == 0
+
+
+def test_two_jobs_at_once_do_not_notice_each_other(elastic: Elastic) -> None:
+    write_model(elastic.folder)
+    write_data(elastic.folder)
+    flags = ["--model_def=model.py", "--training_data=data", "--num_workers=1"]
+    reports = [elastic.folder / f"report-{number}.json" for number in range(2)]
+    with (
+        elastic.start("train", *flags, "--report", str(reports[0])) as first,
+        elastic.start("train", *flags, "--report", str(reports[1])) as second,
+    ):
+        assert first.wait() == 0, first.output
+        assert second.wait() == 0, second.output
+    jobs = [json.loads(report.read_text()) for report in reports]
+    assert all(job["audit"]["exact"] for job in jobs)
+    assert jobs[0]["job"] != jobs[1]["job"]

@@ -1,0 +1,105 @@
+"""Data set, snapshots and export in a bucket of a real S3 server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.contract.servers.s3 import S3Server
+from tests.e2e.elastic import Elastic
+from tests.e2e.models import write_data, write_model
+
+from elasticdl.shared.storage import join
+from elasticdl.shared.storage.s3_store import S3Store
+
+pytestmark = pytest.mark.e2e
+
+BUCKET = "elasticdl-e2e"
+
+
+@pytest.fixture(scope="module")
+def bucket(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> S3Server:
+    """A server with a bucket that holds ``data/train.csv``, put there by the command line."""
+    s3_server.make_bucket(BUCKET)
+    folder = tmp_path_factory.mktemp("upload")
+    write_data(folder)
+    user = Elastic(folder=folder, environment=s3_server.environment())
+    outcome = user.run("data", "put", "data", f"s3://{BUCKET}/data")
+    assert outcome.exit_code == 0, outcome.output
+    return s3_server
+
+
+@pytest.fixture
+def elastic(elastic: Elastic, bucket: S3Server) -> Elastic:
+    """A user who may use the bucket and has a model file."""
+    elastic.environment.update(bucket.environment())
+    write_model(elastic.folder)
+    return elastic
+
+
+def names(bucket: S3Server, place: str) -> set[str]:
+    """Names of the objects below a place of the bucket, relative to it."""
+    prefix = f"s3://{BUCKET}/{place}"
+    return {info.uri.removeprefix(prefix + "/") for info in S3Store(bucket.settings()).list(prefix)}
+
+
+def test_data_set_snapshots_and_export_in_a_bucket(elastic: Elastic, bucket: S3Server, tmp_path: Path) -> None:
+    outcome = elastic.train(
+        "--model_def=model.py",
+        f"--training_data=s3://{BUCKET}/data",
+        f"--validation_data=s3://{BUCKET}/data/train.csv",
+        f"--storage=s3://{BUCKET}/jobs",
+        f"--output=s3://{BUCKET}/output",
+        "--num_workers=1",
+    )
+    assert outcome.report["audit"]["records"] == 2000
+    assert outcome.report["metrics"]["mse"] < 1.0
+    assert {"model.keras", "saved_model/saved_model.pb"} <= names(bucket, "output")
+    kept = names(bucket, f"jobs/{outcome.job}")
+    assert any(name.startswith("index/") for name in kept)
+    assert any("manifest" in name for name in kept)
+    assert not list((elastic.jobs / outcome.job / "storage").rglob("*.*"))
+
+    import keras
+
+    model = tmp_path / "model.keras"
+    model.write_bytes(S3Store(bucket.settings()).read(join(f"s3://{BUCKET}", "output", "model.keras")))
+    assert keras.saving.load_model(model).count_params() == 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "secret", "says"),
+    [
+        (["--training_data=s3://elasticdl-e2e/data"], "wrong-password", ["AWS_SECRET_ACCESS_KEY"]),
+        (["--training_data=s3://no-such-bucket/data"], "", ["no-such-bucket"]),
+        (["--training_data=s3://elasticdl-e2e/nothing"], "", ["s3://elasticdl-e2e/nothing"]),
+        (
+            ["--training_data=s3://elasticdl-e2e/data", "--storage=s3://no-such-bucket/jobs"],
+            "",
+            ["--storage", "no-such-bucket"],
+        ),
+        (
+            ["--training_data=s3://elasticdl-e2e/data", "--output=s3://no-such-bucket/output"],
+            "",
+            ["--output", "no-such-bucket"],
+        ),
+    ],
+)
+def test_a_bucket_that_can_not_be_used_is_one_clear_message(
+    elastic: Elastic, flags: list[str], secret: str, says: list[str]
+) -> None:
+    if secret:
+        elastic.environment["AWS_SECRET_ACCESS_KEY"] = secret
+    outcome = elastic.run("train", "--model_def=model.py", "--num_workers=1", *flags)
+    assert outcome.exit_code in (1, 2), outcome.output
+    for words in says:
+        assert words in outcome.output, outcome.output
+    assert "Traceback" not in outcome.output
+    assert len(outcome.output.strip().splitlines()) <= 4, outcome.output
+
+
+def test_put_to_a_bucket_that_does_not_exist(elastic: Elastic) -> None:
+    outcome = elastic.run("data", "put", "model.py", "s3://no-such-bucket/data")
+    assert outcome.exit_code in (1, 2), outcome.output
+    assert "no-such-bucket" in outcome.output
+    assert "Traceback" not in outcome.output

@@ -1,0 +1,97 @@
+"""What a job stands on: the disk below its run directory, a NATS server that is there already, the root folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.elastic import Elastic, check_exact, left_behind
+from tests.e2e.models import LINEAR, write_data, write_model
+
+from elasticdl.shared.bus.server import NatsServer
+
+pytestmark = pytest.mark.e2e
+
+SMALL_DISK = "48m"
+BIG = LINEAR.replace("keras.layers.Dense(1)(inputs)", "keras.layers.Dense(1)(keras.layers.Dense(1_000_000)(inputs))")
+"""20 MB of weights: its second snapshot does not fit on the small disk."""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for little, in memory."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK}", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("a small file system can only be mounted by root")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_a_full_disk_ends_the_job_with_a_message_and_room_lets_it_go_on(elastic: Elastic, small_disk: Path) -> None:
+    elastic.environment["ELASTICDL_RUN_DIR"] = str(small_disk)
+    write_model(elastic.folder, BIG)
+    write_data(elastic.folder, records=300)
+    flags = ["--model_def=model.py", "--training_data=data", "--num_workers=1", "--checkpoint_steps=1"]
+    outcome = elastic.run("train", *flags, timeout_s=60)
+    assert outcome.exit_code == 1, outcome.output
+    assert "disk full" in outcome.output, outcome.output
+    assert str(small_disk) in outcome.output
+    assert "elasticdl resume" in outcome.output
+    assert "Traceback" not in outcome.output
+    assert left_behind(small_disk) == []
+    subprocess.run(["mount", "-o", "remount,size=1g", str(small_disk)], check=True)
+    (job,) = (entry.name for entry in small_disk.iterdir() if entry.is_dir())
+    resumed = elastic.run("resume", job, timeout_s=60)
+    assert resumed.exit_code == 0, resumed.output
+    check_exact(resumed)
+
+
+def test_two_jobs_share_a_nats_server_that_is_there_already(elastic: Elastic, tmp_path: Path) -> None:
+    write_model(elastic.folder)
+    write_data(elastic.folder)
+    server = NatsServer(tmp_path / "nats", token="s3cret")
+    url = server.start()
+    flags = ["--model_def=model.py", "--training_data=data", "--num_workers=1", f"--nats_url={url}"]
+    reports = [elastic.folder / f"report-{number}.json" for number in range(2)]
+    try:
+        with (
+            elastic.start("train", *flags, "--report", str(reports[0])) as first,
+            elastic.start("train", *flags, "--report", str(reports[1])) as second,
+        ):
+            assert first.wait() == 0, first.output
+            assert second.wait() == 0, second.output
+        assert server.is_running()
+        for report, running in zip(reports, (first, second), strict=True):
+            facts = json.loads(report.read_text())
+            assert facts["audit"]["exact"] is True
+            assert facts["audit"]["records"] == 2000
+            assert "nats-server" not in facts["services"]
+            assert "s3cret" not in running.output
+        wrong = elastic.run("train", *flags[:-1], f"--nats_url={url.replace('s3cret', 'guess')}")
+        assert wrong.exit_code in (1, 2), wrong.output
+        assert "--nats_url" in wrong.output
+        assert "Traceback" not in wrong.output
+    finally:
+        server.stop()
+
+
+@pytest.mark.skipif(
+    os.environ.get("CI") != "true" or os.geteuid() != 0 or Path("/mnist").exists(),
+    reason="writes into /mnist: only in CI (CI=true), as root, and where there is no such folder",
+)
+def test_the_two_lines_verbatim(elastic: Elastic) -> None:
+    try:
+        made = elastic.run("zoo", "data", "mnist", "/mnist")
+        assert made.exit_code == 0, made.output
+        flags = "--model_def=mnist_functional_api.custom_model --training_data=/mnist/train --output=output"
+        elastic.train(*flags.split())
+        assert (elastic.folder / "output" / "model.keras").exists()
+    finally:
+        shutil.rmtree("/mnist", ignore_errors=True)

@@ -1,0 +1,106 @@
+"""The built wheel, installed alone into an empty environment, is the whole program.
+
+Its dependencies are borrowed from the environment that runs the tests, whose path is added; a path that is added this
+way does not bring along the editable installation of this checkout.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+PORTIONS = ("shared", "client", "services/master", "services/worker", "services/ps")
+RUN_S_MAX = 120
+IMPORT = """
+import importlib, sys
+for name in sys.argv[2:]:
+    module = importlib.import_module(name)
+    assert module.__file__.startswith(sys.argv[1]), module.__file__
+assert "tensorflow" not in sys.modules
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    """A wheel and the environment that it was installed into."""
+
+    wheel: Path
+    environment: Path
+
+    @property
+    def bin(self) -> Path:
+        """The folder of its programs."""
+        return self.environment / "bin"
+
+    def run(self, *command: str, cwd: Path) -> str:
+        """Run a command outside of the checkout; it has to end well."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ELASTICDL_"))}
+        outcome = subprocess.run(
+            command,
+            cwd=cwd,
+            env=kept | {"ELASTICDL_RUN_DIR": str(cwd / "jobs"), "COLUMNS": "200"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=RUN_S_MAX,
+            check=False,
+        )
+        assert outcome.returncode == 0, outcome.stdout
+        return outcome.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True, timeout=RUN_S_MAX)
+    (wheel,) = folder.glob("*.whl")
+    environment = folder / "environment"
+    venv.create(environment, with_pip=False)
+    python = environment / "bin" / "python"
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(environment), "platbase": str(environment)}))
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True, timeout=RUN_S_MAX)
+    return Installed(wheel=wheel, environment=environment)
+
+
+def test_the_wheel_holds_every_module_and_nothing_else(installed: Installed) -> None:
+    expected = {
+        str(path.relative_to(ROOT / portion))
+        for portion in PORTIONS
+        for path in (ROOT / portion / "elasticdl").rglob("*.py")
+    }
+    expected |= {f"elasticdl/model_zoo/{path.name}" for path in (ROOT / "model_zoo").glob("*.py")}
+    with zipfile.ZipFile(installed.wheel) as archive:
+        held = {name for name in archive.namelist() if name.endswith(".py")}
+    assert held == expected
+    assert len(expected) > 100
+    assert "elasticdl/__init__.py" not in held
+
+
+def test_every_service_is_imported_from_the_wheel(installed: Installed, tmp_path: Path) -> None:
+    services = ["elasticdl.shared.plan", "elasticdl.cli.main", "elasticdl.master.main", "elasticdl.ps.main"]
+    services += ["elasticdl.worker.main"]
+    installed.run(
+        str(installed.bin / "python"), "-c", IMPORT, str(installed.environment.resolve()), *services, cwd=tmp_path
+    )
+
+
+def test_the_command_line_of_the_wheel(installed: Installed, tmp_path: Path) -> None:
+    elasticdl = str(installed.bin / "elasticdl")
+    assert "train" in installed.run(elasticdl, "--help", cwd=tmp_path)
+    installed.run(elasticdl, "zoo", "data", "mnist", "mnist", cwd=tmp_path)
+    flags = ["--model_def=mnist_functional_api.custom_model", "--training_data=mnist/train", "--dry_run"]
+    assert "1,433" in installed.run(elasticdl, "train", *flags, cwd=tmp_path)

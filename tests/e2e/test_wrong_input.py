@@ -1,0 +1,161 @@
+"""Wrong input gets one clear message that names the thing, the place and what to do; never a traceback."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from tests.e2e.elastic import Elastic
+from tests.e2e.models import FEED, LINEAR, write_data, write_model
+
+pytestmark = pytest.mark.e2e
+
+FLAGS = ["--model_def=model.py", "--training_data=data", "--num_workers=1"]
+
+
+def fails(elastic: Elastic, *flags: str, says: list[str], exit_codes: tuple[int, ...] = (1, 2)) -> str:
+    """A command that has to fail with all of these words and no traceback of ours."""
+    outcome = elastic.run("train", *flags)
+    assert outcome.exit_code in exit_codes, outcome.output
+    for words in says:
+        assert words in outcome.output, outcome.output
+    assert "elasticdl/shared" not in outcome.output, outcome.output
+    assert "elasticdl/worker" not in outcome.output, outcome.output
+    return outcome.output
+
+
+@pytest.mark.parametrize(
+    ("model_def", "text", "says"),
+    [
+        ("nothere.py", LINEAR, ["nothere.py"]),
+        ("model.py:custom_mode", LINEAR, ["custom_mode", "custom_model"]),
+        ("model.py", LINEAR + "\ndef broken(:\n", ["model.py", "line"]),
+        ("model.py", LINEAR.replace("def loss", "def los"), ["loss", "model.py"]),
+    ],
+)
+def test_model_files_are_checked_before_anything_starts(
+    elastic: Elastic, model_def: str, text: str, says: list[str]
+) -> None:
+    write_model(elastic.folder, text)
+    write_data(elastic.folder)
+    fails(elastic, f"--model_def={model_def}", "--training_data=data", says=says)
+    assert not list(elastic.jobs.glob("*/logs/worker-0.log"))
+
+
+def test_an_error_while_the_model_is_built_shows_the_users_line(elastic: Elastic) -> None:
+    write_model(elastic.folder, LINEAR.replace("keras.layers.Dense(1)", "keras.layers.Dens(1)"))
+    write_data(elastic.folder)
+    fails(elastic, *FLAGS, says=["Dens", "model.py"])
+
+
+def test_a_feed_that_raises_names_the_record(elastic: Elastic) -> None:
+    write_model(elastic.folder, FEED)
+    data = write_data(elastic.folder)
+    lines = data.read_text().splitlines()
+    lines[1235] = "0.1,0.2,oops,0.3"
+    # Columns of text and numbers mixed are text: it is the model that cannot read them.
+    data.write_text("\n".join(lines) + "\n")
+    fails(elastic, *FLAGS, says=["record 1234", "oops"], exit_codes=(1,))
+
+
+def test_a_row_with_too_few_columns_names_the_record(elastic: Elastic) -> None:
+    write_model(elastic.folder)
+    data = write_data(elastic.folder)
+    lines = data.read_text().splitlines()
+    lines[500] = "0.1,0.2"
+    data.write_text("\n".join(lines) + "\n")
+    fails(elastic, *FLAGS, says=["train.csv", "record 499"])
+
+
+def test_a_truncated_tfrecord_names_file_and_record(elastic: Elastic) -> None:
+    from elasticdl.shared.data import tfrecord
+
+    write_model(elastic.folder, FEED)
+    path = elastic.folder / "data" / "a.tfrecord"
+    path.parent.mkdir()
+    tfrecord.write_records(path, [struct.pack("<f", number) for number in range(100)])
+    path.write_bytes(path.read_bytes()[:-7])
+    fails(elastic, *FLAGS, says=["a.tfrecord", "record 99"])
+
+
+def test_a_nan_loss_stops_the_job_and_says_since_when(elastic: Elastic) -> None:
+    write_model(elastic.folder, LINEAR.replace("SGD(0.05)", "SGD(1e20)"))
+    write_data(elastic.folder)
+    fails(elastic, *FLAGS, says=["step"], exit_codes=(1,))
+
+
+@pytest.mark.parametrize(("record", "records"), [(0, "records 0 to 63"), (700, "records 640 to 703")])
+def test_a_record_that_crashes_the_worker_is_named(elastic: Elastic, record: int, records: str) -> None:
+    crash = LINEAR.replace(
+        "    features = tf.stack", "    tf.numpy_function(crash, [records['a']], [])\n    features = tf.stack"
+    )
+    crash += "\n\ndef crash(column):\n    if column.max() > 100:\n        import os\n        os.abort()\n"
+    write_model(elastic.folder, crash)
+    data = write_data(elastic.folder)
+    lines = data.read_text().splitlines()
+    lines[record + 1] = "1000.0,0.1,0.1,0.1"
+    data.write_text("\n".join(lines) + "\n")
+    fails(elastic, *FLAGS, "--shuffle=none", says=["train.csv", records], exit_codes=(1,))
+
+
+def test_an_empty_data_set(elastic: Elastic) -> None:
+    write_model(elastic.folder)
+    write_data(elastic.folder, records=0)
+    fails(elastic, *FLAGS, says=["data holds no records"])
+
+
+def test_an_output_folder_that_can_not_be_written(elastic: Elastic) -> None:
+    write_model(elastic.folder)
+    write_data(elastic.folder)
+    (elastic.folder / "occupied").write_text("a file")
+    fails(elastic, *FLAGS, "--output=occupied/model", says=["occupied"])
+
+
+def test_nobody_at_the_nats_url(elastic: Elastic) -> None:
+    write_model(elastic.folder)
+    write_data(elastic.folder)
+    fails(elastic, *FLAGS, "--nats_url=nats://127.0.0.1:1", says=["--nats_url", "127.0.0.1:1"])
+
+
+@pytest.mark.parametrize("records", [1, 5])
+def test_fewer_records_than_a_batch_and_fewer_tasks_than_workers_work(elastic: Elastic, records: int) -> None:
+    write_model(elastic.folder)
+    write_data(elastic.folder, records=records)
+    outcome = elastic.train("--model_def=model.py", "--training_data=data", "--num_workers=2")
+    assert outcome.report["audit"]["records"] == records
+
+
+def test_what_comes_later_is_refused_in_one_sentence(elastic: Elastic) -> None:
+    write_model(elastic.folder)
+    write_data(elastic.folder, records=10)
+    for flag in ("--platform=kubernetes", "--distribution_strategy=AllreduceStrategy"):
+        output = fails(elastic, *FLAGS, flag, says=[flag.split("=")[1]], exit_codes=(2,))
+        assert len(output.strip().splitlines()) <= 4
+    for command in ("evaluate", "predict"):
+        outcome = elastic.run(command)
+        assert outcome.exit_code == 2
+        assert command in outcome.output
+
+
+def test_data_that_changed_before_a_resume_is_refused(elastic: Elastic, tmp_path: Path) -> None:
+    import signal
+
+    from tests.e2e.test_interruptions import SLOW, job_of, wait_for_progress
+
+    model = write_model(elastic.folder, SLOW)
+    write_data(elastic.folder, records=20_000)
+    with elastic.start("train", "--model_def=model.py", "--training_data=data", "--minibatch_size=32") as running:
+        wait_for_progress(running)
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+    job = job_of(elastic)
+    model.write_text(SLOW + "\n# edited\n")
+    edited = elastic.run("resume", job)
+    assert edited.exit_code in (1, 2)
+    assert "model.py" in edited.output
+    model.write_text(SLOW)
+    write_data(elastic.folder, records=20_000, seed=99)
+    changed = elastic.run("resume", job)
+    assert changed.exit_code == 1
+    assert "train.csv" in changed.output

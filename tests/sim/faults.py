@@ -1,0 +1,201 @@
+"""What goes wrong and when: faults as values with a readable form, and the engine that makes them happen.
+
+    at 1.250 kill worker-0                      at a virtual second
+    on ps-0 push 5 freeze ps-0 for 3.000        when ps-0 passes its fifth ``push`` probe (counted over all its lives)
+
+A new kind of fault is one function and one entry in ``ACTIONS``; give it a weight in ``schedule.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.sim.network import BROKER
+
+if TYPE_CHECKING:
+    from tests.sim.process import Process
+    from tests.sim.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that goes wrong.
+
+    Attributes:
+        action: a key of ``ACTIONS``.
+        targets: names of processes, or ``broker``, ``store``.
+        for_s: seconds that it lasts, where it lasts.
+        at_s: when, unless a probe says it.
+        probe: (process, what, how many times) that sets it off.
+    """
+
+    action: str
+    targets: tuple[str, ...] = ()
+    for_s: float = 0.0
+    at_s: float = 0.0
+    probe: tuple[str, str, int] | None = None
+
+    def __str__(self) -> str:
+        when = f"at {self.at_s:.3f}" if self.probe is None else "on {} {} {}".format(*self.probe)
+        lasting = f" for {self.for_s:.3f}" if self.for_s else ""
+        return " ".join([when, self.action, *self.targets]) + lasting
+
+    @staticmethod
+    def parse(line: str) -> Fault:
+        """Inverse of ``str``."""
+        words = line.split()
+        probe, at_s = None, 0.0
+        if words[0] == "at":
+            at_s, rest = float(words[1]), words[2:]
+        else:
+            probe, rest = (words[1], words[2], int(words[3])), words[4:]
+        for_s = 0.0
+        if len(rest) > 2 and rest[-2] == "for":
+            for_s, rest = float(rest[-1]), rest[:-2]
+        if rest[0] not in ACTIONS:
+            raise ValueError(f"no such fault: {line}")
+        return Fault(action=rest[0], targets=tuple(rest[1:]), for_s=for_s, at_s=at_s, probe=probe)
+
+
+class Faults:
+    """Makes the faults of a schedule happen, until ``horizon_s``.
+
+    Args:
+        world: where.
+        faults: what.
+        horizon_s: from then on nothing new goes wrong, and what lasts is over.
+    """
+
+    def __init__(self, world: World, faults: tuple[Fault, ...], horizon_s: float) -> None:
+        self._world = world
+        self._horizon_s = horizon_s
+        self._passed: dict[tuple[str, str], int] = {}
+        self._waiting: dict[tuple[str, str, int], list[Fault]] = {}
+        for fault in faults:
+            if fault.probe:
+                self._waiting.setdefault(fault.probe, []).append(fault)
+        self._timed = [fault for fault in faults if not fault.probe]
+
+    def start(self) -> None:
+        """Begin."""
+        for fault in self._timed:
+            self._world.loop.later(fault.at_s, self._happen, fault)
+        self._world.loop.later(self._horizon_s, self._calm)
+
+    def passed(self, process: Process, what: str) -> None:
+        """A process passed a probe."""
+        if not self._waiting:
+            return
+        key = (process.name, what)
+        count = self._passed[key] = self._passed.get(key, 0) + 1
+        for fault in self._waiting.pop((process.name, what, count), []):
+            self._happen(fault)
+
+    def _happen(self, fault: Fault) -> None:
+        if self._world.loop.time() < self._horizon_s or fault.at_s == self._horizon_s:
+            self._world.note(f"FAULT {fault}")
+            lasts_s = max(0.0, min(fault.for_s, self._horizon_s - self._world.loop.time()))
+            ACTIONS[fault.action](self._world, fault.targets, lasts_s)
+
+    def _calm(self) -> None:
+        self._waiting.clear()
+        self._world.network.calm = True
+        self._world.note("faults are off")
+
+
+def _kill(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    for name in targets:
+        process = world.running(name)
+        if process:
+            process.end(-9)
+
+
+def _crash(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    process = world.running(targets[0])
+    if process:
+        process.end(70)
+
+
+def _stop(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    process = world.running(targets[0])
+    if process:
+        process.terminate()
+
+
+def _freeze(world: World, targets: tuple[str, ...], for_s: float) -> None:
+    process = world.running(targets[0])
+    if process and not process.life.frozen:
+        process.life.freeze()
+
+        def thaw() -> None:
+            world.note(f"{process.incarnation} thaws" if process.life.alive else f"{process.incarnation} never thaws")
+            process.life.thaw()
+
+        world.loop.later(for_s, thaw)
+
+
+def _zombie(world: World, targets: tuple[str, ...], for_s: float) -> None:
+    """The keeper takes a process for dead and starts another; the first lives on."""
+    process = world.running(targets[0])
+    if process:
+        world.lose_sight(process)
+        world.loop.later(for_s, process.end, -9)
+
+
+def _cut(world: World, targets: tuple[str, ...], for_s: float) -> None:
+    one, other = targets
+    world.network.cut(one, other)
+    world.loop.later(for_s, world.network.mend, one, other)
+
+
+def _hang_up(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """The connection between a worker and a ps breaks; what is on its way arrives or not."""
+    worker, ps = targets
+    world.reset_connections(worker, ps)
+
+
+def _restart(world: World, targets: tuple[str, ...], for_s: float) -> None:
+    if targets != (BROKER,):
+        raise ValueError(f"only the broker is restarted, not {targets}")
+    world.broker.stop()
+    world.loop.later(for_s, world.broker.start)
+
+
+def _outage(world: World, _targets: tuple[str, ...], for_s: float) -> None:
+    world.store.away += 1
+
+    def back() -> None:
+        world.store.away -= 1
+
+    world.loop.later(for_s, back)
+
+
+def _resume(world: World, _targets: tuple[str, ...], _for_s: float) -> None:
+    """Everything but broker and store is lost; somebody types ``elasticdl resume`` a second later."""
+    world.lose_everything()
+    world.loop.later(1.0, world.start_launcher, True)
+
+
+def _garble(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """A broken peer pushes the next batch of some task, its last rows NaN: nothing of it may be applied."""
+    process = world.running(targets[0])
+    if process and process.life.alive and not process.life.frozen:
+        world.garble(process)
+
+
+Action = Callable[["World", tuple[str, ...], float], None]
+ACTIONS: dict[str, Action] = {
+    "kill": _kill,
+    "crash": _crash,
+    "stop": _stop,
+    "freeze": _freeze,
+    "zombie": _zombie,
+    "cut": _cut,
+    "hang_up": _hang_up,
+    "restart": _restart,
+    "outage": _outage,
+    "resume": _resume,
+    "garble": _garble,
+}

@@ -1,0 +1,155 @@
+"""A small job whose model counts: after training, every weight says how often one batch was learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from elasticdl.shared.job import DataSpec, JobSpec, Limits, ModelSpec
+from elasticdl.shared.model import (
+    DenseVariable,
+    ModelSignature,
+    Optimizer,
+    RowInitializer,
+    RowTable,
+    VariableKind,
+)
+from elasticdl.shared.names import JobId, TaskId
+from elasticdl.shared.permutation import derive_key
+from elasticdl.shared.plan import Plan, Shuffle, Source
+from elasticdl.shared.wire.messages import Floats, Ids
+from elasticdl.worker.ps_set.requests import PushRequest
+
+LEASE_S = 10.0
+ROWS = 24
+WIDTH = 2
+RECORDS_PER_BATCH = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How large the job is.
+
+    Attributes:
+        ps: parameter servers.
+        workers: workers.
+        tasks: tasks per epoch.
+        batches: batches per full task; the last task of an epoch has one less, if there can be less.
+        epochs: passes over the data.
+        grads_to_wait: batches per optimizer update.
+        snapshot_s: seconds between snapshots.
+        compute_s: seconds that a batch takes.
+        evaluate: whether there is validation data.
+        export: whether there is an output.
+        empty_every: every so many-th batch is filtered empty; 0: none.
+        shared_address: all lives of a ps are found under one address, as behind a Kubernetes service.
+        chain_max: snapshots in a chain.
+    """
+
+    ps: int = 1
+    workers: int = 2
+    tasks: int = 6
+    batches: int = 3
+    epochs: int = 1
+    grads_to_wait: int = 1
+    snapshot_s: float = 1.0
+    compute_s: float = 0.05
+    evaluate: bool = False
+    export: bool = False
+    empty_every: int = 0
+    shared_address: bool = False
+    chain_max: int = 3
+
+
+class SimJob:
+    """The job of a shape: plan, spec, model, and the gradients of every batch."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.plan = _plan(shape, epochs=shape.epochs)
+        self.batches = [(task, batch) for task in self.plan.task_ids() for batch in range(self.plan.batches_of(task))]
+        self.numbers = {place: number for number, place in enumerate(self.batches)}
+        self.checksums = [derive_key(11, number) & ((1 << 64) - 1) for number in range(len(self.batches))]
+        self.spec = JobSpec(
+            job=JobId("sim-1"),
+            created_s=0.0,
+            plan=self.plan,
+            checksum=sum(self.checksums) % (1 << 64),
+            data=DataSpec(format="tfrecord"),
+            validation=_plan(shape, epochs=1) if shape.evaluate else None,
+            validation_data=DataSpec(format="tfrecord") if shape.evaluate else None,
+            model=ModelSpec(path="/model.py", symbol="model"),
+            output="memory://output" if shape.export else "",
+            storage="memory://storage",
+            workers=shape.workers,
+            ps=shape.ps,
+            snapshot_interval_s=shape.snapshot_s,
+            grads_to_wait=shape.grads_to_wait,
+            limits=Limits(lease_s=LEASE_S),
+        )
+
+    @cached_property
+    def signature(self) -> ModelSignature:
+        """One weight per ps and batch (a ps holds an equal part of them), one statistic per ps, one table."""
+        return ModelSignature(
+            dense=(
+                DenseVariable(name="counts", shape=(self.shape.ps, len(self.batches)), kind=VariableKind.TRAINABLE),
+                DenseVariable(name="absorbed", shape=(self.shape.ps,), kind=VariableKind.STATISTIC),
+            ),
+            tables=(RowTable(name="rows", width=WIDTH, initializer=RowInitializer(distribution="zeros")),),
+            optimizer=Optimizer(name="sgd", learning_rate=1.0),
+            seed=1,
+        )
+
+    @cached_property
+    def initial(self) -> Floats:
+        """Initial values of the dense variables."""
+        return np.zeros(self.shape.ps * (len(self.batches) + 1), np.float32)
+
+    def is_empty(self, number: int) -> bool:
+        """Whether the user's filter drops every record of a batch."""
+        return self.shape.empty_every > 0 and number % self.shape.empty_every == self.shape.empty_every - 1
+
+    def push(self, task: TaskId, batch: int) -> PushRequest:
+        """What a worker pushes for a batch."""
+        number = self.numbers[task, batch]
+        empty = self.is_empty(number)
+        ids, rows = rows_of(number)
+        gradient = np.zeros((self.shape.ps, len(self.batches)), np.float32)
+        gradient[:, number] = -1.0
+        return PushRequest(
+            task=task,
+            batch=batch,
+            batches=self.plan.batches_of(task),
+            records=self.plan.records_of(task, batch),
+            checksum=self.checksums[number],
+            dense_gradient=None if empty else gradient.reshape(-1),
+            statistics_delta=np.ones(self.shape.ps, np.float32),
+            rows={} if empty else {"rows": (ids, -rows)},
+        )
+
+
+@lru_cache(maxsize=4096)
+def rows_of(number: int) -> tuple[Ids, Floats]:
+    """Rows that a batch touches and what it adds to them: small whole numbers, so that float32 sums are exact."""
+    key = derive_key(5, number)
+    ids = np.array(sorted({(key >> shift) % ROWS for shift in (0, 8, 16)}), np.int64)
+    values = [float((key >> (24 + 3 * place)) % 7 + 1) for place in range(ids.size * WIDTH)]
+    return ids, np.array(values, np.float32).reshape(ids.size, WIDTH)
+
+
+def _plan(shape: Shape, *, epochs: int) -> Plan:
+    per_task = shape.batches * RECORDS_PER_BATCH
+    records = shape.tasks * per_task - 1
+    if shape.batches > 1:
+        records -= RECORDS_PER_BATCH - 1
+    return Plan(
+        sources=(Source(uri="memory://data", size_bytes=records, etag="1", records=records),),
+        minibatch_size=RECORDS_PER_BATCH,
+        minibatches_per_task=shape.batches,
+        epochs=epochs,
+        shuffle=Shuffle.TASKS,
+        seed=3,
+    )

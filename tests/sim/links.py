@@ -1,0 +1,151 @@
+"""A worker's way to all ps: the real rules and splitting, over simulated connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from tests.sim.wire import CONNECT_S, Answer, Connection
+
+from elasticdl.shared.errors import ProtocolError, TransientError
+from elasticdl.shared.names import Incarnation, PodName, TaskId
+from elasticdl.shared.wire import messages
+from elasticdl.shared.wire.connection import ConnectionLostError
+from elasticdl.shared.wire.messages import Floats, Initialise, Reply, Request
+from elasticdl.worker.ps_set import rules
+from elasticdl.worker.ps_set.requests import PushOutcome, PushRequest, Standing
+from elasticdl.worker.ps_set.splitting import Splitter
+
+if TYPE_CHECKING:
+    from tests.sim.worker import WorkerProcess
+
+UNAVAILABLE_S = 600.0
+PAUSE_S, PAUSE_S_MAX = 0.02, 0.5
+
+_R = TypeVar("_R", bound=Reply)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A request under way."""
+
+    request: Request
+    future: asyncio.Future[Answer] | None
+
+
+class Link:
+    """The way to one ps; follows ``ps_set.link.Link``."""
+
+    def __init__(self, worker: WorkerProcess, ps: PodName) -> None:
+        self.ps = ps
+        self._worker = worker
+        self._connection: Connection | None = None
+        self._initial: Initialise | None = None
+        self._lock = asyncio.Lock()
+
+    async def send(self, request: Request) -> Pending:
+        async with self._lock:
+            connection = await self._connected()
+            return Pending(request, connection.send(request) if connection else None)
+
+    async def initialise(self, request: Initialise) -> Pending:
+        self._initial = request
+        return await self.send(request)
+
+    async def settle(self, pending: Pending) -> Answer:
+        loop = self._worker.world.loop
+        give_up_s = loop.time() + UNAVAILABLE_S
+        pause_s = PAUSE_S
+        while True:
+            try:
+                if pending.future is None:
+                    raise ConnectionLostError("it can't be reached")
+                reply, incarnation = await pending.future
+                waiting = rules.why_not_ready(reply)
+                if waiting is None:
+                    if rules.has_model_on_record(reply):
+                        self._initial = None
+                    return reply, incarnation
+                if rules.wants_initial_values(waiting) and self._initial is not None:
+                    await self.send(self._initial)
+            except ConnectionLostError:
+                pass
+            if loop.time() > give_up_s:
+                raise TransientError(f"{self.ps} was away for {UNAVAILABLE_S} s")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+            pending.future = (await self.send(pending.request)).future
+
+    async def _connected(self) -> Connection | None:
+        if self._connection is not None and not self._connection.lost:
+            return self._connection
+        self._connection = None
+        place = self._worker.places.get(self.ps)
+        if place is None:
+            return None
+        world = self._worker.world
+        server = world.ps_at(place.address)
+        await asyncio.sleep(2 * world.network.latency_s())
+        if server is None or not server.life.alive or not server.listening:
+            return None
+        if server.life.frozen or not world.network.reaches(self._worker.name, self.ps):
+            await asyncio.sleep(CONNECT_S)
+            return None
+        if not rules.is_same_life(server.incarnation, place.incarnation):
+            return None
+        self._connection = Connection(self._worker, server)
+        server.connections.append(self._connection)
+        return self._connection
+
+
+class Links:
+    """All ps as one; follows ``PsSet``."""
+
+    def __init__(self, worker: WorkerProcess, splitter: Splitter, names: Sequence[PodName]) -> None:
+        self._splitter = splitter
+        self._plan = worker.world.job.plan.fingerprint
+        self._order = asyncio.Lock()
+        self.links = tuple(Link(worker, name) for name in names)
+
+    async def initialise(self, dense: Floats) -> None:
+        requests = self._splitter.initialise(dense)
+        async with self._order:
+            pending = [await link.initialise(request) for link, request in zip(self.links, requests, strict=True)]
+        await self._settle(pending)
+
+    async def next_batch(self, task: TaskId, batches: int) -> Standing:
+        request = messages.NextBatch(plan=self._plan, task=task, batches=batches)
+        answers = await self._ask([request] * len(self.links))
+        return rules.standing_of(_replies(answers, messages.Standing), _lives(answers))
+
+    async def pull(self, ids: Mapping[str, messages.Ids], *, pin: int = 0) -> Mapping[PodName, messages.Pulled]:
+        """What each ps answered."""
+        answers = await self._ask(self._splitter.pull(self._splitter.rows(ids), pin=pin, dense=True))
+        return _replies(answers, messages.Pulled)
+
+    async def push(self, request: PushRequest) -> PushOutcome:
+        answers = await self._ask(self._splitter.push(request))
+        return rules.outcome_of(_replies(answers, messages.Pushed), _lives(answers))
+
+    async def _ask(self, requests: Sequence[Request]) -> Mapping[PodName, Answer]:
+        async with self._order:
+            pending = [await link.send(request) for link, request in zip(self.links, requests, strict=True)]
+        return await self._settle(pending)
+
+    async def _settle(self, pending: Sequence[Pending]) -> Mapping[PodName, Answer]:
+        return {link.ps: await link.settle(waiting) for link, waiting in zip(self.links, pending, strict=True)}
+
+
+def _replies(answers: Mapping[PodName, Answer], kind: type[_R]) -> dict[PodName, _R]:
+    replies: dict[PodName, _R] = {}
+    for ps, (reply, _) in answers.items():
+        if not isinstance(reply, kind):
+            raise ProtocolError(f"{ps} answered with {type(reply).__name__}")
+        replies[ps] = reply
+    return replies
+
+
+def _lives(answers: Mapping[PodName, Answer]) -> dict[PodName, Incarnation]:
+    return {ps: incarnation for ps, (_, incarnation) in answers.items()}

@@ -1,0 +1,196 @@
+"""An asyncio loop on a virtual clock: deterministic, single-threaded, and aware of whose code it runs.
+
+Every callback carries the context of the process that it belongs to. A callback of a dead process is dropped: SIGKILL
+runs no ``finally``. One of a frozen process (SIGSTOP) is kept until it thaws. What belongs to no process (messages on
+their way, the broker) always runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
+from typing import Any, cast
+
+_OWNER: ContextVar[Life | None] = ContextVar("_OWNER", default=None)
+NOBODYS = Context()
+"""Context of what belongs to no process."""
+
+
+class Life:
+    """One life of one process, as the loop sees it."""
+
+    def __init__(self, loop: VirtualLoop, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.frozen = False
+        self._loop = loop
+        self._kept: list[Handle] = []
+        self.context = Context()
+        self.context.run(_OWNER.set, self)
+
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run a coroutine as a part of this process."""
+        return asyncio.Task(coroutine, loop=self._loop.asyncio, context=self.context)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.alive = False
+        self._kept.clear()
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """SIGCONT: everything that came due meanwhile happens now, in order."""
+        self.frozen = False
+        kept, self._kept = self._kept, []
+        for handle in kept:
+            self._loop.ready.append(handle)
+
+    def keep(self, handle: Handle) -> None:
+        """A callback came due while the process is frozen."""
+        self._kept.append(handle)
+
+
+class Handle:
+    """A callback with its context."""
+
+    __slots__ = ("_arguments", "_callback", "_context", "_owner", "cancelled_", "when_s")
+
+    def __init__(self, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context) -> None:
+        self._callback = callback
+        self._arguments = arguments
+        self._context = context
+        self._owner: Life | None = context.get(_OWNER)
+        self.cancelled_ = False
+        self.when_s = 0.0
+
+    def cancel(self) -> None:
+        """See ``asyncio.Handle``."""
+        self.cancelled_ = True
+
+    def cancelled(self) -> bool:
+        """See ``asyncio.Handle``."""
+        return self.cancelled_
+
+    def when(self) -> float:
+        """See ``asyncio.TimerHandle``."""
+        return self.when_s
+
+    def run(self) -> None:
+        """Run it, unless its process can't."""
+        if self.cancelled_:
+            return
+        owner = self._owner
+        if owner is not None and not owner.alive:
+            return
+        if owner is not None and owner.frozen:
+            owner.keep(self)
+            return
+        self._context.run(self._callback, *self._arguments)
+
+
+class VirtualLoop:
+    """As much of a loop as tasks, futures, queues, timers and ``to_thread`` need."""
+
+    def __init__(self) -> None:
+        self.ready: deque[Handle] = deque()
+        self.asyncio = cast(asyncio.AbstractEventLoop, self)
+        """What asyncio takes it for."""
+        self.events = 0
+        """Callbacks run so far."""
+        self._timers: list[tuple[float, int, Handle]] = []
+        self._now_s = 0.0
+        self._count = 0
+        self.errors: list[BaseException] = []
+        """Errors that no process may have: the simulation ends with them."""
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._now_s
+
+    def run_until(self, done: Callable[[], bool], *, limit_s: float, events_max: int) -> None:
+        """Run until ``done``, or the time or the number of callbacks is used up, or nothing is left to do."""
+        asyncio._set_running_loop(self.asyncio)
+        try:
+            while not done() and self.events < events_max and not self.errors:
+                if not self.ready:
+                    if not self._timers or self._timers[0][0] > limit_s:
+                        return
+                    self._now_s, _, handle = heapq.heappop(self._timers)
+                    self.ready.append(handle)
+                self.events += 1
+                self.ready.popleft().run()
+        finally:
+            asyncio._set_running_loop(None)
+
+    def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None:
+        """``call_later`` for what belongs to no process."""
+        self.call_later(delay_s, callback, *arguments, context=NOBODYS)
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        """See ``AbstractEventLoop``."""
+        handle = Handle(callback, args, _present() if context is None else context)
+        self.ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
+        """See ``AbstractEventLoop``."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        """See ``AbstractEventLoop``."""
+        handle = Handle(callback, args, _present() if context is None else context)
+        handle.when_s = max(when, self._now_s)
+        self._count += 1
+        heapq.heappush(self._timers, (handle.when_s, self._count, handle))
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """See ``AbstractEventLoop``."""
+        return asyncio.Future(loop=self.asyncio)
+
+    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> Any:
+        """See ``AbstractEventLoop``."""
+        return asyncio.Task(coro, loop=self.asyncio, name=name, context=_present() if context is None else context)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+        """A thread is a moment in which it is done."""
+        future = self.create_future()
+        try:
+            result = func(*args)
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+        return future
+
+    def is_running(self) -> bool:
+        """See ``AbstractEventLoop``."""
+        return True
+
+    def is_closed(self) -> bool:
+        """See ``AbstractEventLoop``."""
+        return False
+
+    def get_debug(self) -> bool:
+        """See ``AbstractEventLoop``."""
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Tasks of dead processes are found by the garbage collector at any moment: what they died of is no news.
+
+        Errors that matter are caught where a process' main coroutine is started, and put into ``errors`` there.
+        """
+
+
+def _present() -> Context:
+    """The running process' context. Shared, not copied: the code that runs here sets no context variables."""
+    owner = _OWNER.get()
+    return NOBODYS if owner is None else owner.context

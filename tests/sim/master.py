@@ -1,0 +1,113 @@
+"""The master on the virtual clock: the real shell, outbox and core; and the launcher that keeps the processes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.sim.process import EXIT_REFUSED, Process
+from tests.sim.ps import PsProcess
+from tests.sim.worker import WorkerProcess
+
+from elasticdl.cli.launcher.exits import exit_cause
+from elasticdl.master.service import Master
+from elasticdl.shared.commands import Command, StartPod, StopPod
+from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.events import Event, GroupLedger, JobResumed, JobSubmitted, PodExited, PodStarted
+from elasticdl.shared.manifests import read_manifest
+from elasticdl.shared.names import PodName, Service
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+LAUNCHER, MASTER = PodName("launcher"), PodName("master")
+BOOT_S = {Service.MASTER: 0.3, Service.PS: 0.3, Service.WORKER: 0.6}
+MASTER_PAUSE_S = 0.25
+
+
+class MasterProcess(Process):
+    """One life of the master."""
+
+    service = Service.MASTER
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, MASTER)
+        self.master = Master(self.bus, world.clock, self.incarnation, self._read_ledgers)
+
+    async def main(self) -> None:
+        self.spawn(self.beat)
+        await self.master.run()
+        self.world.succeeded(self)
+
+    def _read_ledgers(self, manifest: str) -> tuple[GroupLedger, ...]:
+        return read_manifest(self.world.store, manifest).ledgers
+
+
+class Launcher(Process):
+    """Keeps the processes; follows ``LocalJob`` and ``PodKeeper``."""
+
+    service = Service.LAUNCHER
+
+    def __init__(self, world: World, *, resumed: bool) -> None:
+        super().__init__(world, LAUNCHER)
+        self.kept: dict[PodName, Process] = {}
+        self._resumed = resumed
+        self._notes: asyncio.Queue[Event] = asyncio.Queue()
+
+    async def main(self) -> None:
+        spec = self.world.job.spec
+        if self._resumed:
+            await self.bus.tasks.purge()
+        await self.say(JobResumed(reason="resumed") if self._resumed else JobSubmitted(spec=spec))
+        await self.bus.signals.serve_orders(LAUNCHER, self._obey)
+        self._start_master()
+        while True:
+            await self.say(await self._notes.get())
+
+    def exited(self, process: Process, exit_code: int) -> None:
+        """A process that is kept has ended, or is taken for dead."""
+        if self.kept.get(process.name) is not process:
+            return
+        del self.kept[process.name]
+        if process.service is Service.MASTER:
+            if exit_code == EXIT_REFUSED:
+                self.world.fail(f"{process.incarnation} ended the job")
+            elif exit_code != 0:
+                self.world.loop.call_later(MASTER_PAUSE_S, self._start_master, context=self.life.context)
+            return
+        event = PodExited(
+            pod=process.name,
+            service=process.service,
+            pid=process.pid,
+            cause=exit_cause(exit_code),
+            exit_code=exit_code,
+            in_hand=process.in_hand if isinstance(process, WorkerProcess) else (),
+        )
+        self._notes.put_nowait(event)
+
+    def _start_master(self) -> None:
+        self._start(MasterProcess(self.world))
+
+    async def _obey(self, command: Command, cause: str) -> None:
+        match command:
+            case StartPod(pod=pod, service=service):
+                if pod in self.kept:
+                    return
+                process = PsProcess(self.world, pod) if service is Service.PS else WorkerProcess(self.world, pod)
+                self._notes.put_nowait(PodStarted(pod=pod, service=service, pid=process.pid))
+                self._start(process)
+            case StopPod(pod=pod, kill=kill):
+                kept = self.kept.get(pod)
+                if kept and kill:
+                    kept.end(-9)
+                elif kept:
+                    self.world.loop.call_soon(kept.terminate, context=kept.life.context)
+            case _:
+                raise PermanentError(f"the launcher takes no {type(command).__name__}")
+
+    def _start(self, process: Process) -> None:
+        self.kept[process.name] = process
+        self.world.note(f"{process.incarnation} starts")
+        self.world.processes.append(process)
+        boot_s = BOOT_S[process.service] * (0.5 + self.world.random.random())
+        self.world.loop.call_later(boot_s, process.start, context=process.life.context)

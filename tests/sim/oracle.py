@@ -1,0 +1,132 @@
+"""What must be true in the end, found out without asking the cores: the final weights themselves are counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tests.sim.job import ROWS, WIDTH, SimJob, rows_of
+
+from elasticdl.master.core import State, fold
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.group import Group, UpdatePolicy
+from elasticdl.ps.snapshots import read_chain, restore
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.events import Decided, LogRecord, TermStarted
+from elasticdl.shared.names import PodName
+from elasticdl.shared.placement import Placement, partitions_of
+from elasticdl.shared.wire.messages import Floats, TableIds
+
+if TYPE_CHECKING:
+    from tests.sim.master import MasterProcess
+    from tests.sim.world import World
+
+
+class Oracle:
+    """Collects what was seen from outside, and judges at the end."""
+
+    def __init__(self, job: SimJob) -> None:
+        self.exported: dict[PodName, Floats] = {}
+        self._job = job
+        self._pins: dict[tuple[int, PodName], Floats] = {}
+        self._pin_problems: list[str] = []
+
+    def pinned(self, evaluation: int, dense: dict[PodName, Floats]) -> None:
+        """An evaluation read the model: every batch of one evaluation must see the same one."""
+        for ps, values in dense.items():
+            first = self._pins.setdefault((evaluation, ps), values.copy())
+            if not np.array_equal(first, values):
+                self._pin_problems.append(f"evaluation {evaluation} read two different states of {ps}")
+
+    def judge(self, world: World, master: MasterProcess) -> list[str]:
+        """Everything that is wrong with a finished job."""
+        state = master.master.state
+        problems = list(self._pin_problems)
+        if state.job_state is not JobState.SUCCEEDED:
+            reason = state.failure.message if state.failure else state.stop_reason
+            return [*problems, f"the job is {state.job_state.value}: {reason}"]
+        if state.closing.audit is None or not state.closing.audit.exact:
+            problems.append(f"the audit is not exact: {state.closing.audit}")
+        if state.repaired:
+            problems.append(f"the audit repaired {state.repaired} tasks")
+        problems += self.replayed(world.broker.log.records, master)
+        for ps, manifest in sorted(state.closing.manifests.items()):
+            problems += self._count(world, ps, manifest)
+        for ps, values in sorted(self.exported.items()):
+            problems += self._dense(f"export of {ps}", values)
+        return problems
+
+    @staticmethod
+    def replayed(records: list[LogRecord], master: MasterProcess) -> list[str]:
+        """Folding the log gives the live state, unless the master was overtaken and can't decide anything more."""
+        live = master.master
+        known = [
+            record
+            for record in records
+            if record.seq <= live._read_seq
+            or (
+                record.seq <= live._last_append
+                and record.envelope.incarnation == master.incarnation
+                and isinstance(record.envelope.event, Decided)
+            )
+        ]
+        terms = [record.envelope.incarnation for record in known if isinstance(record.envelope.event, TermStarted)]
+        if terms and master.incarnation in terms and terms[-1] != master.incarnation:
+            return []
+        replayed = fold(known)
+        if replayed == live.state:
+            return []
+        differing = [name for name in State.__slots__ if getattr(replayed, name) != getattr(live.state, name)]
+        return [f"replaying the log of {master.incarnation} gives another state: {', '.join(differing)}"]
+
+    def _count(self, world: World, ps: PodName, manifest: str) -> list[str]:
+        spec = self._job.spec
+        part = int(ps.rsplit("-", 1)[1])
+        core = PsCore(plan=spec.plan, placement=Placement.even(spec.ps), part=part, policy=UpdatePolicy())
+        core.policy = UpdatePolicy(grads_to_wait=spec.grads_to_wait)
+        try:
+            group = restore(world.store, core, read_chain(world.store, manifest))
+        except ElasticDLError as error:
+            return [f"the final snapshot of {ps} can't be read: {error}"]
+        values = np.empty(group.dense.size, np.float32)
+        group.dense.pull(values)
+        return self._dense(ps, values) + self._rows(ps, part, values, group)
+
+    def _dense(self, name: str, values: Floats) -> list[str]:
+        """Each weight is the times that its batch was learned, over the batches of its update."""
+        batches, wait = len(self._job.batches), self._job.spec.grads_to_wait
+        counts, absorbed = values[:batches], float(values[batches])
+        learned = [number for number in range(batches) if not self._job.is_empty(number)]
+        rest = len(learned) % wait
+        problems = []
+        if absorbed != batches:
+            problems.append(f"{name}: {absorbed:g} statistics deltas of {batches} batches were added")
+        allowed = {1.0 / wait, 1.0 / rest} if rest else {1.0 / wait}
+        for number, (task, batch) in enumerate(self._job.batches):
+            weight = float(counts[number])
+            if number not in learned:
+                if weight:
+                    problems.append(f"{name}: the empty batch {task}.{batch} was learned")
+            elif not any(abs(weight - one) < 1e-6 for one in allowed):
+                problems.append(f"{name}: batch {task}.{batch} was learned {weight * wait:g} times")
+        flushed = sum(1 for n in learned if rest and wait != rest and abs(counts[n] - 1.0 / rest) < 1e-6)
+        if not problems and rest and flushed not in (rest,) and wait != rest:
+            problems.append(f"{name}: {flushed} batches are in the last, smaller update, not {rest}")
+        return problems
+
+    def _rows(self, ps: PodName, part: int, values: Floats, group: Group) -> list[str]:
+        """The rows hold what the weights say was learned."""
+        owners = np.asarray(Placement.even(self._job.shape.ps).owners)
+        ids = np.arange(ROWS, dtype=np.int64)
+        ids = ids[owners[partitions_of(ids)] == part]
+        expected = np.zeros((ROWS, WIDTH), np.float64)
+        for number in range(len(self._job.batches)):
+            touched, added = rows_of(number)
+            expected[touched] += float(values[number]) * added
+        found = np.empty((ids.size, WIDTH), np.float32)
+        group.pull((TableIds(table=0, width=WIDTH, ids=ids),), found.reshape(-1), None)
+        if np.allclose(found, expected[ids], atol=1e-3):
+            return []
+        wrong = ids[np.abs(found - expected[ids]).max(axis=1) > 1e-3].tolist()
+        return [f"{ps}: rows {wrong} do not hold what the dense weights say was learned"]

@@ -1,0 +1,114 @@
+"""What all simulated processes have: a life, a bus, an own line of events, and an end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.sim.bus import SimBus
+from tests.sim.loop import Life
+
+from elasticdl.shared.beats import Beat
+from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError, UserError
+from elasticdl.shared.events import Envelope, Event
+from elasticdl.shared.names import Incarnation, PodName, Service
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+BEAT_S = 1.0
+EXIT_REFUSED, EXIT_FAULT, EXIT_AWAY, KILLED = 1, 70, 75, -9
+
+
+class Process:
+    """One life of one process."""
+
+    service: Service
+
+    def __init__(self, world: World, name: PodName) -> None:
+        self.world = world
+        self.name = name
+        self.pid = world.next_pid()
+        self.incarnation = Incarnation(f"{name}.{self.pid}")
+        self.life = Life(world.loop, self.incarnation)
+        self.bus = SimBus(world.hub, name, self.life, self.probe)
+        self._number = 0
+        self._in_order = asyncio.Lock()
+
+    async def main(self) -> None:
+        """What the process does."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Begin."""
+        self.life.start(self._run())
+
+    def spawn(self, coroutine: Callable[[], object]) -> None:
+        """Run a thread of this process; its error is the process' end."""
+        self.life.start(self._guarded(coroutine))
+
+    async def say(self, event: Event, *, cause: str = "") -> None:
+        """Append an event; returns once it is acknowledged. Numbers arrive in order."""
+        async with self._in_order:
+            self._number += 1
+            await self.bus.log.append(
+                Envelope(
+                    service=self.service,
+                    name=self.name,
+                    incarnation=self.incarnation,
+                    number=self._number,
+                    cause=cause,
+                    time_s=self.world.loop.time(),
+                    event=event,
+                )
+            )
+
+    async def beat(self) -> None:
+        """Give signs of life for ever."""
+        while True:
+            await self.bus.signals.beat(
+                Beat(
+                    service=self.service,
+                    name=self.name,
+                    incarnation=self.incarnation,
+                    time_s=self.world.loop.time(),
+                    metrics={},
+                )
+            )
+            await asyncio.sleep(BEAT_S)
+
+    def probe(self, what: str) -> None:
+        """Something has just happened here; a fault may wait for it."""
+        self.world.faults.passed(self, what)
+
+    def end(self, exit_code: int) -> None:
+        """End at once; nothing of this process runs any more."""
+        if self.life.alive:
+            self.life.kill()
+            self.world.ended(self, exit_code)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.end(0)
+
+    async def _run(self) -> None:
+        await self._guarded(self.main)
+        self.end(0)
+
+    async def _guarded(self, coroutine: Callable[[], object]) -> None:
+        try:
+            await coroutine()  # type: ignore[misc]
+        except FencedError as error:
+            self.world.note(f"{self.incarnation} is fenced: {error}")
+            # Somebody else is the master: a keeper that does not know of anybody else tries again.
+            self.end(EXIT_AWAY if self.service is Service.MASTER else 0)
+        except (UserError, PermanentError, ProtocolError) as error:
+            self.world.note(f"{self.incarnation} can't go on: {error}")
+            self.end(EXIT_REFUSED)
+        except TransientError as error:
+            self.world.note(f"{self.incarnation} gave up: {error}")
+            self.end(EXIT_AWAY if self.service is Service.WORKER else EXIT_FAULT)
+        except Exception as error:  # A bug of the product or of the simulation: it ends the run, whatever it is.
+            self.world.note(f"{self.incarnation} failed: {error!r}")
+            self.world.loop.errors.append(error)

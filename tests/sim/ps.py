@@ -1,0 +1,293 @@
+"""A ps on the virtual clock: the real core, engine, history, writer and restore, with a shell that awaits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never
+
+import numpy as np
+from tests.sim.client import settle
+from tests.sim.process import Process
+
+from elasticdl.ps.admission import RefusedError
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.group import GroupCut, UpdatePolicy
+from elasticdl.ps.history import SnapshotHistory
+from elasticdl.ps.service import FINAL
+from elasticdl.ps.snapshots import SnapshotWriter, delete_snapshot, read_chain, restore
+from elasticdl.ps.snapshotting import Order
+from elasticdl.shared.commands import ClosePin, Command, OpenPin, TakeSnapshot
+from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError
+from elasticdl.shared.events import GroupLedger, ModelInitialised, ModelPinned, PsStarted, SnapshotTaken
+from elasticdl.shared.manifests import decode_manifest
+from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.placement import Placement
+from elasticdl.shared.registers import PsRegister, decode_register, encode_register
+from elasticdl.shared.wire.messages import (
+    Initialise,
+    NextBatch,
+    Pull,
+    Push,
+    Refusal,
+    RefusalKind,
+    Reply,
+    Request,
+)
+
+if TYPE_CHECKING:
+    from tests.sim.wire import Connection
+    from tests.sim.world import World
+
+STORE_S = 0.004
+"""Seconds that the store takes for one object."""
+RETRY_S = 1.0
+
+
+class PsProcess(Process):
+    """One life of one ps; follows ``PsService`` and ``Snapshots`` step by step."""
+
+    service = Service.PS
+
+    def __init__(self, world: World, name: PodName) -> None:
+        super().__init__(world, name)
+        spec, shape = world.job.spec, world.job.shape
+        self.core = PsCore(
+            plan=spec.plan,
+            placement=Placement.even(spec.ps),
+            part=int(name.rsplit("-", 1)[1]),
+            policy=UpdatePolicy(grads_to_wait=spec.grads_to_wait),
+            watcher=self,
+        )
+        self.address = name if shape.shared_address else self.incarnation
+        self.listening = False
+        self.connections: list[Connection] = []
+        self._writer = SnapshotWriter(world.store, spec, name, self.incarnation)
+        self._history = SnapshotHistory(chain_max=shape.chain_max, complete_kept=2)
+        self._register = PsRegister(address=self.address, incarnation=self.incarnation)
+        self._register_seq = 0
+        self._orders: deque[Order] = deque()
+        self._taken: dict[int, SnapshotTaken] = {}
+        self._initialised = False
+        self._snapshots = 0
+        self._due_s = 0.0
+        self._wake: asyncio.Future[None] | None = None
+
+    async def main(self) -> None:
+        await self._claim()
+        ledgers = await self._restore() if self._register.manifest else ()
+        self.listening = True
+        manifest = self._register.manifest
+        started = PsStarted(address=self.address, ledgers=ledgers, restored_from=manifest, claim=self._register_seq)
+        await self.say(started)
+        if self._register.manifest:
+            self.core.open_for_business()
+        self._plan_next()
+        self.spawn(self._take_snapshots)
+        self.spawn(self.beat)
+        self.spawn(self._watch_register)
+        await self.bus.signals.serve_orders(self.name, self._take_order)
+        await self.world.loop.create_future()
+
+    def answer(self, request: Request) -> Reply | None:
+        """Answer a request that has arrived; None: this process is no more."""
+        if not self.listening:
+            return None
+        try:
+            reply = self._answer(request)
+        except RefusedError as error:
+            reply = error.refusal
+        except ProtocolError as error:
+            reply = Refusal(kind=RefusalKind.PROTOCOL, message=str(error))
+        if isinstance(request, Push):
+            self.probe("push")
+        return reply if self.life.alive else None
+
+    def initialised(self) -> None:
+        """See ``Watcher``."""
+        self.wake()
+
+    def stepped(self, step: int) -> None:
+        """See ``Watcher``."""
+
+    def wake(self) -> None:
+        """Something is to be done about snapshots."""
+        if self._wake is not None:
+            settle(self._wake, None)
+
+    def _answer(self, request: Request) -> Reply:
+        match request:
+            case Push():
+                return self.core.push(request)
+            case Pull():
+                dense, rows = self.core.pull_size(request)
+                return self.core.pull(request, dense=np.empty(dense, np.float32), rows=np.empty(rows, np.float32))
+            case NextBatch():
+                return self.core.next_batch(request)
+            case Initialise():
+                return self.core.initialise(request)
+            case _:
+                assert_never(request)
+
+    # --- start ----------------------------------------------------------------------------------------------------
+
+    async def _claim(self) -> None:
+        entry = await self.bus.register.read(self.name)
+        claim = self._register
+        if entry is not None:
+            former = decode_register(entry.value)
+            claim = replace(claim, manifest=former.manifest, step=former.step)
+            self._register_seq = entry.seq
+        await self._write_register(claim)
+        self.probe("claimed")
+
+    async def _watch_register(self) -> None:
+        async for name, entry in self.bus.register.watch():
+            if name == self.name and entry.seq > self._register_seq:
+                owner = decode_register(entry.value).incarnation
+                if owner != self.incarnation:
+                    raise FencedError(f"{self.name} was taken over by {owner}")
+
+    async def _restore(self) -> tuple[GroupLedger, ...]:
+        await asyncio.sleep(STORE_S * 3)
+        chain = read_chain(self.world.store, self._register.manifest)
+        self.core.install(restore(self.world.store, self.core, chain))
+        self._history.adopt(chain)
+        self._initialised = True
+        self.probe("restored")
+        return chain[-1][1].ledgers
+
+    async def _write_register(self, register: PsRegister) -> None:
+        value = encode_register(register)
+        self._register_seq = await self.bus.register.write(self.name, value, after=self._register_seq)
+        self._register = register
+
+    # --- orders ---------------------------------------------------------------------------------------------------
+
+    async def _take_order(self, command: Command, cause: str) -> None:
+        match command:
+            case TakeSnapshot(request=request, reason=reason):
+                self._orders.append(Order(request=request, cause=cause, flush=reason == FINAL))
+                self.wake()
+            case OpenPin(evaluation=evaluation):
+                self.spawn(lambda: self._open_pin(evaluation, cause))
+            case ClosePin(evaluation=evaluation):
+                self.core.close_pin(evaluation)
+            case _:
+                raise PermanentError(f"{self.name} does not know what to do with {command}")
+
+    async def _open_pin(self, evaluation: int, cause: str) -> None:
+        try:
+            step = self.core.open_pin(evaluation)
+        except RefusedError:
+            return
+        await self.say(ModelPinned(evaluation=evaluation, step=step), cause=cause)
+
+    # --- snapshots ------------------------------------------------------------------------------------------------
+
+    async def _take_snapshots(self) -> None:
+        if self._history:
+            await self._tidy()
+        while True:
+            while not self._is_due():
+                self._wake = self.world.loop.create_future()
+                left_s = max(0.0, self._due_s - self.world.loop.time()) or self.world.job.spec.snapshot_interval_s
+                self.world.loop.later(left_s, settle, self._wake, None)
+                await self._wake
+            order = self._orders[0] if self._orders and self._initialised else None
+            try:
+                await self._attend(order)
+            except TransientError:
+                await asyncio.sleep(RETRY_S)
+                continue
+            if order is not None:
+                self._orders.popleft()
+
+    def _is_due(self) -> bool:
+        if self.core.group is None:
+            return False
+        return not self._initialised or bool(self._orders) or self.world.loop.time() >= self._due_s
+
+    async def _tidy(self) -> None:
+        self.probe("tidies")
+        await asyncio.sleep(STORE_S)
+        try:
+            garbage = self._writer.garbage(self._history.manifests)
+            await self._confirm()
+            await asyncio.sleep(STORE_S)
+            self._writer.delete(garbage)
+        except FencedError:
+            raise
+        except (TransientError, PermanentError):
+            return
+
+    async def _confirm(self) -> None:
+        """Make sure that the name was ours when the garbage was listed."""
+        await self._write_register(self._register)
+
+    async def _attend(self, order: Order | None) -> None:
+        if not self._initialised:
+            await self._take(None)
+            await self.say(ModelInitialised(signature=self.world.job.signature.digest(), parameters=0))
+            self._initialised = True
+            self.core.open_for_business()
+        elif order is not None and order.request in self._taken:
+            await self.say(self._taken[order.request], cause=order.cause)
+        else:
+            await self._take(order)
+
+    async def _take(self, order: Order | None) -> None:
+        written = await self._write(flush=order is not None and order.flush)
+        if not written and order is None:
+            self._plan_next()
+            return
+        uri, manifest = self._history.newest
+        taken = SnapshotTaken(
+            manifest=uri,
+            request=order.request if order else 0,
+            ledgers=manifest.ledgers,
+            size_bytes=0,
+            seconds=0.0,
+        )
+        if order:
+            self._taken[order.request] = taken
+        await self.say(taken, cause=order.cause if order else "")
+        for old in self._history.obsolete():
+            try:
+                delete_snapshot(self.world.store, *old)
+            except (TransientError, PermanentError):
+                break
+            self._history.forget(old)
+        self._plan_next()
+
+    async def _write(self, *, flush: bool) -> bool:
+        if self._history:
+            _, newest = self._history.newest
+            if not self.core.changed_since(newest.ledger.ledger.step, flush=flush):
+                return False
+        base = self._history.base()
+        cut = self.core.cut(dirty_only=bool(base), flush=flush)
+        try:
+            uri, data = await self._write_objects(cut, base)
+            await self._write_register(replace(self._register, manifest=uri, step=cut.ledger.step))
+        except BaseException:
+            cut.close()
+            raise
+        finally:
+            self._snapshots += 1
+        cut.close(finished=True)
+        self._history.add(uri, decode_manifest(data, uri))
+        self.probe("registered")
+        return True
+
+    async def _write_objects(self, cut: GroupCut, base: str) -> tuple[str, bytes]:
+        uri, data = "", b""
+        for uri, data in self._writer.objects(self.core, cut, number=self._snapshots, base=base):
+            await asyncio.sleep(STORE_S)
+            self.world.store.write(uri, data)
+            self.probe("object")
+        return uri, data
+
+    def _plan_next(self) -> None:
+        self._due_s = self.world.loop.time() + self.world.job.spec.snapshot_interval_s

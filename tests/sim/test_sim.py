@@ -1,0 +1,55 @@
+"""The simulation in the normal test run: some seeds, all scenarios, and that planted bugs are still found.
+
+``ELASTICDL_SIM_SEEDS`` says how many seeds; ``make sim`` runs 10,000.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.sim import scenarios
+from tests.sim.faults import ACTIONS
+from tests.sim.mutations import MUTATIONS, Mutation
+from tests.sim.planting import find, known_seeds
+from tests.sim.run import run_quietly, run_seed, tell
+from tests.sim.schedule import random_schedule
+
+SEEDS = int(os.environ.get("ELASTICDL_SIM_SEEDS", "1000" if os.environ.get("CI") else "200"))
+BLOCK = 50
+KNOWN = known_seeds()
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
+def test_jobs_survive_their_faults(first: int) -> None:
+    for seed, outcome in run_quietly(range(first, min(first + BLOCK, SEEDS))):
+        assert not outcome.problems, f"make sim SEED={seed}\n{tell(random_schedule(seed), outcome)}"
+
+
+@pytest.mark.parametrize("path", sorted(scenarios.FOLDER.glob("*.txt")), ids=lambda path: path.stem)
+def test_scenarios_end_as_written(path: Path) -> None:
+    text = path.read_text()
+    assert scenarios.rewritten(text) == text, "look at the difference; then: python -m tests.sim.scenarios --rewrite"
+
+
+def test_a_seed_is_the_same_every_time() -> None:
+    seed = next(seed for seed in range(100) if len(random_schedule(seed).faults) > 5)
+    assert run_seed(seed) == run_seed(seed)
+
+
+def test_schedules_are_text_and_back() -> None:
+    for seed in range(100):
+        schedule = random_schedule(seed)
+        assert scenarios.to_text(scenarios.parse(scenarios.to_text(schedule))) == scenarios.to_text(schedule)
+
+
+def test_every_kind_of_fault_is_drawn() -> None:
+    drawn = {fault.action for seed in range(300) for fault in random_schedule(seed).faults}
+    assert drawn == set(ACTIONS)
+
+
+@pytest.mark.parametrize("mutation", [m for m in MUTATIONS if m.name in KNOWN], ids=lambda mutation: mutation.name)
+def test_planted_bugs_are_found(mutation: Mutation) -> None:
+    found = find(mutation, KNOWN[mutation.name], 0)
+    assert found.seed >= 0, f"seed {KNOWN[mutation.name]} shows it no more; look for another: make sim-mutations"

@@ -1,0 +1,233 @@
+"""One simulated run: a job, its processes, the faults, and the judgement at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+from tests.sim.broker import Broker
+from tests.sim.client import Hub
+from tests.sim.faults import Fault, Faults
+from tests.sim.job import LEASE_S, Shape, SimJob
+from tests.sim.loop import VirtualLoop
+from tests.sim.master import Launcher, MasterProcess
+from tests.sim.network import Network, Weather
+from tests.sim.oracle import Oracle
+from tests.sim.process import Process
+from tests.sim.ps import PsProcess
+from tests.sim.store import SimStore
+
+from elasticdl.shared.ledger import Verdict
+from elasticdl.shared.names import PodName
+from elasticdl.worker.ps_set.splitting import Splitter
+
+CALM_S_MAX = 400.0
+"""Virtual seconds after the end of the faults within which the job must be done."""
+EVENTS_MAX = 300_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """All that decides a run.
+
+    Attributes:
+        seed: of everything that is not written here.
+        shape: the job.
+        weather: the network while faults are on.
+        faults: what goes wrong.
+        horizon_s: when faults end.
+    """
+
+    seed: int
+    shape: Shape
+    weather: Weather
+    faults: tuple[Fault, ...]
+    horizon_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        problems: what is wrong, one sentence each; empty: all is well.
+        story: what happened, line by line.
+        ended_s: virtual seconds.
+        events: callbacks that were run.
+        computed: batches computed by all workers.
+        masters: lives of the master.
+    """
+
+    problems: tuple[str, ...]
+    story: tuple[str, ...]
+    ended_s: float
+    events: int
+    computed: int
+    masters: int
+
+
+class _Clock:
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
+class World:
+    """Everything there is."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.random = Random(schedule.seed)
+        self.loop = VirtualLoop()
+        self.clock = _Clock(self.loop)
+        self.network = Network(self.loop, Random(schedule.seed + 1), schedule.weather)
+        self.broker = Broker(self.loop.time, LEASE_S)
+        self.hub = Hub(self.broker, self.network)
+        self.store = SimStore()
+        self.job = SimJob(schedule.shape)
+        self.oracle = Oracle(self.job)
+        self.processes: list[Process] = []
+        self.faults = Faults(self, schedule.faults, schedule.horizon_s)
+        self.story: list[str] = []
+        self._problems: list[str] = []
+        self._schedule = schedule
+        self._pids = 0
+        self._launcher: Launcher | None = None
+        self._done = False
+
+    def run(self) -> Outcome:
+        """From submission to judgement."""
+        self.start_launcher(False)
+        self.faults.start()
+        limit_s = self._schedule.horizon_s + CALM_S_MAX
+        self.loop.run_until(lambda: self._done, limit_s=limit_s, events_max=EVENTS_MAX)
+        if not self._done:
+            self._problems += [f"{type(error).__name__}: {error}" for error in self.loop.errors]
+            if not self.loop.errors:
+                self._problems.append(self._stuck())
+        masters = [each for each in self.processes if isinstance(each, MasterProcess)]
+        training = masters[-1].master.state.training if masters else None
+        return Outcome(
+            problems=tuple(self._problems),
+            story=tuple(self.story),
+            ended_s=self.loop.time(),
+            events=self.loop.events,
+            computed=training.computed if training else 0,
+            masters=len(masters),
+        )
+
+    # --- what processes need ---------------------------------------------------------------------------------------
+
+    def next_pid(self) -> int:
+        """A fresh process id."""
+        self._pids += 1
+        return self._pids
+
+    def note(self, text: str) -> None:
+        """A line of the story."""
+        self.story.append(f"{self.loop.time():9.3f}  {text}")
+
+    def fail(self, problem: str) -> None:
+        """The job can't succeed any more."""
+        self._problems.append(problem)
+        self._done = True
+
+    def ended(self, process: Process, exit_code: int) -> None:
+        """A process has ended: its connections break, its keeper hears of it."""
+        self.note(f"{process.incarnation} ended ({exit_code})")
+        if isinstance(process, MasterProcess):
+            self._problems += self.oracle.replayed(self.broker.log.records, process)
+        if isinstance(process, PsProcess):
+            for connection in process.connections:
+                connection.reset(still_arrives=False)
+        self._tell_keeper(process, exit_code)
+
+    def succeeded(self, process: MasterProcess) -> None:
+        """A master says that the job is over."""
+        self.store.away = 0
+        self._problems += self.oracle.judge(self, process)
+        self._done = True
+
+    def ps_at(self, address: str) -> PsProcess | None:
+        """Who listens at an address; behind a shared one it may be any of several lives."""
+        found = [p for p in self.processes if isinstance(p, PsProcess) and p.address == address and p.life.alive]
+        return found[int(self.random.random() * len(found))] if found else None
+
+    # --- what faults need -----------------------------------------------------------------------------------------
+
+    def running(self, name: str) -> Process | None:
+        """The process that the keeper keeps under a name, if it has been started."""
+        if self._launcher is None:
+            return None
+        return self._launcher.kept.get(PodName(name))
+
+    def lose_sight(self, process: Process) -> None:
+        """The keeper takes a process for dead."""
+        self._tell_keeper(process, -9)
+
+    def reset_connections(self, worker: str, ps: str) -> None:
+        """All connections between two names break."""
+        still_arrives = self.random.random() < 0.5
+        for process in self.processes:
+            if isinstance(process, PsProcess) and process.name == ps:
+                for connection in process.connections:
+                    if connection.client.name == worker:
+                        connection.reset(still_arrives=still_arrives)
+
+    def garble(self, process: Process) -> None:
+        """A ps gets a push that only its last array spoils."""
+        group = process.core.group if isinstance(process, PsProcess) else None
+        if group is None or not isinstance(process, PsProcess):
+            return
+        plan = self.job.plan
+        for task, batch in self.job.batches:
+            wanted = group.ledger.judge(task, batch, plan.batches_of(task)) is Verdict.APPLIED
+            if wanted and not self.job.is_empty(self.job.numbers[task, batch]):
+                push = Splitter(self.job.signature, plan.fingerprint, self.job.spec.ps).push(self.job.push(task, batch))
+                spoiled = push[process.core.part]
+                for table in spoiled.tables:
+                    table.gradients[-1, -1] = np.nan
+                if spoiled.tables:
+                    process.answer(spoiled)
+                return
+
+    def lose_everything(self) -> None:
+        """The machine of the launcher dies with all processes."""
+        if self._launcher:
+            self._launcher.life.kill()
+            self._launcher = None
+        for process in self.processes:
+            process.end(-9)
+
+    def start_launcher(self, resumed: bool) -> None:
+        """Somebody types ``elasticdl train`` or ``elasticdl resume``."""
+        if self._launcher is None and not self._done:
+            self._launcher = Launcher(self, resumed=resumed and bool(self.broker.log.records))
+            self._launcher.start()
+
+    def _tell_keeper(self, process: Process, exit_code: int) -> None:
+        if self._launcher and self._launcher.life.alive:
+            launcher = self._launcher
+            self.loop.call_later(0.01, launcher.exited, process, exit_code, context=launcher.life.context)
+
+    def _stuck(self) -> str:
+        masters = [each for each in self.processes if isinstance(each, MasterProcess) and each.life.alive]
+        if not masters:
+            return "the job is stuck: there is no master"
+        state = masters[-1].master.state
+        training = state.training
+        pods = ", ".join(f"{pod.name} {pod.phase.value}" for pod in state.pods.values())
+        facts = f"state {state.job_state.value}; {pods}; unran {len(state.unran)}; timers {state.timers}"
+        if training:
+            facts += f"; outstanding {sorted(training.outstanding)}, lacking {sorted(training.lacking)}"
+        return f"the job is stuck: {facts}"
+
+
+def simulate(schedule: Schedule) -> Outcome:
+    """Run one schedule."""
+    return World(schedule).run()

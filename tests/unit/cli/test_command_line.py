@@ -1,0 +1,193 @@
+"""The command line as a user types it: help, refusals and messages; nothing is started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from typer.testing import CliRunner
+
+from elasticdl.cli.flags import TrainFlags, parse_envs, plain_switches
+from elasticdl.cli.main import app, main
+from elasticdl.cli.options import SWITCHES
+from elasticdl.shared.errors import UserError
+
+MODEL = """
+def custom_model(): ...
+def loss(labels, predictions): ...
+def optimizer(): ...
+def feed_batch(records, mode, metadata): ...
+"""
+HEAVY = ("numpy", "pyarrow", "nats", "tensorflow", "minio", "psutil", "sklearn")
+COMMANDS = ("train", "evaluate", "predict", "resume", "stop", "jobs", "clean", "status", "tasks", "task", "events")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a model and 130 records in two files."""
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "data").mkdir()
+    for name, records in (("a", 100), ("b", 30)):
+        lines = ["x,label", *(f"{number}.5,{number % 2}" for number in range(records))]
+        (tmp_path / "data" / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ELASTICDL_RUN_DIR", str(tmp_path / "jobs"))
+    monkeypatch.setenv("COLUMNS", "160")
+    return tmp_path
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Command(Protocol):
+    def __call__(self, *arguments: str) -> Done: ...
+
+
+@pytest.fixture
+def elasticdl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command in this process."""
+
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["elasticdl", *arguments])
+        with pytest.raises(SystemExit) as ending:
+            main()
+        out, err = capsys.readouterr()
+        return Done(int(ending.value.code or 0), out, err)
+
+    return run
+
+
+TRAIN = ("train", "--model_def=model.py", "--training_data=data")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = f"""
+import sys
+sys.argv = ["elasticdl", "--help"]
+from elasticdl.cli.main import main
+try:
+    main()
+except SystemExit as ending:
+    assert ending.code == 0
+print([name for name in {HEAVY!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    for command in COMMANDS:
+        assert command in done.stdout
+
+
+def test_the_help_of_train_shows_every_flag_in_full_on_a_narrow_terminal() -> None:
+    shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "80", "TERM": "dumb"}).stdout
+    for flag in TrainFlags.__dataclass_fields__:
+        assert f"--{flag} " in shown, flag
+    for panel in ("Model", "Data", "Training", "Processes", "Snapshots and storage", "Run"):
+        assert f"─ {panel} ─" in shown
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_commands_of_later_versions_are_refused_whatever_their_flags(command: str, elasticdl: Command) -> None:
+    done = elasticdl(command, "--model_def=model.py", "--checkpoint_dir_for_init=x")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Error: elasticdl {command} is not available in this version")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--platform=kubernetes", "--platform=kubernetes is not available in this version"),
+        ("--distribution_strategy=AllreduceStrategy", "AllreduceStrategy is not available in this version"),
+        ("--num_workers=0", "--num_workers=0 is out of range"),
+        ("--minibatch_size=-1", "--minibatch_size=-1 is out of range"),
+        ("--seed=-1", "--seed=-1 is out of range"),
+        ("--model_params=x", "--model_params: 'x' is not of the form name=value"),
+        ("--envs=x", "--envs: 'x' is not of the form NAME=value"),
+        ("--job_name=A_b", "--job_name='A_b' is not a valid job name"),
+        ("--csv_delimiter=ab", "--csv_delimiter='ab' can't separate columns"),
+        ("--model_zoo=nowhere", "--model_zoo=nowhere is not a folder"),
+        ("--num_epochs=some", "--num_epochs"),
+        ("--no_such_flag=1", "--no_such_flag"),
+    ],
+)
+def test_wrong_flags_are_usage_errors(folder: Path, flag: str, message: str, elasticdl: Command) -> None:
+    done = elasticdl(*TRAIN, flag)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "jobs").exists()
+
+
+def test_snapshots_have_one_place(folder: Path, elasticdl: Command) -> None:
+    done = elasticdl(*TRAIN, "--storage=a", "--checkpoint_dir=b")
+    assert done.returncode == 2
+    assert "--checkpoint_dir and --storage" in done.stderr
+
+
+def test_missing_data_of_a_zoo_model_names_the_command_that_writes_it(folder: Path, elasticdl: Command) -> None:
+    (folder / "mnist_mine.py").write_text(MODEL)
+    done = elasticdl("train", "--model_def=mnist_mine.custom_model", "--training_data=/nowhere/train")
+    assert done.returncode == 2
+    assert "--training_data=/nowhere/train does not exist" in done.stderr
+    assert "elasticdl zoo data mnist /nowhere" in done.stderr
+
+
+def test_missing_data_names_what_was_probably_meant(folder: Path, elasticdl: Command) -> None:
+    done = elasticdl("train", "--model_def=model.py", "--training_data=dat")
+    assert done.stderr == "Error: --training_data=dat does not exist\n  Did you mean data?\n"
+
+
+def test_an_output_that_can_not_be_written_is_found_before_anything_starts(folder: Path, elasticdl: Command) -> None:
+    (folder / "file").write_text("")
+    done = elasticdl(*TRAIN, "--output=file/model")
+    assert done.returncode == 1
+    assert "--output=file/model can't be written" in done.stderr
+    assert not (folder / "jobs").exists()
+
+
+def test_debug_shows_the_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["elasticdl", "train", "--model_def=model.py", "--training_data=nowhere", "--debug"]
+    )
+    with pytest.raises(UserError, match="nowhere does not exist"):
+        main()
+
+
+def test_a_dry_run_tells_the_plan_and_starts_nothing(folder: Path, elasticdl: Command) -> None:
+    done = elasticdl(*TRAIN, "--num_epochs=3", "--minibatch_size=10", "--seed=5", "--output=out", "--dry_run=true")
+    assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
+    assert [str(folder / "data" / "a.csv"), "100", "10", "2"] in rows
+    assert [str(folder / "data" / "b.csv"), "30", "3", "1"] in rows
+    assert ["one epoch", "130", "13", "3"] in rows
+    assert ["all epochs (3)", "390", "39", "9"] in rows
+    assert "seed 5" in done.stdout
+    assert sorted(path.name for path in folder.iterdir()) == ["data", "model.py"]
+
+
+def test_unknown_jobs_are_named(folder: Path, elasticdl: Command) -> None:
+    for command in (["status", "none"], ["stop", "none"], ["resume", "none"], ["task", "none", "1"]):
+        done = elasticdl(*command)
+        assert done.returncode == 1
+        assert "there is no job 'none'" in done.stderr
+    assert "no jobs in" in elasticdl("jobs").stdout
+
+
+def test_envs_may_have_commas_in_values() -> None:
+    assert parse_envs("A=1,2,B=x=y,C=") == {"A": "1,2", "B": "x=y", "C": ""}
+    assert parse_envs("") == {}
+    with pytest.raises(UserError):
+        parse_envs("=1")
+
+
+def test_switches_take_the_old_form() -> None:
+    typed = ["--eager=True", "--debug=false", "--dry_run", "--job_name=true", "--csv_header=maybe"]
+    assert plain_switches(typed, SWITCHES) == ["--eager", "--dry_run", "--job_name=true", "--csv_header=maybe"]

@@ -1,0 +1,168 @@
+"""The fork server with real forks: its workers are children like all others, and it is never needed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elasticdl.cli.launcher.fork_server import ForkServer
+from elasticdl.cli.launcher.pods import service_command
+from elasticdl.cli.launcher.processes import Exit, Processes
+from elasticdl.cli.launcher.spawner import Spawner
+from elasticdl.shared.names import JobId, PodName, Service
+from elasticdl.shared.settings import WorkerSettings, to_environment
+
+pytestmark = pytest.mark.tensorflow
+
+WAIT_S = 20.0
+COMMAND = service_command(Service.WORKER)
+
+
+class SilentBroker:
+    """Lets a worker connect and says nothing: it waits, and that it has come so far is known."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(WAIT_S)
+        self._connections: list[socket.socket] = []
+
+    def environment(self, pod: str) -> dict[str, str]:
+        port = self._listener.getsockname()[1]
+        settings = WorkerSettings(
+            nats_url=f"nats://127.0.0.1:{port}", job=JobId("job-0001"), pod=PodName(pod), token="t", run_dir=""
+        )
+        return {**os.environ, **to_environment(settings)}
+
+    def await_worker(self) -> None:
+        self._connections.append(self._listener.accept()[0])
+
+    def close(self) -> None:
+        for connection in (self._listener, *self._connections):
+            connection.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[SilentBroker]:
+    broker = SilentBroker()
+    yield broker
+    broker.close()
+
+
+class Launcher:
+    """Processes that are started by a fork server, and the exits that they reported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.exits: queue.Queue[Exit] = queue.Queue()
+        self.forks = ForkServer(Spawner(), COMMAND)
+        self.processes = Processes(self.forks, self.exits.put)
+        self.forks.begin(environment=os.environ, log=folder / "fork-server.log")
+        asyncio.run(self.forks.settle())
+
+    def start(self, name: str, environment: dict[str, str]) -> psutil.Process:
+        pid, _ = self.processes.start(
+            name, COMMAND, environment=environment, log=self.folder / f"{name}.log", output=self.folder / f"{name}.out"
+        )
+        return psutil.Process(pid)
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = Launcher(tmp_path)
+    yield launcher
+    launcher.processes.kill_all()
+    launcher.forks.stop()
+
+
+def is_forked(process: psutil.Process) -> bool:
+    return "elasticdl.worker.fork_server" in process.cmdline()
+
+
+def test_a_forked_worker_is_a_child_in_a_session_of_its_own_and_its_end_is_reported(
+    launcher: Launcher, broker: SilentBroker
+) -> None:
+    worker = launcher.start("worker-0", broker.environment("worker-0"))
+    broker.await_worker()
+    assert is_forked(worker)
+    assert worker.ppid() == os.getpid()
+    assert os.getsid(worker.pid) == worker.pid
+    assert '"pod": "worker-0"' in (launcher.folder / "worker-0.log").read_text()
+    launcher.processes.signal("worker-0", signal.SIGKILL)
+    assert launcher.exits.get(timeout=WAIT_S) == Exit(name="worker-0", pid=worker.pid, exit_code=-signal.SIGKILL)
+    assert launcher.processes.usage["worker-0"].cpu_s > 0
+
+
+def test_a_forked_worker_has_the_environment_and_nothing_else(launcher: Launcher) -> None:
+    launcher.start("worker-0", {"PATH": os.environ["PATH"]})
+    assert launcher.exits.get(timeout=WAIT_S).exit_code == 1
+    assert "ELASTICDL_" in (launcher.folder / "worker-0.log").read_text()
+
+
+def test_workers_live_on_without_their_fork_server_and_others_are_started_the_usual_way(
+    launcher: Launcher, broker: SilentBroker
+) -> None:
+    forked = launcher.start("worker-0", broker.environment("worker-0"))
+    broker.await_worker()
+    cpu_s, rss_bytes = launcher.forks.stop()
+    assert cpu_s > 0
+    assert rss_bytes > 100_000_000
+    usual = launcher.start("worker-1", broker.environment("worker-1"))
+    broker.await_worker()
+    assert forked.is_running()
+    assert not is_forked(usual)
+
+
+def test_a_fork_server_that_dies_unnoticed_is_not_missed(launcher: Launcher, broker: SilentBroker) -> None:
+    (server,) = (child for child in psutil.Process().children() if is_forked(child))
+    server.kill()
+    worker = launcher.start("worker-0", broker.environment("worker-0"))
+    broker.await_worker()
+    assert not is_forked(worker)
+
+
+def test_only_workers_are_forked(launcher: Launcher) -> None:
+    launcher.processes.start(
+        "ps-0", [sys.executable, "-c", "print('no worker')"], environment=os.environ, log=launcher.folder / "ps-0.log"
+    )
+    assert launcher.exits.get(timeout=WAIT_S).exit_code == 0
+    assert (launcher.folder / "ps-0.log").read_text() == "no worker\n"
+
+
+KILLED = """
+import asyncio, json, os, sys, time
+from pathlib import Path
+from elasticdl.cli.launcher.fork_server import ForkServer
+from elasticdl.cli.launcher.pods import service_command
+from elasticdl.cli.launcher.spawner import Spawner
+from elasticdl.shared.names import Service
+command, folder = service_command(Service.WORKER), Path(sys.argv[1])
+forks = ForkServer(Spawner(), command)
+forks.begin(environment=os.environ, log=folder / "fork-server.log")
+asyncio.run(forks.settle())
+print(forks.start(command, environment=json.loads(sys.argv[2]), log=folder / "worker.log"), flush=True)
+time.sleep(600)
+"""
+
+
+def test_forked_workers_die_with_a_launcher_that_is_killed(tmp_path: Path, broker: SilentBroker) -> None:
+    arguments = [sys.executable, "-c", KILLED, str(tmp_path), json.dumps(broker.environment("worker-0"))]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None
+        worker = psutil.Process(int(launcher.stdout.readline()))
+        broker.await_worker()
+        assert is_forked(worker)
+        family = [worker, *psutil.Process(launcher.pid).children()]
+        launcher.kill()
+    _, alive = psutil.wait_procs(family, timeout=WAIT_S)
+    assert alive == []

@@ -1,0 +1,161 @@
+"""The launcher with a real nats-server and a real master; workers and ps are children that only wait for SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+WAIT_S = 60.0
+LAUNCHER = """
+import sys
+from elasticdl.cli import running, train
+from elasticdl.cli.flags import TrainFlags
+from elasticdl.cli.launcher.pods import service_command
+from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.submit import prepare
+from elasticdl.shared.events import JobSubmitted
+from elasticdl.shared.names import Service
+from pathlib import Path
+
+POD = '''
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("ready", flush=True)
+time.sleep(600)
+'''
+
+def command(service):
+    return service_command(service) if service is Service.MASTER else [sys.executable, "-c", POD]
+
+root = Path("jobs").absolute()
+flags = TrainFlags(model_def="model.py", training_data="data.csv")
+submission = prepare(flags, root, print)
+run = RunDirectory(root, submission.spec.job)
+run.create()
+with run.lock():
+    record = train._record(submission, flags)
+    run.write(record)
+    sys.exit(running.run_job(run, record, submission.spec, JobSubmitted(spec=submission.spec),
+                             started_s=0.0, report=None, debug=False, command=command))
+"""
+
+
+class Launched:
+    """A launcher in a process of its own, and what it prints."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-c", LAUNCHER],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.printed = ""
+
+    def wait_for(self, pattern: str) -> None:
+        assert self.process.stdout is not None
+        while not re.search(pattern, self.printed):
+            line = self.process.stdout.readline()
+            assert line, f"the launcher ended without {pattern!r}:\n{self.printed}"
+            self.printed += line
+
+    def ended(self) -> int:
+        assert self.process.stdout is not None
+        self.printed += self.process.stdout.read()
+        return self.process.wait(WAIT_S)
+
+    @property
+    def run(self) -> Path:
+        (run,) = (self.folder / "jobs").iterdir()
+        return run
+
+    def record(self) -> dict[str, object]:
+        found: dict[str, object] = json.loads((self.run / "job.json").read_text())
+        return found
+
+    def children(self) -> dict[str, psutil.Process]:
+        """The launcher's children by the last argument that tells them apart."""
+        return {
+            "nats-server" if "nats-server" in child.cmdline()[0] else child.cmdline()[2][-20:]: child
+            for child in psutil.Process(self.process.pid).children()
+        }
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[Launched]:
+    (tmp_path / "model.py").write_text(
+        "def custom_model(): ...\ndef loss(a, b): ...\ndef optimizer(): ...\ndef feed(a, b, c): ...\n"
+    )
+    (tmp_path / "data.csv").write_text("x\n" + "1\n" * 100)
+    launcher = Launched(tmp_path)
+    yield launcher
+    if launcher.process.poll() is None:
+        launcher.process.kill()
+    launcher.process.wait()
+    assert launcher.process.stdout is not None
+    launcher.process.stdout.close()
+
+
+def all_ready(launched: Launched) -> None:
+    for worker in ("worker-0", "worker-1"):
+        launched.wait_for(rf"{worker} \| ready")
+
+
+def test_ctrl_c_ends_everything_and_prints_how_to_go_on(launched: Launched) -> None:
+    all_ready(launched)
+    children = psutil.Process(launched.process.pid).children()
+    assert len(children) == 5  # nats-server, master, ps, two workers
+    launched.process.send_signal(signal.SIGINT)
+    assert launched.ended() == 130
+    assert not any(child.is_running() for child in children)
+    assert f"elasticdl resume {launched.run.name} --run_dir={launched.run.parent}" in launched.printed
+    assert launched.record()["state"] == "stopped"
+
+
+def test_nats_server_and_master_are_revived(launched: Launched) -> None:
+    all_ready(launched)
+    children = launched.children()
+    children["nats-server"].kill()
+    launched.wait_for("nats-server died; it is restarted on its port")
+    children["elasticdl.master.main"[-20:]].kill()
+    launched.wait_for("the master was killed and is started again")
+    launched.wait_for(r"has read the log \(term 2\)")
+    launched.process.send_signal(signal.SIGTERM)
+    assert launched.ended() == 130
+    report = json.loads((launched.run / "report.json").read_text())
+    assert {name: report["services"][name]["restarts"] for name in ("master", "nats-server", "worker-0")} == {
+        "master": 1,
+        "nats-server": 1,
+        "worker-0": 0,
+    }
+
+
+def test_a_killed_worker_is_started_again_under_its_name(launched: Launched) -> None:
+    all_ready(launched)
+    before = launched.printed.count("worker-0 | ready")
+    log = subprocess.run(
+        [sys.executable, "-m", "elasticdl.cli.main", "status", launched.run.name, "--json"],
+        cwd=launched.folder,
+        env=os.environ | {"ELASTICDL_RUN_DIR": str(launched.run.parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    os.kill(json.loads(log.stdout)["pods"]["worker-0"]["pid"], signal.SIGKILL)
+    launched.wait_for(r"worker-0 died \(SIGKILL\); its tasks are handed out again")
+    launched.wait_for(r"(?s)(worker-0 \| ready.*){" + str(before + 1) + "}")
+    launched.process.send_signal(signal.SIGINT)
+    assert launched.ended() == 130

@@ -1,0 +1,93 @@
+"""Job folders: their record, their lock, how they are found; and what a model file's digest notices."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elasticdl.cli.model_digest import changed_files, combined, file_digests
+from elasticdl.cli.run_directory import JobRecord, RunDirectory, default_root, find
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.names import JobId
+
+
+def made(root: Path, job: str) -> RunDirectory:
+    run = RunDirectory(root, JobId(job))
+    run.create()
+    run.write(JobRecord(job=run.job, created_s=1.0, state="training", launcher_pid=12))
+    return run
+
+
+def test_the_record_survives_and_later_fields_are_ignored(tmp_path: Path) -> None:
+    run = made(tmp_path, "job-1")
+    text = (run.path / "job.json").read_text()
+    (run.path / "job.json").write_text(text.replace("{", '{"a_later_field": 1,', 1))
+    assert run.read() == JobRecord(job=run.job, created_s=1.0, state="training", launcher_pid=12)
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    run = made(tmp_path, "job-1")
+    (run.path / "job.json").write_text("{")
+    with pytest.raises(UserError, match=r"job\.json is damaged"):
+        run.read()
+
+
+def test_a_lock_is_held_until_its_process_ends(tmp_path: Path) -> None:
+    run = made(tmp_path, "job-1")
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom elasticdl.cli.run_directory import RunDirectory\n"
+        f"with RunDirectory(Path({str(tmp_path)!r}), 'job-1').lock():\n"
+        "    print('held', flush=True)\n    sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert run.is_locked()
+        with pytest.raises(UserError, match=r"job job-1 is running \(process 12\)"), run.lock():
+            pass
+        holder.kill()
+    assert not run.is_locked()
+    with run.lock():
+        assert run.is_locked()
+
+
+def test_jobs_are_found_by_id_or_by_a_name_that_only_one_has(tmp_path: Path) -> None:
+    made(tmp_path, "digits-aaaaaa")
+    made(tmp_path, "clicks-bbbbbb")
+    made(tmp_path, "clicks-cccccc")
+    assert find(tmp_path, "digits-aaaaaa").job == find(tmp_path, "digits").job == "digits-aaaaaa"
+    with pytest.raises(UserError, match="several jobs are called 'clicks'"):
+        find(tmp_path, "clicks")
+    with pytest.raises(UserError, match="there is no job 'other'"):
+        find(tmp_path, "other")
+
+
+def test_the_root_goes_by_the_environment() -> None:
+    assert default_root({"ELASTICDL_RUN_DIR": "/a", "XDG_STATE_HOME": "/b"}) == Path("/a")
+    assert default_root({"XDG_STATE_HOME": "/b"}) == Path("/b/elasticdl/jobs")
+    assert default_root({}) == Path.home() / ".local/state/elasticdl/jobs"
+
+
+def test_digests_cover_what_a_model_file_imports_from_its_folder(tmp_path: Path) -> None:
+    files = {
+        "model.py": "import os\nimport layers\nfrom features import columns\n",
+        "layers.py": "from . import names\n",
+        "names.py": "",
+        "features/__init__.py": "",
+        "features/columns.py": "",
+        "unrelated.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    before = file_digests(tmp_path / "model.py")
+    assert set(before) == set(files) - {"unrelated.py"}
+    (tmp_path / "unrelated.py").write_text("edited = True\n")
+    assert combined(file_digests(tmp_path / "model.py")) == combined(before)
+    (tmp_path / "features/columns.py").write_text("edited = True\n")
+    now = file_digests(tmp_path / "model.py")
+    assert changed_files(before, now) == ["features/columns.py"]
+    assert combined(now) != combined(before)

@@ -1,0 +1,288 @@
+"""What is told about a job: lines while it runs, its picture, its report, stories; from a log made by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from elasticdl.cli import report
+from elasticdl.cli.describe import one_line, story
+from elasticdl.cli.history import epoch_rows, history_lines
+from elasticdl.cli.launcher.environment import job_environment, threads_each
+from elasticdl.cli.launcher.local_job import Ending
+from elasticdl.cli.launcher.logs import PrintedLines, last_word, readable, tail
+from elasticdl.cli.launcher.processes import Usage
+from elasticdl.cli.live import PlainView, progress_line
+from elasticdl.cli.narration import Narrator
+from elasticdl.cli.picture import Picture, Rate, picture
+from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.master.core import State, evolve
+from elasticdl.shared import commands, events
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.events import Envelope, Event, ExitCause, LogRecord
+from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
+from elasticdl.shared.names import Incarnation, JobId, PodName, Purpose, Service
+from elasticdl.shared.plan import Plan, Shuffle, Source
+from elasticdl.shared.settings import WorkerSettings, from_environment
+from elasticdl.shared.tasks import TaskRef
+
+PLAN = Plan(
+    sources=(Source(uri="file:///data/a.csv", size_bytes=1, etag="e", records=40),),
+    minibatch_size=10,
+    minibatches_per_task=2,
+    epochs=1,
+    shuffle=Shuffle.NONE,
+    seed=7,
+)
+SPEC = JobSpec(
+    job=JobId("digits-abcdef"),
+    created_s=100.0,
+    plan=PLAN,
+    checksum=0,
+    data=DataSpec(format="csv"),
+    model=ModelSpec(path="/m.py", symbol="custom_model"),
+    storage="file:///storage",
+    workers=2,
+    envs={"MINE": "yes"},
+)
+TASK = TaskRef(purpose=Purpose.TRAIN, number=1)
+PS, WORKER = PodName("ps-0"), PodName("worker-0")
+
+
+class Log:
+    """A log, folded while it is written."""
+
+    def __init__(self) -> None:
+        self.records: list[LogRecord] = []
+        self.state = State()
+        self.told: list[str] = []
+        self._narrator = Narrator()
+        self._numbers: dict[str, int] = {}
+
+    def add(self, service: Service, name: PodName, *happened: Event) -> None:
+        for event in happened:
+            self._numbers[name] = self._numbers.get(name, 0) + 1
+            envelope = Envelope(
+                service=service,
+                name=name,
+                incarnation=Incarnation(name * 2),
+                number=self._numbers[name],
+                time_s=100.0 + len(self.records),
+                event=event,
+            )
+            self.records.append(LogRecord(seq=len(self.records) + 1, envelope=envelope))
+            evolve(self.state, self.records[-1])
+            self.told += self._narrator.lines(self.records[-1], self.state)
+
+    def decide(self, *ordered: commands.Command) -> None:
+        decided = events.Decided(term=1, after_seq=len(self.records), now_s=100.0 + len(self.records), commands=ordered)
+        self.add(Service.MASTER, PodName("master"), decided)
+
+
+@pytest.fixture
+def log() -> Log:
+    """A job of two tasks in the middle of its second, which a killed worker had in hand."""
+    log = Log()
+    launcher = PodName("launcher")
+    log.add(Service.LAUNCHER, launcher, events.JobSubmitted(spec=SPEC))
+    log.add(Service.MASTER, PodName("master"), events.TermStarted(term=1))
+    log.decide(
+        commands.StartPod(pod=PS, service=Service.PS),
+        commands.StartPod(pod=WORKER, service=Service.WORKER),
+        commands.EnterState(state=JobState.TRAINING),
+        commands.Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 2),)),
+    )
+    log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=PS, service=Service.PS, pid=1))
+    log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=WORKER, service=Service.WORKER, pid=2))
+    log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
+    log.add(Service.WORKER, WORKER, events.WorkerStarted(notes=("one thread",)))
+    first = TaskRef(purpose=Purpose.TRAIN, number=0)
+    log.add(
+        Service.WORKER,
+        WORKER,
+        events.TaskTaken(task=first, dispatch=1, attempt=1, reply="r0"),
+        events.TaskFinished(
+            task=first, dispatch=1, attempt=1, credits={PS: PS * 2}, records=20, batches=2, loss_sum=1.0
+        ),
+        events.TaskTaken(task=TASK, dispatch=1, attempt=1, reply="r1"),
+    )
+    held = events.BatchInHand(task=TASK, batch=1)
+    log.add(
+        Service.LAUNCHER,
+        launcher,
+        events.PodExited(
+            pod=WORKER, service=Service.WORKER, pid=2, cause=ExitCause.OUTSIDE, exit_code=-9, in_hand=(held,)
+        ),
+    )
+    return log
+
+
+def finish(log: Log) -> None:
+    log.decide(commands.ReturnDelivery(reply="r1"), commands.StartPod(pod=WORKER, service=Service.WORKER))
+    log.add(
+        Service.WORKER,
+        WORKER,
+        events.TaskTaken(task=TASK, dispatch=1, attempt=2, reply="r2"),
+        events.TaskFinished(
+            task=TASK, dispatch=1, attempt=2, credits={PS: PS * 2}, records=20, batches=2, loss_sum=2.0
+        ),
+    )
+
+
+def test_the_user_is_told_what_matters_once(log: Log) -> None:
+    finish(log)
+    assert log.told == [
+        "one thread",
+        "worker-0 died (SIGKILL) with batch 1 of train 1 in hand; its tasks are handed out again",
+        "epoch 1/1: loss 0.7500  (5.0 s)",
+    ]
+
+
+def test_a_story_has_every_turn_of_one_task(log: Log) -> None:
+    finish(log)
+    turns = [line.split(": ", 1)[1] for line in story(log.records, TASK)]
+    assert turns == [
+        "dispatched (dispatch 1)",
+        "took it (dispatch 1, attempt 1)",
+        "worker-0 ended (outside) with its batch 1 in hand",
+        "its worker is gone: the delivery is given back",
+        "took it (dispatch 1, attempt 2)",
+        "finished it: 2 batches, 20 records computed; absorbed by ps-0",
+    ]
+
+
+def test_every_record_fits_one_line(log: Log) -> None:
+    finish(log)
+    lines = [one_line(record) for record in log.records]
+    assert all("\n" not in line for line in lines)
+    assert "Dispatch 1 train 0-1" in lines[2]
+    assert "exit_code=-9" in lines[10] and "cause=outside" in lines[10]
+
+
+def test_the_picture_of_a_job(log: Log) -> None:
+    seen = picture(log.state, {}, 120.0, 5.0)
+    assert (seen.epoch, seen.batches, seen.records, seen.loss) == ((1, 1), (2, 4), 20, 0.5)
+    assert (seen.workers, seen.ps, seen.queue) == ((0, 2), (1, 1), (1, 0))
+    assert seen.done == 0.5
+    assert progress_line(seen) == (
+        "[0:20] training  epoch 1/1  batch 2/4  5 records/s  loss 0.5000  workers 0/2  ps 1/1  queue 1 (0 in hand)"
+    )
+
+
+def test_the_rate_forgets_what_is_long_ago() -> None:
+    rate = Rate()
+    assert rate.take(0.0, 0) == 0.0
+    assert rate.take(1.0, 100) == 100.0
+    assert rate.take(100.0, 100) == 0.0
+
+
+def test_without_a_terminal_progress_is_told_when_something_moved() -> None:
+    out = io.StringIO()
+    view = PlainView(Console(file=out, width=200))
+    for elapsed_s, records in ((0.0, 0), (1.0, 5), (6.0, 5), (7.0, 10), (20.0, 10)):
+        view.show(Picture(state=JobState.TRAINING, records=records, elapsed_s=elapsed_s))
+    assert [line.split()[0] for line in out.getvalue().splitlines()] == ["[0:00]", "[0:06]", "[0:20]"]
+
+
+def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
+    ending = Ending(
+        state=log.state,
+        gave_up="the disk is full",
+        interrupted=False,
+        usage={"ps-0": Usage(starts=3, cpu_s=1.5, rss_max_bytes=10)},
+        batches_absorbed=3,
+        batches_computed=4,
+        first_gradient_s=104.5,
+    )
+    run = RunDirectory(tmp_path, SPEC.job)
+    facts = report.build(ending, run, started_s=100.0, ended_s=110.0)
+    assert (facts["state"], facts["message"]) == ("failed", "the disk is full")
+    assert facts["audit"] == {
+        "exact": False, "batches": 0, "records": 0, "groups": 0, "repaired": 0, "problems": []
+    }  # fmt: skip
+    assert facts["services"]["ps-0"] == {"cpu_s": 1.5, "rss_max_bytes": 10, "restarts": 2}
+    assert (facts["wall_s"], facts["start_s"]) == (10.0, 4.5)
+    assert facts["plan"]["records"] == 40
+    assert facts["goodput"] == 0.75
+    assert (facts["metrics"], facts["metrics_from"]) == ({"loss": 0.5}, "training")
+    report.write(facts, tmp_path / "new" / "report.json")
+    assert json.loads((tmp_path / "new" / "report.json").read_text()) == facts
+    out = io.StringIO()
+    report.print_summary(facts, Console(file=out, width=200))
+    assert "training metrics" in out.getvalue()
+    assert "75.0% of 4 computed batches were new" in out.getvalue()
+
+
+def test_every_documented_key_is_in_the_report(log: Log, tmp_path: Path) -> None:
+    ending = Ending(
+        state=log.state,
+        gave_up="",
+        interrupted=True,
+        usage={},
+        batches_absorbed=0,
+        batches_computed=0,
+        first_gradient_s=0.0,
+    )
+    facts = report.build(ending, RunDirectory(tmp_path, SPEC.job), started_s=0.0, ended_s=1.0)
+    text = report.__doc__ or ""
+    for key in facts:
+        assert f"``{key}" in text, key
+
+
+def test_the_history_file_has_a_line_per_epoch(log: Log) -> None:
+    finish(log)
+    (row,) = [json.loads(line) for line in history_lines(log.state).splitlines()]
+    assert (row["epoch"], row["loss"], row["records"], row["validation"]) == (1, 0.75, 40, {})
+    assert row == epoch_rows(log.state)[0]
+
+
+def test_log_lines_are_made_readable(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text('first\n{"level": "error", "event": "no way", "reason": "full", "pod": "ps-0"}\n')
+    assert tail(path) == "first\nerror: no way reason=full"
+    assert tail(path, lines=1) == "error: no way reason=full"
+    assert tail(tmp_path / "none") == ""
+    path.write_text('before\nFatal Python error: Aborted\n\nThread 1:\n  File "x"\n{"event": "next life"}\n')
+    assert tail(path) == "before\nFatal Python error: Aborted\ninfo: next life"
+    assert readable("{not json") == "{not json"
+
+
+def test_a_refusal_is_told_from_its_last_error_on(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text('{"event": "one"}\n{"event": "two"}\n{"level": "error", "event": "no way"}\n')
+    assert last_word(path, 3) == "error: no way"
+    path.write_text('{"event": "one"}\nno such setting\n')
+    assert last_word(path, 3) == "info: one\nno such setting"
+    path.write_text('{"level": "error", "event": "long ago"}\n' + "told since\n" * 5)
+    assert last_word(path, 3) == "\n".join(["told since"] * 3)
+
+
+def test_printed_lines_come_whole_and_once(tmp_path: Path) -> None:
+    out = tmp_path / "worker-0.out"
+    out.write_text("before\n")
+    printed = PrintedLines(tmp_path)
+    with out.open("a") as file:
+        file.write("one\ntw")
+        file.flush()
+        assert printed.take() == [("worker-0", "one")]
+        file.write("o\n")
+        file.flush()
+        assert printed.take() == [("worker-0", "two")]
+    assert printed.take() == []
+
+
+def test_children_share_the_processor_and_get_their_settings(tmp_path: Path) -> None:
+    assert [threads_each(3, cores) for cores in (1, 2, 8)] == [1, 1, 2]
+    base = {"PATH": "/bin", "OMP_NUM_THREADS": "9", "XDG_CACHE_HOME": str(tmp_path)}
+    run = RunDirectory(tmp_path, SPEC.job)
+    environment = job_environment(base, SPEC, run, "secret")("nats://x", WORKER, Service.WORKER)
+    settings = from_environment(WorkerSettings, environment)
+    assert (settings.job, settings.pod, settings.token) == (SPEC.job, WORKER, "secret")
+    assert environment["OMP_NUM_THREADS"] == "9", "the user's own choice counts"
+    assert environment["MINE"] == "yes"
+    assert environment["ELASTICDL_IN_HAND"] == str(run.in_hand / "worker-0")
+    assert "MINE" not in job_environment(base, SPEC, run, "secret")("nats://x", PodName("master"), Service.MASTER)

@@ -1,0 +1,123 @@
+"""Workers that are ordered before what they wait for is prepared."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from elasticdl.cli.launcher.pods import PodKeeper
+from elasticdl.cli.launcher.processes import Exit, Processes
+from elasticdl.cli.launcher.spawner import Spawner
+from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.shared.commands import StartPod, StopPod
+from elasticdl.shared.events import Event, ExitCause, PodExited, PodStarted
+from elasticdl.shared.names import JobId, PodName, Service
+
+WORKER, PS = PodName("worker-0"), PodName("ps-0")
+START = StartPod(pod=WORKER, service=Service.WORKER)
+
+
+class Kettle:
+    """Is done when the test says so."""
+
+    def __init__(self) -> None:
+        self._done = asyncio.Event()
+
+    @property
+    def is_settled(self) -> bool:
+        return self._done.is_set()
+
+    async def settle(self) -> None:
+        await self._done.wait()
+
+    def boil(self) -> None:
+        self._done.set()
+
+
+class Launcher:
+    """A keeper with real processes that end at once, and what it noted."""
+
+    def __init__(self, folder: Path, program: str = sys.executable) -> None:
+        run = RunDirectory(folder, JobId("job-0001"))
+        run.create()
+        self.noted: asyncio.Queue[Event] = asyncio.Queue()
+        self.kettle = Kettle()
+        self.keeper = PodKeeper(
+            Processes(Spawner(), self._ended),
+            run,
+            lambda pod, service: os.environ,
+            lambda event, cause="": self.noted.put_nowait(event),
+            lambda service: [program, "-c", ""],
+            self.kettle,
+        )
+        self._loop = asyncio.get_running_loop()
+
+    def _ended(self, ended: Exit) -> None:
+        self._loop.call_soon_threadsafe(self.keeper.exited, ended)
+
+    async def next(self) -> Event:
+        return await asyncio.wait_for(self.noted.get(), 20)
+
+
+async def test_the_order_is_answered_at_once_and_obeyed_later_and_once(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    await launcher.keeper.obey(START, "3")
+    await launcher.keeper.obey(START, "3")
+    assert launcher.noted.empty()
+    launcher.kettle.boil()
+    started, exited = await launcher.next(), await launcher.next()
+    assert isinstance(started, PodStarted)
+    assert isinstance(exited, PodExited)
+    assert started.pid == exited.pid > 0
+    assert launcher.noted.empty()
+
+
+async def test_others_than_workers_do_not_wait(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    await launcher.keeper.obey(StartPod(pod=PS, service=Service.PS), "3")
+    assert isinstance(await launcher.next(), PodStarted)
+    assert isinstance(await launcher.next(), PodExited)
+
+
+async def test_a_worker_that_is_stopped_while_it_waits_has_come_and_gone(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    await launcher.keeper.obey(START, "3")
+    await launcher.keeper.obey(StopPod(pod=WORKER, reason="the job was stopped"), "4")
+    assert await launcher.next() == PodStarted(pod=WORKER, service=Service.WORKER, pid=0)
+    exited = await launcher.next()
+    assert isinstance(exited, PodExited)
+    assert (exited.pid, exited.cause) == (0, ExitCause.FINISHED)
+    launcher.kettle.boil()
+    await launcher.keeper.obey(START, "5")
+    started = await launcher.next()
+    assert isinstance(started, PodStarted)
+    assert started.pid > 0
+    assert isinstance(await launcher.next(), PodExited)
+
+
+async def test_a_worker_that_can_not_be_started_after_all_has_refused(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path, program="/no/such/program")
+    await launcher.keeper.obey(START, "3")
+    launcher.kettle.boil()
+    assert isinstance(await launcher.next(), PodStarted)
+    exited = await launcher.next()
+    assert isinstance(exited, PodExited)
+    assert exited.cause is ExitCause.REFUSED
+    assert "/no/such/program can't be started" in exited.log_tail
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_nobody_is_started_after_the_end(tmp_path: Path, is_late: bool) -> None:
+    launcher = Launcher(tmp_path)
+    await launcher.keeper.obey(START, "3")
+    if is_late:
+        await asyncio.sleep(0)  # The task has begun to wait.
+    launcher.keeper.close()
+    launcher.kettle.boil()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert launcher.noted.empty()

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from elasticdl.shared.data import DataSchema, PlannedData, Reader, ReaderOptions, plan_sources
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.plan import Shard
+from elasticdl.shared.storage import MemoryStore
+
+
+def plan(*files: bytes | str, options: ReaderOptions | None = None, schema: DataSchema | None = None) -> PlannedData:
+    return planned_in(MemoryStore(), *files, options=options, schema=schema)
+
+
+def planned_in(
+    store: MemoryStore, *files: bytes | str, options: ReaderOptions | None = None, schema: DataSchema | None = None
+) -> PlannedData:
+    for number, data in enumerate(files):
+        store.write(f"memory://d/{number}.csv", data.encode() if isinstance(data, str) else data)
+    return plan_sources("memory://d", options or ReaderOptions(), store, schema=schema)
+
+
+def types(planned: PlannedData) -> dict[str, str]:
+    return {column.name: column.type for column in planned.schema.columns}
+
+
+def columns(store: MemoryStore, planned: PlannedData, source: int = 0) -> dict[str, list[object]]:
+    reader = Reader(store=store, sources=planned.sources, schema=planned.schema, index=planned.indices.__getitem__)
+    block = reader.read(Shard(source=source, start=0, end=planned.sources[source].records))
+    return {name: values.tolist() for name, values in block.columns.items()}
+
+
+def test_types_are_the_narrowest_that_hold_all_values() -> None:
+    planned = plan(
+        "i,f,s,date,flag,missing,none,late\n1,1,x,2020-01-01,true,1,,1\n-2,2.5,2,2020-01-02,false,,,2\n",
+        "i,f,s,date,flag,missing,none,late\n3,nan,y,2020-01-03,true,7,,word\n",
+    )
+    assert types(planned) == {
+        "i": "int64",
+        "f": "float64",
+        "s": "string",
+        "date": "string",
+        "flag": "string",
+        "missing": "float64",
+        "none": "string",
+        "late": "string",
+    }
+
+
+def test_values_of_a_source_are_read_with_the_types_of_all() -> None:
+    store = MemoryStore()
+    planned = planned_in(store, "a,b,c\n1,1,\n", "a,b,c\n0.5,x,3\n")
+    assert columns(store, planned, 0)["a"] == [1.0]
+    assert columns(store, planned, 0)["b"] == ["1"]
+    assert str(columns(store, planned, 0)["c"]) == "[nan]"
+    assert columns(store, planned, 1) == {"a": [0.5], "b": ["x"], "c": [3.0]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b\n1,x\n2,y\n",
+        "a,b\n1,x\n2,y",
+        "a,b\r\n1,x\r\n2,y\r\n",
+        "\n\na,b\n\n1,x\n\n\n2,y\n\n",
+        "\ufeffa,b\n1,x\n2,y\n",
+        '"a","b"\n"1","x"\n2,y\n',
+        " a ,b\n1,x\n2,y\n",
+    ],
+)
+def test_layouts_that_mean_the_same(text: str) -> None:
+    store = MemoryStore()
+    assert columns(store, planned_in(store, text)) == {"a": [1, 2], "b": ["x", "y"]}
+
+
+def test_without_header_and_with_another_delimiter() -> None:
+    store = MemoryStore()
+    planned = planned_in(store, "1;x,1\n2;y\n", options=ReaderOptions(csv_header=False, csv_delimiter=";"))
+    assert columns(store, planned) == {"column_0": [1, 2], "column_1": ["x,1", "y"]}
+
+
+def test_one_column() -> None:
+    store = MemoryStore()
+    assert columns(store, planned_in(store, 'a\n1\n""\n3\n'))["a"][::2] == [1.0, 3.0]
+
+
+def test_quoted_line_breaks_are_part_of_the_value() -> None:
+    store = MemoryStore()
+    planned = planned_in(store, 'a,b\n1,"x\ny, ""z""\r\n\n"\n2,w\n')
+    assert columns(store, planned) == {"a": [1, 2], "b": ['x\ny, "z"\r\n\n', "w"]}
+
+
+def test_a_file_without_records_beside_one_with() -> None:
+    assert [source.records for source in plan("a\n", "", "a\n1\n").sources] == [0, 0, 1]
+    assert types(plan("a\n", "a\n1\n")) == {"a": "int64"}
+
+
+@pytest.mark.parametrize("files", [("",), ("a,b\n",), ("a,b", "\n")])
+def test_no_records_at_all(files: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match="memory://d holds no records"):
+        plan(*files)
+
+
+ROWS = "a,b\n" + "1,x\n" * 700
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (ROWS + "1,x,9\n" + "1,x\n", r"0\.csv, record 700 .*: it has 3 columns instead of 2: '1,x,9'"),
+        (ROWS + "1\n", r"record 700 .*: it has 1 columns instead of 2: '1'"),
+        ('a,b\n1,x\n2,5" pipe\n3,6" pipe\n', r"record 1 .*quote"),
+        (ROWS + '1,"x\n1,x\n', r"the quote opened in record 700 \(from 0\) is never closed"),
+        (ROWS.encode() + b"1,\xff\n", r"record 700 .*UTF-8"),
+        ("a,a\n1,2\n", "its header names column 'a' twice"),
+        ("a,b\n".encode("utf-16"), "UTF-16"),
+        (gzip.compress(b"a,b\n1,2\n", mtime=0), "compressed with gzip"),
+    ],
+)
+def test_what_is_refused(data: bytes | str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        plan(data)
+
+
+def test_headers_must_agree() -> None:
+    with pytest.raises(UserError, match=r"0\.csv has a, b; memory://d/1\.csv has b, a"):
+        plan("a,b\n1,2\n", "b,a\n1,2\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [("x", r"0\.csv, record 1 .*: column 'b' is not int64"), ("", r"record 1 .*int64 column 'b' is missing")],
+)
+def test_validation_values_that_do_not_fit_the_training_schema(value: str, message: str) -> None:
+    schema = plan("a,b\nx,1\n").schema
+    store = MemoryStore()
+    planned = planned_in(store, f"a,b\ny,2\nz,{value}\n", schema=schema)
+    assert planned.schema == schema
+    with pytest.raises(UserError, match=message):
+        columns(store, planned)
+
+
+def test_validation_columns_that_do_not_fit_the_training_schema() -> None:
+    with pytest.raises(UserError, match=r"has columns a, the training data a, b"):
+        plan("a\n1\n", schema=plan("a,b\n1,2\n").schema)
+
+
+@pytest.mark.parametrize("delimiter", ["", ",,", '"', "\n", "é"])
+def test_delimiters_that_can_not_work(delimiter: str) -> None:
+    with pytest.raises(UserError, match="csv_delimiter"):
+        ReaderOptions(csv_delimiter=delimiter)
+
+
+def test_schema_round_trip() -> None:
+    schema = plan("a,b\n1,x\n").schema
+    assert DataSchema.from_json(schema.to_json()) == schema
+    assert (schema.metadata.format, schema.metadata.column_names) == ("csv", ("a", "b"))

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elasticdl.shared.data import (
+    DataFormat,
+    IndexStore,
+    ReaderOptions,
+    discover,
+    plan_sources,
+    put,
+    tfrecord,
+)
+from elasticdl.shared.errors import PermanentError, UserError
+from elasticdl.shared.storage import MemoryStore, ObjectStore, open_store, to_uri
+
+FILES = ["b.csv", "a.csv", "sub/c.csv", "sub/deep/d.csv", "_SUCCESS", ".hidden.csv", "_tmp/e.csv", "sub/.git/f.csv"]
+
+
+@pytest.fixture(params=["file", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ObjectStore, str]:
+    """A store, and a prefix that holds nothing yet; both ways of matching globs."""
+    if request.param == "file":
+        return open_store(str(tmp_path)), str(tmp_path)
+    return MemoryStore(), "s3://bucket/data"
+
+
+def fill(place: tuple[ObjectStore, str], names: list[str], data: bytes = b"a\n1\n") -> None:
+    for name in names:
+        place[0].write(to_uri(f"{place[1]}/{name}"), data)
+
+
+def found(place: tuple[ObjectStore, str], path: str) -> list[str]:
+    base = to_uri(place[1]) + "/"
+    return [item.info.uri.removeprefix(base) for item in discover(f"{place[1]}{path}", place[0])]
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("", ["a.csv", "b.csv", "sub/c.csv", "sub/deep/d.csv"]),
+        ("/", ["a.csv", "b.csv", "sub/c.csv", "sub/deep/d.csv"]),
+        ("/a.csv", ["a.csv"]),
+        ("/sub", ["sub/c.csv", "sub/deep/d.csv"]),
+        ("/*.csv", ["a.csv", "b.csv"]),
+        ("/[!a].csv", ["b.csv"]),
+        ("/?.csv", ["a.csv", "b.csv"]),
+        ("/*/*.csv", ["sub/c.csv"]),
+        ("/**/*.csv", ["a.csv", "b.csv", "sub/c.csv", "sub/deep/d.csv"]),
+        ("/su*", ["sub/c.csv", "sub/deep/d.csv"]),
+        ("/_tmp/e.csv", ["_tmp/e.csv"]),
+    ],
+)
+def test_files_folders_and_globs(place: tuple[ObjectStore, str], path: str, names: list[str]) -> None:
+    fill(place, FILES)
+    assert found(place, path) == names
+
+
+def test_names_with_glob_characters_and_spaces(place: tuple[ObjectStore, str]) -> None:
+    fill(place, ["x[1]/a b%20.csv"])
+    assert len(found(place, "/x[1]")) == len(found(place, "/x[1]/a b%20.csv")) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "path", "message"),
+    [
+        ([], "/nothing", "/nothing does not exist"),
+        (["a.csv"], "/a.csv.old", "does not exist"),
+        (["a.csv"], "/*.parquet", "there is no data file in"),
+        (["_x.csv"], "", "there is no data file in"),
+        (["a.csv", "b.tfrecord"], "", r"mixes formats: .*/a\.csv is csv, .*/b\.tfrecord is tfrecord"),
+        (["a.csv", "README.md"], "", r"README\.md is no data file that we know"),
+        (["a.csv.gz"], "/a.csv.gz", r"a\.csv\.gz is compressed"),
+    ],
+)
+def test_what_is_refused(place: tuple[ObjectStore, str], names: list[str], path: str, message: str) -> None:
+    fill(place, names)
+    with pytest.raises(UserError, match=message):
+        found(place, path)
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "kind"),
+    [
+        ("part-00000", b"a,b\n1,2\n", DataFormat.CSV),
+        ("part-00000", tfrecord.frame(b"x"), DataFormat.TFRECORD),
+        ("part-00000", parquet_bytes(pa.table({"a": [1]})), DataFormat.PARQUET),
+        ("train.tfrecord-00000-of-00010", b"", DataFormat.TFRECORD),
+        ("A.TFRECORDS", b"", DataFormat.TFRECORD),
+        ("a.snappy.parquet", b"", DataFormat.PARQUET),
+    ],
+)
+def test_formats(name: str, data: bytes, kind: DataFormat) -> None:
+    store = MemoryStore()
+    store.write(f"memory://{name}", data)
+    assert [item.format for item in discover(f"memory://{name}", store)] == [kind]
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\1\2", b"\x1f\x8b rest"])
+def test_content_that_says_nothing(data: bytes) -> None:
+    store = MemoryStore()
+    store.write("memory://part-0", data)
+    with pytest.raises(UserError, match=r"part-0 has no extension and is neither"):
+        discover("memory://part-0", store)
+
+
+@pytest.mark.parametrize("column", [pa.array([[1]]), pa.array([{"x": 1}]), pa.array([1], pa.decimal128(5))])
+def test_parquet_columns_that_can_not_be_read(column: pa.Array) -> None:
+    store = MemoryStore()
+    store.write("memory://a.parquet", parquet_bytes(pa.table({"fine": [1], "odd": column})))
+    with pytest.raises(UserError, match=r"a\.parquet: column 'odd' has type .*, which can't be read"):
+        plan_sources("memory://a.parquet", ReaderOptions(), store)
+
+
+@pytest.mark.parametrize("keep", [0, 3, 100, -1])
+def test_truncated_parquet(keep: int) -> None:
+    store = MemoryStore()
+    store.write("memory://a.parquet", parquet_bytes(pa.table({"a": list(range(100))}))[:keep])
+    with pytest.raises(UserError, match=r"a\.parquet is not a whole Parquet file"):
+        plan_sources("memory://a.parquet", ReaderOptions(), store)
+
+
+def test_parquet_types_over_several_files() -> None:
+    store = MemoryStore()
+    store.write("memory://d/1.parquet", parquet_bytes(pa.table({"a": pa.array([1], pa.int32()), "b": ["x"]})))
+    store.write(
+        "memory://d/2.parquet", parquet_bytes(pa.table({"a": pa.array([1, None], pa.int32()), "b": ["x", "y"]}))
+    )
+    schema = plan_sources("memory://d", ReaderOptions(), store).schema
+    assert schema.metadata.column_types == ("float64", "string")
+    store.write("memory://d/3.parquet", parquet_bytes(pa.table({"a": ["x"], "b": ["x"]})))
+    with pytest.raises(UserError, match=r"column 'a' is string in memory://d/3\.parquet and float64 in the files"):
+        plan_sources("memory://d", ReaderOptions(), store)
+
+
+def test_saved_indices_are_used_again_until_the_data_changes() -> None:
+    store = MemoryStore()
+    uri = store.write("memory://d/a.csv", b"a\n1\n").uri
+    saved = IndexStore(store, "memory://run/index")
+    first = plan_sources("memory://d", ReaderOptions(), store, saved=saved)
+    kept = list(store.list("memory://run/index"))
+    assert len(kept) == 1
+    assert saved.load(first.sources[0], 0, ReaderOptions()).total == first.indices[0].total
+    again = plan_sources("memory://d", ReaderOptions(), store, saved=saved)
+    assert again.sources == first.sources
+    assert list(store.list("memory://run/index")) == kept
+    store.write(uri, b"a\n1\n2\n")
+    assert plan_sources("memory://d", ReaderOptions(), store, saved=saved).sources[0].records == 2
+    with pytest.raises(PermanentError, match=r"the index of memory://d/a\.csv is not in memory://run/index"):
+        saved.load(first.sources[0], 1, ReaderOptions())
+
+
+def test_the_data_folder_is_left_as_it_was(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    (data / "a.csv").write_bytes(b"a\n1\n")
+    store = open_store(str(tmp_path))
+    plan_sources(str(data), ReaderOptions(), store, saved=IndexStore(store, to_uri(run)))
+    assert [path.name for path in data.iterdir()] == ["a.csv"]
+    assert len(list(run.iterdir())) == 1
+
+
+def test_put_copies_files_and_folders(tmp_path: Path) -> None:
+    for name in ("d/a.csv", "d/sub/b c.csv", "d/.hidden", "d/_tmp/x"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    store = MemoryStore()
+    seen: list[str] = []
+    put(tmp_path / "d", "s3://bucket/x/", store, progress=lambda info: seen.append(info.uri))
+    assert seen == ["s3://bucket/x/a.csv", "s3://bucket/x/sub/b c.csv"]
+    assert store.read(seen[1]) == b"d/sub/b c.csv"
+    assert [info.uri for info in put(tmp_path / "d/a.csv", "s3://bucket/y.csv", store)] == ["s3://bucket/y.csv"]
+    assert [info.uri for info in put(tmp_path / "d/a.csv", "s3://bucket/z/", store)] == ["s3://bucket/z/a.csv"]
+    with pytest.raises(UserError, match="there is nothing to copy at"):
+        put(tmp_path / "nothing", "s3://bucket/", store)

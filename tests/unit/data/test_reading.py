@@ -1,0 +1,236 @@
+"""Any split of a source into ranges gives the records and the checksums of a whole read."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.shared.data import (
+    DataFormat,
+    PlannedData,
+    Reader,
+    ReaderOptions,
+    build_index,
+    discover,
+    plan_sources,
+    record_hash,
+    tfrecord,
+)
+from elasticdl.shared.data.index_store import from_bytes, to_bytes
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.plan import Shard
+from elasticdl.shared.storage import MemoryStore
+
+OPTIONS = ReaderOptions()
+MASK64 = (1 << 64) - 1
+
+
+def reader_of(store: MemoryStore, planned: PlannedData) -> Reader:
+    return Reader(store=store, sources=planned.sources, schema=planned.schema, index=planned.indices.__getitem__)
+
+
+def planned_with(**objects: bytes) -> tuple[MemoryStore, PlannedData]:
+    store = MemoryStore()
+    for name, data in objects.items():
+        store.write(f"memory://data/{name.replace('_', '.')}", data)
+    return store, plan_sources("memory://data", OPTIONS, store)
+
+
+def csv_bytes(rows: Sequence[Sequence[str]], line_break: str = "\n", *, last_break: bool = True) -> bytes:
+    def quoted(value: str) -> str:
+        return '"' + value.replace('"', '""') + '"' if any(char in value for char in '",\r\n') else value
+
+    text = line_break.join(",".join(map(quoted, row)) for row in rows)
+    return (text + (line_break if last_break else "")).encode()
+
+
+ranges = st.tuples(st.integers(0, 2000), st.integers(0, 2000)).map(sorted)
+
+
+@given(
+    records=st.lists(st.binary(max_size=30), min_size=1, max_size=40),
+    copies=st.integers(1, 40),
+    cuts=st.lists(ranges, min_size=1, max_size=4),
+)
+def test_tfrecord_ranges(records: list[bytes], copies: int, cuts: list[list[int]]) -> None:
+    records = records * copies
+    store, planned = planned_with(a_tfrecord=tfrecord.frame(b"x"), b_tfrecord=b"".join(map(tfrecord.frame, records)))
+    assert [source.records for source in planned.sources] == [1, len(records)]
+    reader = reader_of(store, planned)
+    expected = [record_hash(1, number, raw) for number, raw in enumerate(records)]
+    assert planned.indices[1].total == sum(expected) & MASK64
+    for first, last in cuts:
+        start, end = first % len(records), min(last, len(records))
+        if start < end:
+            shard = Shard(source=1, start=start, end=end)
+            batch = reader.read(shard).take(range(end - start))
+            assert batch.records == records[start:end]
+            assert batch.columns == {}
+            assert batch.checksum == sum(expected[start:end]) & MASK64 == reader.checksum(shard)
+
+
+cells = st.text(st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
+
+
+@given(
+    rows=st.lists(st.tuples(cells, st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=30),
+    copies=st.integers(1, 30),
+    line_break=st.sampled_from(["\n", "\r\n"]),
+    last_break=st.booleans(),
+    mark=st.sampled_from([b"", b"\xef\xbb\xbf"]),
+    cuts=st.lists(ranges, min_size=1, max_size=4),
+)
+def test_csv_ranges(
+    rows: list[tuple[str, int]], copies: int, line_break: str, last_break: bool, mark: bytes, cuts: list[list[int]]
+) -> None:
+    rows = [("text", 0), *rows] * copies  # the first word makes the column text whatever follows
+    data = csv_bytes(
+        [("word", "number"), *((word, str(number)) for word, number in rows)], line_break, last_break=last_break
+    )
+    store, planned = planned_with(a_csv=mark + data)
+    assert planned.sources[0].records == len(rows)
+    assert planned.schema.metadata.column_names == ("word", "number")
+    assert planned.schema.metadata.column_types == ("string", "int64")
+    reader = reader_of(store, planned)
+    for first, last in cuts:
+        start, end = first % len(rows), min(last, len(rows))
+        if start < end:
+            shard = Shard(source=0, start=start, end=end)
+            block = reader.read(shard)
+            batch = block.take(range(end - start)[::-1])
+            assert batch.columns["word"].tolist() == [word for word, _ in rows[start:end]][::-1]
+            assert batch.columns["number"].tolist() == [number for _, number in rows[start:end]][::-1]
+            assert isinstance(batch.records, list)
+            expected = [record_hash(0, start + n, raw) for n, raw in enumerate(batch.records[::-1])]
+            assert batch.checksum == sum(expected) & MASK64 == reader.checksum(shard)
+
+
+@given(
+    values=st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=300),
+    group=st.integers(1, 100),
+    cut=ranges,
+)
+def test_parquet_ranges(values: list[int | None], group: int, cut: list[int]) -> None:
+    words = [None if value is None else str(value) for value in values]
+    table = pa.table({"number": pa.array(values, pa.int32()), "word": pa.array(words, pa.string())})
+    store, planned = planned_with(a_parquet=parquet_bytes(table, group))
+    reader = reader_of(store, planned)
+    start, end = cut[0] % len(values), min(cut[1], len(values))
+    whole = reader.read(Shard(source=0, start=0, end=len(values)))
+    assert reader.index(0).total == whole.take(range(len(values))).checksum
+    if start < end:
+        shard = Shard(source=0, start=start, end=end)
+        batch = reader.read(shard).take(range(end - start))
+        assert batch.columns["word"].tolist() == [word or "" for word in words[start:end]]
+        numbers = [np.nan if value is None else value for value in values[start:end]]
+        np.testing.assert_array_equal(batch.columns["number"], np.array(numbers))
+        assert batch.columns["number"].dtype == ("float64" if None in values else "int32")
+        assert batch.checksum == reader.checksum(shard) == whole.take(range(start, end)).checksum
+
+
+def parquet_bytes(table: pa.Table, group: int = 1 << 20, **options: object) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=group, **options)
+    return file.getvalue()
+
+
+def test_parquet_hashes_do_not_depend_on_the_encoding() -> None:
+    table = pa.table({"a": [1.5, float("nan"), None, -0.0], "b": ["x", "", None, "x"], "c": [True, False, None, True]})
+    plain = planned_with(a_parquet=parquet_bytes(table, compression="none", use_dictionary=False))[1]
+    packed = planned_with(a_parquet=parquet_bytes(table, 2, compression="zstd"))[1]
+    category = table.set_column(1, "b", table["b"].dictionary_encode())
+    assert plain.indices[0].total == packed.indices[0].total
+    assert plain.indices[0].total == planned_with(a_parquet=parquet_bytes(category))[1].indices[0].total
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"a": [1, 2], "b": ["x", ""]},
+        {"a": [2, 1], "b": ["x", "y"]},
+        {"a": [1, 2], "b": ["x", None]},
+        {"a": [1, 3], "b": ["x", "y"]},
+    ],
+)
+def test_parquet_hashes_differ_when_a_value_does(other: dict[str, list[object]]) -> None:
+    one = planned_with(a_parquet=parquet_bytes(pa.table({"a": [1, 2], "b": ["x", "y"]})))[1]
+    assert one.indices[0].total != planned_with(a_parquet=parquet_bytes(pa.table(other)))[1].indices[0].total
+
+
+def test_equal_records_at_other_places_have_other_hashes() -> None:
+    hashes = {record_hash(source, number, b"x") for source in range(10) for number in range(10)}
+    assert len(hashes) == 100
+
+
+def test_large_records_have_marks_of_their_own() -> None:
+    records = [bytes([number]) * 700_000 for number in range(12)]
+    store, planned = planned_with(a_tfrecord=b"".join(map(tfrecord.frame, records)))
+    index = planned.indices[0]
+    assert len(index.marks) >= 8
+    record, begin, end = index.around(6, 7)
+    assert 6 - record <= 1 and end - begin < 4 * 700_000
+    assert reader_of(store, planned).read(Shard(source=0, start=6, end=7)).lines == records[6:7]
+
+
+def test_records_longer_than_a_chunk() -> None:
+    records = [b"a" * 20_000_000, b"b", b"c" * 9_000_000]
+    store, planned = planned_with(a_tfrecord=b"".join(map(tfrecord.frame, records)))
+    assert reader_of(store, planned).read(Shard(source=0, start=0, end=3)).lines == records
+
+
+def test_csv_records_across_chunks() -> None:
+    rows = [(str(number), "x" * 1000 + '"\n' * (number % 3)) for number in range(12_000)]
+    store, planned = planned_with(a_csv=csv_bytes([("n", "text"), *rows]))
+    batch = reader_of(store, planned).read(Shard(source=0, start=0, end=12_000)).take(range(12_000))
+    assert batch.columns["n"].tolist() == list(range(12_000))
+    assert batch.columns["text"].tolist() == [text for _, text in rows]
+
+
+def test_index_round_trip() -> None:
+    _, planned = planned_with(a_csv=b"a,b\n" + b"1,x\n" * 1000)
+    index = planned.indices[0]
+    again = from_bytes(to_bytes(index))
+    assert (again.number, again.source, again.columns) == (index.number, index.source, index.columns)
+    for name in ("marks", "positions", "sums"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(index, name))
+
+
+def test_index_of_another_number_has_other_sums() -> None:
+    store, planned = planned_with(a_csv=b"a\n1\n2\n")
+    [data] = discover("memory://data", store)
+    assert build_index(store, data, 1, OPTIONS).total != planned.indices[0].total
+    assert data.format is DataFormat.CSV
+
+
+@pytest.mark.parametrize("name", ["a_csv", "a_tfrecord", "a_parquet"])
+def test_data_that_changed_is_refused(name: str) -> None:
+    before, after = {
+        "a_csv": (b"a\n1\n2\n", b"a\n1\n3\n"),
+        "a_tfrecord": (tfrecord.frame(b"1"), tfrecord.frame(b"2")),
+        "a_parquet": tuple(parquet_bytes(pa.table({"a": [value]})) for value in (1, 2)),
+    }[name]
+    store, planned = planned_with(**{name: before})
+    reader = reader_of(store, planned)
+    shard = Shard(source=0, start=0, end=1)
+    assert len(reader.read(shard)) == 1
+    uri = planned.sources[0].uri
+    store.write(uri, after)
+    with pytest.raises(UserError, match=f"{uri} changed since the job was planned"):
+        reader.read(shard)
+    store.delete(uri)
+    with pytest.raises(UserError, match="changed since the job was planned"):
+        reader.read(shard)
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 0), (1, 4), (-1, 2), (3, 2)])
+def test_a_range_outside_the_source(start: int, end: int) -> None:
+    store, planned = planned_with(a_csv=b"a\n1\n2\n3\n")
+    with pytest.raises(IndexError):
+        reader_of(store, planned).read(Shard(source=0, start=start, end=end))

@@ -1,0 +1,170 @@
+"""Drives the master's core without a broker: appends events as services would, decides as the shell would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from elasticdl.master.core import State, decide, evolve, fold
+from elasticdl.shared import commands, events
+from elasticdl.shared.commands import Command, JobState
+from elasticdl.shared.events import Envelope, Event, GroupLedger, LogRecord
+from elasticdl.shared.job import DataSpec, JobSpec, Limits, ModelSpec
+from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.names import GroupId, Incarnation, JobId, PodName, Purpose, Service
+from elasticdl.shared.plan import Plan, Shuffle, Source
+from elasticdl.shared.tasks import TaskRef
+
+CommandT = TypeVar("CommandT")
+
+
+def plan(records: int = 1000, epochs: int = 2, batch: int = 10, batches: int = 5, max_step: int = 0) -> Plan:
+    """A small plan over one source."""
+    source = Source(uri="memory://data/a.csv", size_bytes=records * 10, etag="1", records=records)
+    return Plan(
+        sources=(source,),
+        minibatch_size=batch,
+        minibatches_per_task=batches,
+        epochs=epochs,
+        shuffle=Shuffle.RECORDS,
+        seed=7,
+        max_step=max_step,
+    )
+
+
+def job_spec(training: Plan | None = None, **changes: object) -> JobSpec:
+    """A job over ``plan()`` with two workers and one ps."""
+    spec = JobSpec(
+        job=JobId("test-1"),
+        created_s=0.0,
+        plan=training or plan(),
+        checksum=0,
+        data=DataSpec(format="csv"),
+        model=ModelSpec(path="/models/m.py", symbol="custom_model"),
+        storage="memory://storage",
+        limits=Limits(),
+    )
+    return replace(spec, **changes)  # type: ignore[arg-type]
+
+
+class Driver:
+    """A log, a state, and the commands that were decided but not looked at yet."""
+
+    def __init__(self, spec: JobSpec | None = None) -> None:
+        self.log: list[LogRecord] = []
+        self.state = State()
+        self.now_s = 0.0
+        self.commands: list[Command] = []
+        self._numbers: dict[Incarnation, int] = {}
+        self._lives: dict[PodName, int] = {}
+        self.feed(events.JobSubmitted(spec=spec or job_spec()), Service.CLIENT, "client")
+        self.feed(events.TermStarted(term=1), Service.MASTER, "master")
+
+    def feed(self, event: Event, service: Service, name: str, incarnation: str = "") -> None:
+        """Append an input, then decide until there is nothing to do."""
+        self._append(event, service, name, incarnation or name)
+        for _ in range(50):
+            decision = decide(self.state, self.now_s)
+            if not decision:
+                return
+            decided = events.Decided(
+                term=self.state.term,
+                after_seq=self.state.seq,
+                now_s=self.now_s,
+                commands=decision.commands,
+                reasons=decision.reasons,
+            )
+            self._append(decided, Service.MASTER, "master", "master")
+            self.commands += decision.commands
+        raise AssertionError(f"decides for ever: {decision}")
+
+    def _append(self, event: Event, service: Service, name: str, incarnation: str) -> None:
+        life = Incarnation(incarnation)
+        self._numbers[life] = self._numbers.get(life, 0) + 1
+        self.now_s += 0.01
+        envelope = Envelope(
+            service=service,
+            name=PodName(name),
+            incarnation=life,
+            number=self._numbers[life],
+            time_s=self.now_s,
+            event=event,
+        )
+        record = LogRecord(seq=len(self.log) + 1, envelope=envelope)
+        self.log.append(record)
+        evolve(self.state, record)
+
+    def take(self, kind: type[CommandT]) -> list[CommandT]:
+        """Remove and return the pending commands of one kind."""
+        found: list[CommandT] = [command for command in self.commands if isinstance(command, kind)]
+        self.commands = [command for command in self.commands if not isinstance(command, kind)]
+        return found
+
+    def life(self, pod: str) -> str:
+        """Incarnation id of a pod's present life."""
+        return f"{pod}.{self._lives.get(PodName(pod), 0)}"
+
+    def start_pod(self, pod: str, ledgers: Mapping[str, LedgerRecord] | None = None) -> None:
+        """A process appears under this name and says that it is ready."""
+        service = Service(pod.split("-")[0])
+        self._lives[PodName(pod)] = self._lives.get(PodName(pod), 0) + 1
+        self.feed(events.PodStarted(pod=PodName(pod), service=service, pid=self.pid(pod)), Service.LAUNCHER, "launcher")
+        if service is Service.WORKER:
+            self.feed(events.WorkerStarted(), service, pod, self.life(pod))
+            return
+        groups = tuple(GroupLedger(group=GroupId(g), ledger=ledger) for g, ledger in (ledgers or {}).items())
+        self.feed(events.PsStarted(address="127.0.0.1:1", ledgers=groups), service, pod, self.life(pod))
+
+    def pid(self, pod: str) -> int:
+        """Process id of a pod's present life."""
+        return 1000 * self._lives[PodName(pod)] + int(pod.split("-")[1])
+
+    def start_all(self) -> None:
+        """Start everything that the master asked for."""
+        for command in self.take(commands.StartPod):
+            self.start_pod(command.pod)
+
+    def exit_pod(self, pod: str, cause: events.ExitCause, exit_code: int = -9, **details: object) -> None:
+        """A process ends."""
+        event = events.PodExited(
+            pod=PodName(pod),
+            service=Service(pod.split("-")[0]),
+            pid=self.pid(pod),
+            cause=cause,
+            exit_code=exit_code,
+            **details,  # type: ignore[arg-type]
+        )
+        self.feed(event, Service.LAUNCHER, "launcher")
+
+    def finish(self, task: int, worker: str = "worker-0", purpose: Purpose = Purpose.TRAIN, **details: object) -> None:
+        """A worker finishes a task, credited by every ps' present life unless said otherwise."""
+        ps = [pod.name for pod in self.state.pods_of(Service.PS)]
+        details.setdefault("credits", {name: self.life(name) for name in ps})
+        details.setdefault("batches", 5)
+        event = events.TaskFinished(
+            task=TaskRef(purpose=purpose, number=task),
+            dispatch=1,
+            attempt=1,
+            **details,  # type: ignore[arg-type]
+        )
+        self.feed(event, Service.WORKER, worker, self.life(worker))
+
+    def dispatched(self, purpose: Purpose = Purpose.TRAIN) -> list[int]:
+        """Numbers of the tasks that were dispatched since the last call, in order."""
+        taken = self.take(commands.Dispatch)
+        mine = [command for command in taken if command.purpose is purpose]
+        self.commands += [command for command in taken if command.purpose is not purpose]
+        return [number for command in mine for start, end in command.tasks for number in range(start, end)]
+
+    def failure(self) -> str:
+        """Why the job has to end, or empty."""
+        return self.state.failure.message if self.state.failure else ""
+
+    def is_in(self, job_state: JobState) -> bool:
+        """Whether the job stands so."""
+        return self.state.job_state is job_state
+
+    def check_replay(self) -> None:
+        """Folding the log gives the live state."""
+        assert fold(self.log) == self.state

@@ -1,0 +1,409 @@
+"""The master's core, driven by the events that services send."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.master.driver import Driver, job_spec, plan
+
+from elasticdl.shared import commands, events
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.events import ExitCause, FailureKind, GroupLedger
+from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service
+from elasticdl.shared.plan import Plan
+from elasticdl.shared.tasks import TaskRef
+
+PS = PodName("ps-0")
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    driver = Driver(job_spec(output="file:///out"))
+    yield driver
+    driver.check_replay()
+
+
+def whole(training: Plan, **changes: int) -> LedgerRecord:
+    facts = {"step": training.batches, "records": training.records, "checksum": 0} | changes
+    return LedgerRecord(finished=((0, training.tasks),), **facts)  # type: ignore[arg-type]
+
+
+def close(driver: Driver, ledger: LedgerRecord, ps: tuple[str, ...] = ("ps-0",)) -> None:
+    """Answer the final snapshot order and the audit's reading."""
+    orders = driver.take(commands.TakeSnapshot)
+    assert [order.ps for order in orders] == list(ps)
+    ledgers = (GroupLedger(group=GroupId("g"), ledger=ledger),)
+    for order in orders:
+        taken = events.SnapshotTaken(
+            manifest=f"memory://{order.ps}/1", request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1
+        )
+        driver.feed(taken, Service.PS, order.ps, driver.life(order.ps))
+    for reading in driver.take(commands.ReadLedgers):
+        read = events.LedgersRead(ps=reading.ps, manifest=reading.manifest, ledgers=ledgers)
+        driver.feed(read, Service.MASTER, "master", "master")
+
+
+def test_pods_are_started_and_tasks_dispatched_once_every_ps_serves(driver: Driver) -> None:
+    started = driver.take(commands.StartPod)
+    assert [command.pod for command in started] == ["ps-0", "worker-0", "worker-1"]
+    assert driver.dispatched() == []
+    driver.start_pod("ps-0")
+    assert driver.is_in(JobState.TRAINING)
+    assert driver.dispatched() == list(range(40))
+
+
+def test_a_job_runs_to_its_exact_end(driver: Driver) -> None:
+    driver.start_all()
+    for task in driver.dispatched():
+        driver.finish(task)
+    assert driver.is_in(JobState.CLOSING)
+    close(driver, whole(driver.state.plan))
+    assert driver.state.closing.audit is not None
+    assert driver.state.closing.audit.exact
+    assert driver.dispatched(Purpose.EXPORT) == [0]
+    driver.finish(0, purpose=Purpose.EXPORT)
+    assert driver.is_in(JobState.SUCCEEDED)
+    assert {command.pod for command in driver.take(commands.StopPod)} == {"ps-0", "worker-0", "worker-1"}
+
+
+@pytest.mark.parametrize("wrong", [{"step": 201}, {"records": 1999}, {"checksum": 5}])
+def test_the_audit_fails_a_job_whose_ledger_differs_from_the_plan(driver: Driver, wrong: dict[str, int]) -> None:
+    driver.start_all()
+    for task in driver.dispatched():
+        driver.finish(task)
+    close(driver, whole(driver.state.plan, **wrong))
+    assert "ps-0/g" in driver.failure()
+    assert driver.is_in(JobState.STOPPING)
+
+
+def test_what_the_audit_finds_missing_is_dispatched_anew(driver: Driver) -> None:
+    driver.start_all()
+    for task in driver.dispatched():
+        driver.finish(task)
+    close(driver, LedgerRecord(finished=((0, 7), (8, 40)), step=195, records=1950))
+    assert driver.state.repaired == 1
+    assert driver.dispatched() == [7]
+    driver.finish(7)
+    close(driver, whole(driver.state.plan))
+    assert driver.state.closing.audit is not None
+    assert driver.state.closing.audit.exact
+
+
+def test_a_restored_ps_replaces_its_credits(driver: Driver) -> None:
+    driver.start_all()
+    driver.dispatched()
+    for task in range(10):
+        driver.finish(task)
+    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    assert [command.pod for command in driver.take(commands.StartPod)] == ["ps-0"]
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 4),))})
+    assert driver.dispatched() == [4, 5, 6, 7, 8, 9]
+
+
+def test_a_task_finished_under_an_older_incarnation_is_not_credited(driver: Driver) -> None:
+    driver.start_all()
+    driver.dispatched()
+    stale = driver.life("ps-0")
+    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.start_pod("ps-0", {"g": LedgerRecord()})
+    driver.finish(3, credits={"ps-0": stale})
+    assert driver.state.training is not None
+    assert 3 not in driver.state.training.complete
+    assert driver.dispatched() == [3]
+
+
+def test_a_dead_workers_deliveries_are_returned(driver: Driver) -> None:
+    driver.start_all()
+    task = TaskRef(purpose=Purpose.TRAIN, number=0)
+    taken = events.TaskTaken(task=task, dispatch=1, attempt=1, reply="$JS.ACK.x")
+    driver.feed(taken, Service.WORKER, "worker-1", driver.life("worker-1"))
+    driver.exit_pod("worker-1", ExitCause.OUTSIDE)
+    assert [command.reply for command in driver.take(commands.ReturnDelivery)] == ["$JS.ACK.x"]
+    assert [command.pod for command in driver.take(commands.StartPod)] == ["worker-1"]
+
+
+def test_user_code_that_fails_everywhere_ends_the_job(driver: Driver) -> None:
+    driver.start_all()
+    failed = events.TaskFailed(
+        task=TaskRef(purpose=Purpose.TRAIN, number=2),
+        dispatch=1,
+        attempt=1,
+        kind=FailureKind.USER_CODE,
+        message="feed raised ValueError: bad label",
+        source="file:///data/a.csv",
+        first_record=100,
+        last_record=150,
+    )
+    for _ in range(2):
+        driver.feed(failed, Service.WORKER, "worker-0", driver.life("worker-0"))
+        assert driver.failure() == ""
+    driver.feed(failed, Service.WORKER, "worker-1", driver.life("worker-1"))
+    assert "records 100 to 149 of file:///data/a.csv" in driver.failure()
+
+
+def in_hand(task: int, batch: int) -> events.BatchInHand:
+    return events.BatchInHand(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=batch)
+
+
+def test_a_batch_that_kills_two_workers_is_poison(driver: Driver) -> None:
+    driver.start_all()
+    computed, fed, other = (in_hand(2, 3), in_hand(2, 4), in_hand(0, 0))
+    driver.exit_pod("worker-0", ExitCause.OWN_FAULT, exit_code=-11, in_hand=(computed, fed))
+    assert driver.failure() == ""
+    driver.exit_pod("worker-1", ExitCause.OWN_FAULT, exit_code=-11, in_hand=(fed, other))
+    place = "batch 4 of task train 2, 10 of the records 450 to 499 (from 0) of memory://data/a.csv"
+    assert place in driver.failure()
+    assert "batch 3" not in driver.failure()
+    assert "task train 0" not in driver.failure()
+
+
+def test_batches_that_were_in_hand_at_all_deaths_are_all_named(driver: Driver) -> None:
+    driver.start_all()
+    for worker in ("worker-0", "worker-1"):
+        driver.exit_pod(worker, ExitCause.OWN_FAULT, exit_code=-6, in_hand=(in_hand(1, 0), in_hand(1, 1)))
+    assert "batch 0 of task train 1" in driver.failure()
+    assert "batch 1 of task train 1" in driver.failure()
+    driver.check_replay()
+
+
+def test_deaths_with_a_batch_that_is_absorbed_later_are_forgotten(driver: Driver) -> None:
+    driver.start_all()
+    driver.exit_pod("worker-0", ExitCause.OWN_FAULT, exit_code=-6, in_hand=(in_hand(1, 0),))
+    driver.finish(1, worker="worker-1")
+    driver.exit_pod("worker-1", ExitCause.OWN_FAULT, exit_code=-6, in_hand=(in_hand(1, 0),))
+    assert driver.failure() == ""
+
+
+def test_kills_from_outside_are_never_counted(driver: Driver) -> None:
+    driver.start_all()
+    for _ in range(20):
+        driver.exit_pod("worker-0", ExitCause.OUTSIDE)
+        assert [command.pod for command in driver.take(commands.StartPod)] == ["worker-0"]
+        driver.start_pod("worker-0")
+    assert driver.failure() == ""
+
+
+def test_a_pod_that_keeps_crashing_waits_longer_each_time_and_ends_the_job(driver: Driver) -> None:
+    driver.start_all()
+    for _ in range(5):
+        driver.exit_pod("worker-0", ExitCause.OWN_FAULT, exit_code=7)
+        due_s = driver.state.timers["restart worker-0"]
+        driver.feed(events.TimerFired(timer="restart worker-0", due_s=due_s), Service.MASTER, "master", "master")
+        assert [command.pod for command in driver.take(commands.StartPod)] == ["worker-0"]
+        driver.start_pod("worker-0")
+    driver.exit_pod("worker-0", ExitCause.OWN_FAULT, exit_code=7, log_tail="boom")
+    assert "boom" in driver.failure()
+
+
+def test_a_stop_before_there_is_a_model_does_not_wait_for_a_snapshot(driver: Driver) -> None:
+    driver.start_all()
+    driver.feed(events.StopRequested(reason="Ctrl-C"), Service.CLIENT, "client")
+    driver.exit_pod("worker-0", ExitCause.FINISHED, exit_code=0)
+    driver.exit_pod("worker-1", ExitCause.FINISHED, exit_code=0)
+    assert driver.take(commands.TakeSnapshot) == []
+    assert driver.is_in(JobState.STOPPED)
+
+
+def test_stop_ends_workers_then_snapshots_then_ends(driver: Driver) -> None:
+    driver.start_all()
+    driver.feed(events.ModelInitialised(signature="s", parameters=1), Service.PS, "ps-0", driver.life("ps-0"))
+    driver.feed(events.StopRequested(reason="Ctrl-C"), Service.CLIENT, "client")
+    assert {command.pod for command in driver.take(commands.StopPod)} == {"worker-0", "worker-1"}
+    assert driver.take(commands.TakeSnapshot) == []
+    driver.exit_pod("worker-0", ExitCause.FINISHED, exit_code=0)
+    driver.exit_pod("worker-1", ExitCause.FINISHED, exit_code=0)
+    (order,) = driver.take(commands.TakeSnapshot)
+    taken = events.SnapshotTaken(manifest="m", request=order.request, ledgers=(), size_bytes=1, seconds=0.1)
+    driver.feed(taken, Service.PS, "ps-0", driver.life("ps-0"))
+    assert driver.is_in(JobState.STOPPED)
+    driver.feed(events.JobResumed(reason="user"), Service.CLIENT, "client")
+    assert {command.pod for command in driver.take(commands.StartPod)} == {"ps-0", "worker-0", "worker-1"}
+
+
+def test_an_evaluation_at_the_end_of_each_epoch_and_of_the_job() -> None:
+    validation = plan(records=100, epochs=1)
+    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data))
+    driver.start_all()
+    for task in driver.dispatched():
+        driver.finish(task)
+        evaluate(driver, validation)
+    close(driver, whole(driver.state.plan))
+    evaluate(driver, validation)
+    assert driver.is_in(JobState.SUCCEEDED)
+    reasons = [(evaluation.reason, evaluation.results) for evaluation in driver.state.evaluations]
+    assert reasons == [("epoch 0 is complete", {"loss": 2.0}), ("training is complete", {"loss": 2.0})]
+    driver.check_replay()
+
+
+def evaluate(driver: Driver, validation: Plan) -> None:
+    """Pin, evaluate and merge, if the master wants an evaluation."""
+    for order in driver.take(commands.OpenPin):
+        pinned = events.ModelPinned(evaluation=order.evaluation, step=17)
+        driver.feed(pinned, Service.PS, order.ps, driver.life(order.ps))
+    tasks = driver.dispatched(Purpose.EVALUATE)
+    assert len(tasks) in (0, validation.tasks)
+    for number in tasks:
+        driver.finish(number, purpose=Purpose.EVALUATE, states={"loss": (b"\0" * 16,)})
+    for number in driver.dispatched(Purpose.MERGE):
+        driver.finish(number, purpose=Purpose.MERGE, results={"loss": 2.0})
+
+
+def test_a_ps_death_during_an_evaluation_starts_it_again_under_a_new_number() -> None:
+    validation = plan(records=100, epochs=1)
+    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data))
+    driver.start_all()
+    for task in range(20):
+        driver.finish(task)
+    (order,) = driver.take(commands.OpenPin)
+    driver.feed(events.ModelPinned(evaluation=order.evaluation, step=100), Service.PS, "ps-0", driver.life("ps-0"))
+    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
+    (again,) = driver.take(commands.OpenPin)
+    assert again.evaluation == order.evaluation + 1
+    driver.check_replay()
+
+
+def test_a_merge_that_a_stop_left_undone_is_asked_for_again_after_the_resume() -> None:
+    training = plan()
+    driver = Driver(job_spec(training, workers=1))
+    driver.start_all()
+    states = {"loss": (array("d", [1.0]).tobytes(),)}
+    epoch = training.tasks_per_epoch
+    for task in range(epoch):
+        driver.finish(task, states=states)
+    assert len(driver.dispatched(Purpose.MERGE)) == 1
+    driver.feed(events.StopRequested(reason="test"), Service.CLIENT, "client")
+    driver.exit_pod("worker-0", ExitCause.FINISHED, 0)
+    assert driver.is_in(JobState.STOPPED)
+    driver.feed(events.JobResumed(reason="test"), Service.LAUNCHER, "launcher")
+    driver.take(commands.StartPod)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, epoch),), step=epoch * 5)})
+    assert len(driver.dispatched(Purpose.MERGE)) == 1
+    driver.check_replay()
+
+
+def test_seen_records_change_nothing(driver: Driver) -> None:
+    from elasticdl.master.core import evolve, fold
+
+    driver.start_all()
+    driver.dispatched()
+    driver.finish(0)
+    before = fold(driver.log)
+    evolve(driver.state, driver.log[-1])
+    assert driver.state == before
+
+
+@pytest.mark.parametrize("pod", ["ps-0", "worker-1"])
+def test_a_silent_process_is_killed_and_replaced(driver: Driver, pod: str) -> None:
+    driver.start_all()
+    task = TaskRef(purpose=Purpose.TRAIN, number=0)
+    taken = events.TaskTaken(task=task, dispatch=1, attempt=1, reply="$JS.ACK.x")
+    driver.feed(taken, Service.WORKER, "worker-1", driver.life("worker-1"))
+    silent = events.SilenceNoticed(pod=PodName(pod), incarnation=Incarnation(driver.life(pod)), silent_s=6.5)
+    driver.feed(silent, Service.MASTER, "master", "master")
+    assert driver.take(commands.StopPod) == [commands.StopPod(pod=PodName(pod), reason="silent", kill=True)]
+    assert len(driver.take(commands.ReturnDelivery)) == (1 if pod == "worker-1" else 0)
+    assert driver.take(commands.StartPod) == []
+    driver.exit_pod(pod, ExitCause.OUTSIDE)
+    assert [command.pod for command in driver.take(commands.StartPod)] == [pod]
+
+
+def test_silence_of_a_former_life_changes_nothing(driver: Driver) -> None:
+    driver.start_all()
+    silent = events.SilenceNoticed(pod=PS, incarnation=Incarnation("older"), silent_s=6.5)
+    driver.feed(silent, Service.MASTER, "master", "master")
+    assert driver.take(commands.StopPod) == []
+
+
+def ran(driver: Driver, *positions: int) -> None:
+    """The last decision's commands were run, some of them in vain."""
+    seq, _ = driver.state.unran[-1]
+    failures = tuple(events.CommandFailure(position=position, message="nobody listens") for position in positions)
+    driver.feed(events.CommandsRan(up_to=seq, failures=failures), Service.MASTER, "master", "master")
+
+
+def fire(driver: Driver, timer: str) -> None:
+    """A timer comes due."""
+    driver.feed(events.TimerFired(timer=timer, due_s=driver.state.timers[timer]), Service.MASTER, "master", "master")
+
+
+def test_an_order_that_did_not_arrive_is_given_again(driver: Driver) -> None:
+    started = driver.take(commands.StartPod)
+    ran(driver, 1)
+    assert driver.take(commands.StartPod) == []
+    fire(driver, "restart worker-0")
+    assert driver.take(commands.StartPod) == [started[1]]
+
+
+def test_a_snapshot_order_that_did_not_arrive_is_given_again_under_its_number(driver: Driver) -> None:
+    driver.start_all()
+    for task in driver.dispatched():
+        driver.finish(task)
+    (order,) = driver.take(commands.TakeSnapshot)
+    ran(driver, 0)
+    assert driver.take(commands.TakeSnapshot) == []
+    fire(driver, "order snapshots again")
+    assert driver.take(commands.TakeSnapshot) == [order]
+
+
+def test_a_process_that_never_gets_ready_is_replaced(driver: Driver) -> None:
+    (worker,) = [command.pod for command in driver.take(commands.StartPod) if command.pod == "worker-0"]
+    started = events.PodStarted(pod=worker, service=Service.WORKER, pid=77)
+    driver.feed(started, Service.LAUNCHER, "launcher")
+    fire(driver, "start worker-0")
+    assert driver.take(commands.StopPod) == [commands.StopPod(pod=worker, reason="silent", kill=True)]
+
+
+def scale(driver: Driver, workers: int) -> None:
+    driver.feed(events.ScaleRequested(workers=workers), Service.CLIENT, "client")
+
+
+def test_more_workers_are_started_and_fewer_are_stopped_without_touching_the_others(driver: Driver) -> None:
+    driver.start_all()
+    scale(driver, 4)
+    assert [command.pod for command in driver.take(commands.StartPod)] == ["worker-2", "worker-3"]
+    driver.start_pod("worker-2")
+    driver.start_pod("worker-3")
+    scale(driver, 1)
+    assert [command.pod for command in driver.take(commands.StopPod)] == ["worker-1", "worker-2", "worker-3"]
+    driver.exit_pod("worker-2", ExitCause.FINISHED, exit_code=0)
+    assert driver.take(commands.StartPod) == []
+    scale(driver, 3)
+    assert [command.pod for command in driver.take(commands.StartPod)] == ["worker-2"]
+
+
+def take_task(driver: Driver, task: int, worker: str) -> None:
+    taken = events.TaskTaken(task=TaskRef(purpose=Purpose.TRAIN, number=task), dispatch=1, attempt=1, reply=f"r{task}")
+    driver.feed(taken, Service.WORKER, worker, driver.life(worker))
+
+
+def test_an_idle_worker_gets_a_second_attempt_at_a_slow_task(driver: Driver) -> None:
+    driver.start_all()
+    driver.dispatched()
+    for task in range(39):
+        take_task(driver, task, "worker-0")
+        driver.finish(task, seconds={"total": 0.1})
+    take_task(driver, 39, "worker-0")
+    assert driver.dispatched() == []
+    driver.now_s = driver.state.timers["speculation"]
+    fire(driver, "speculation")
+    assert driver.dispatched() == [39]
+    take_task(driver, 39, "worker-1")
+    fire_again = events.TimerFired(timer="speculation", due_s=0.0)
+    driver.now_s += 100.0
+    driver.feed(fire_again, Service.MASTER, "master", "master")
+    assert driver.dispatched() == []
+    driver.finish(39, worker="worker-1")
+    assert driver.is_in(JobState.CLOSING)
+
+
+def test_nobody_speculates_while_there_is_work_in_the_queue(driver: Driver) -> None:
+    driver.start_all()
+    driver.dispatched()
+    take_task(driver, 0, "worker-0")
+    driver.now_s += 1000.0
+    scale(driver, 2)
+    assert driver.dispatched() == []

@@ -1,0 +1,47 @@
+"""What becomes of a decision's commands while the broker is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from tests.unit.master.driver import Driver
+
+from elasticdl.master.outbox import Outbox
+from elasticdl.shared.bus.memory import MemoryBroker
+from elasticdl.shared.bus.memory.client import Bell, Client
+from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue
+from elasticdl.shared.clock import SystemClock
+from elasticdl.shared.commands import Dispatch
+from elasticdl.shared.errors import TransientError
+from elasticdl.shared.events import CommandsRan, Decided, Event
+from elasticdl.shared.names import Purpose
+from elasticdl.shared.tasks import TaskMessage
+
+
+class AwayAtFirst(MemoryTaskQueue):
+    """A queue that gives up on its first publications, as after a long absence of the broker."""
+
+    refusals = 3
+
+    async def publish(self, messages: Sequence[tuple[TaskMessage, bool]]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise TransientError("given up", retry_after_s=0.0)
+        await super().publish(messages)
+
+
+async def test_a_dispatch_is_queued_however_often_the_broker_was_away() -> None:
+    broker = MemoryBroker()
+    bus = broker.connect()
+    bus.tasks = AwayAtFirst(Client(Bell()), bus.tasks.state)
+    reports: asyncio.Queue[Event] = asyncio.Queue()
+    outbox = Outbox(bus, SystemClock(), lambda manifest: (), Driver().state, reports.put_nowait)
+    dispatch = Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 2),))
+    running = asyncio.create_task(outbox.run())
+    outbox.put(7, Decided(term=1, after_seq=1, now_s=0.0, commands=(dispatch,), reasons=()))
+    assert await reports.get() == CommandsRan(up_to=7)
+    running.cancel()
+    worker = broker.connect()
+    taken = [await worker.tasks.take((Purpose.TRAIN,)) for _ in range(3)]
+    assert [delivery.task.task.number if delivery else None for delivery in taken] == [0, 1, None]

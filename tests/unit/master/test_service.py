@@ -1,0 +1,171 @@
+"""The master's shell on the in-memory broker, beside services that answer as the real ones do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.unit.master.driver import job_spec, plan
+
+from elasticdl.master.core import State, fold
+from elasticdl.master.service import Master
+from elasticdl.shared import commands, events
+from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
+from elasticdl.shared.bus.reading import read_present
+from elasticdl.shared.clock import SystemClock
+from elasticdl.shared.commands import Command, JobState
+from elasticdl.shared.errors import FencedError
+from elasticdl.shared.events import Envelope, Event, GroupLedger, LogRecord
+from elasticdl.shared.ledger import Ledger
+from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service, new_incarnation
+from elasticdl.shared.plan import Plan
+
+PS = PodName("ps-0")
+WORKER = PodName("worker-0")
+
+
+class Voice:
+    """Appends events in somebody's name."""
+
+    def __init__(self, bus: MemoryBus, service: Service, name: str) -> None:
+        self.bus, self.service, self.name = bus, service, PodName(name)
+        self.incarnation, self._number = new_incarnation(), 0
+
+    async def say(self, event: Event) -> None:
+        self._number += 1
+        await self.bus.log.append(
+            Envelope(
+                service=self.service,
+                name=self.name,
+                incarnation=self.incarnation,
+                number=self._number,
+                time_s=SystemClock().now(),
+                event=event,
+            )
+        )
+
+
+class Cluster:
+    """One launcher, one ps and one worker, as coroutines with a real ledger."""
+
+    def __init__(self, broker: MemoryBroker, training: Plan) -> None:
+        self.broker, self.plan, self.ledger = broker, training, Ledger()
+        self.launcher = Voice(broker.connect(), Service.LAUNCHER, "launcher")
+        self.ps = Voice(broker.connect(), Service.PS, PS)
+        self.worker = Voice(broker.connect(), Service.WORKER, WORKER)
+        self.may_work = asyncio.Event()
+        self.may_work.set()
+
+    async def serve(self) -> None:
+        await self.launcher.bus.signals.serve_orders(PodName("launcher"), self._launcher_order)
+        await self.ps.bus.signals.serve_orders(PS, self._ps_order)
+
+    async def _launcher_order(self, order: Command, cause: str) -> None:
+        if not isinstance(order, commands.StartPod):
+            return
+        pid = 1 if order.service is Service.PS else 2
+        await self.launcher.say(events.PodStarted(pod=order.pod, service=order.service, pid=pid))
+        if order.service is Service.PS:
+            await self.ps.say(events.PsStarted(address="127.0.0.1:1"))
+        else:
+            await self.worker.say(events.WorkerStarted())
+
+    async def _ps_order(self, order: Command, cause: str) -> None:
+        if isinstance(order, commands.TakeSnapshot):
+            await self.ps.say(
+                events.SnapshotTaken(
+                    manifest="m", request=order.request, ledgers=self.ledgers("m"), size_bytes=1, seconds=0.0
+                )
+            )
+
+    def ledgers(self, manifest: str) -> tuple[GroupLedger, ...]:
+        return (GroupLedger(group=GroupId("g"), ledger=self.ledger.record()),)
+
+    async def work(self) -> None:
+        tasks = self.worker.bus.tasks
+        while True:
+            await self.may_work.wait()
+            delivery = await tasks.take((Purpose.TRAIN,))
+            if delivery is None:
+                await tasks.wait(0.05)
+                continue
+            task = delivery.task.task
+            batches = self.plan.batches_of(task.number)  # type: ignore[arg-type]
+            for batch in range(batches):
+                records = self.plan.records_of(task.number, batch)  # type: ignore[arg-type]
+                self.ledger.absorb(task.number, batch, batches, records, 0)  # type: ignore[arg-type]
+            await self.worker.say(
+                events.TaskFinished(
+                    task=task,
+                    dispatch=delivery.task.dispatch,
+                    attempt=delivery.attempt,
+                    credits={PS: self.ps.incarnation},
+                    batches=batches,
+                )
+            )
+            await delivery.ack()
+
+
+@asynccontextmanager
+async def cluster(training: Plan) -> AsyncIterator[Cluster]:
+    broker = MemoryBroker()
+    services = Cluster(broker, training)
+    await services.launcher.say(events.JobSubmitted(spec=job_spec(training, workers=1)))
+    await services.serve()
+    working = asyncio.create_task(services.work())
+    try:
+        yield services
+    finally:
+        working.cancel()
+
+
+def master(services: Cluster, incarnation: str = "m1") -> Master:
+    return Master(services.broker.connect(), SystemClock(), Incarnation(incarnation), services.ledgers)
+
+
+async def read_log(services: Cluster) -> list[LogRecord]:
+    return await read_present(services.broker.connect().log)
+
+
+async def check(services: Cluster, final: State) -> None:
+    assert final.job_state is JobState.SUCCEEDED
+    assert final.closing.audit is not None
+    assert final.closing.audit.exact
+    assert fold(await read_log(services)) == final
+
+
+async def test_a_job_from_submission_to_audit() -> None:
+    async with cluster(plan(records=5000, epochs=3)) as services:
+        await check(services, await master(services).run())
+
+
+async def test_a_successor_goes_on_where_a_killed_master_was() -> None:
+    async with cluster(plan(records=20_000, epochs=2)) as services:
+        first = asyncio.create_task(master(services).run())
+        while services.ledger.step < 50:
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        final = await master(services, "m2").run()
+        assert final.term == 2
+        await check(services, final)
+
+
+async def test_a_master_that_was_overtaken_is_refused() -> None:
+    async with cluster(plan(records=20_000, epochs=2)) as services:
+        services.may_work.clear()
+        first = asyncio.create_task(master(services).run())
+        while not any(isinstance(r.envelope.event, events.WorkerStarted) for r in await read_log(services)):
+            await asyncio.sleep(0)
+        second = asyncio.create_task(master(services, "m2").run())
+        while not any(
+            isinstance(r.envelope.event, events.TermStarted) and r.envelope.event.term == 2
+            for r in await read_log(services)
+        ):
+            await asyncio.sleep(0)
+        services.may_work.set()
+        with pytest.raises(FencedError):
+            await first
+        await check(services, await second)

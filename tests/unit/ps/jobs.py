@@ -1,0 +1,134 @@
+"""Whole ps services on a broker and a store in memory, with real sockets and threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from elasticdl.ps.service import PsIdentity, PsService
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
+from elasticdl.shared.bus.reading import read_present, read_spec
+from elasticdl.shared.clock import SystemClock
+from elasticdl.shared.commands import Command
+from elasticdl.shared.events import Envelope, Event, JobSubmitted
+from elasticdl.shared.job import JobSpec
+from elasticdl.shared.model import ModelSignature
+from elasticdl.shared.names import PodName, Service, new_incarnation
+from elasticdl.shared.registers import PsRegister, decode_register
+from elasticdl.shared.storage import ObjectStore
+from elasticdl.worker.ps_set import PsAddress, PsSet, PsSetSettings
+
+E = TypeVar("E")
+TOKEN = "token"
+DEADLINE_S = 20.0
+
+
+class Job:
+    """A job's surroundings; ps are started and ended by hand."""
+
+    def __init__(self, spec: JobSpec, store: ObjectStore) -> None:
+        self.spec = spec
+        self.store = store
+        self.loop = LoopThread()
+        self.broker = self.loop.call(self._broker())
+        self.bus = self._connect()
+        self._services: list[PsService] = []
+        self._clients: list[PsSet] = []
+        self.loop.call(
+            self.bus.log.append(
+                Envelope(
+                    service=Service.CLIENT,
+                    name=PodName("client"),
+                    incarnation=new_incarnation(),
+                    number=1,
+                    time_s=0.0,
+                    event=JobSubmitted(spec=spec),
+                )
+            )
+        )
+
+    def start(self, number: int = 0) -> PsService:
+        service = self.make(number)
+        service.start()
+        return service
+
+    def make(self, number: int = 0) -> PsService:
+        bus = self._connect()
+        service = PsService(
+            PsIdentity(ps=PodName(f"ps-{number}"), incarnation=new_incarnation(), token=TOKEN, beat_interval_s=0.01),
+            spec=self.loop.call(read_spec(bus.log)),
+            bus=bus,
+            loop=self.loop,
+            store=self.store,
+            clock=SystemClock(),
+        )
+        self._services.append(service)
+        return service
+
+    def client(self, signature: ModelSignature) -> PsSet:
+        client = PsSet(
+            ps=[PodName(f"ps-{number}") for number in range(self.spec.ps)],
+            resolve=self._resolve,
+            token=TOKEN,
+            peer="test",
+            plan=self.spec.plan.fingerprint,
+            signature=signature,
+            settings=PsSetSettings(unavailable_s=DEADLINE_S),
+        )
+        self._clients.append(client)
+        return client
+
+    def register(self, number: int = 0) -> PsRegister:
+        entry = self.loop.call(self.bus.register.read(PodName(f"ps-{number}")))
+        assert entry is not None
+        return decode_register(entry.value)
+
+    def order(self, command: Command, number: int = 0) -> None:
+        self.loop.call(self.bus.signals.order(PodName(f"ps-{number}"), command, "test"))
+
+    def await_event(self, kind: type[E], count: int = 1, *, where: Callable[[E], bool] = lambda event: True) -> E:
+        """The ``count``-th event of a kind on the log that is wanted, waiting for it."""
+
+        async def read() -> E:
+            found = 0
+            async for record in self.bus.log.read(after=0):
+                event: Event = record.envelope.event
+                if isinstance(event, kind) and where(event):
+                    found += 1
+                    if found == count:
+                        return event
+            raise AssertionError("the log ended")
+
+        return self.loop.call(asyncio.wait_for(read(), DEADLINE_S))
+
+    def log(self) -> list[Envelope]:
+        """Everything on the log now."""
+        return [record.envelope for record in self.loop.call(read_present(self.bus.log))]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        for service in self._services:
+            service.close()
+        self.loop.stop()
+
+    def _connect(self) -> MemoryBus:
+        async def connect() -> MemoryBus:
+            return self.broker.connect()
+
+        return self.loop.call(connect())
+
+    async def _broker(self) -> MemoryBroker:
+        return MemoryBroker()
+
+    def _resolve(self) -> Mapping[PodName, PsAddress]:
+        found = {}
+        for number in range(self.spec.ps):
+            name = PodName(f"ps-{number}")
+            entry = self.loop.call(self.bus.register.read(name))
+            if entry is not None:
+                register = decode_register(entry.value)
+                found[name] = PsAddress(address=register.address, incarnation=register.incarnation)
+        return found

@@ -1,0 +1,88 @@
+"""Ps cores behind real sockets, without broker and storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from tests.unit.ps.example import PLAN, ROWS_A, ROWS_B
+
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.group import UpdatePolicy
+from elasticdl.ps.serving import PsHandler
+from elasticdl.shared.model import ModelSignature
+from elasticdl.shared.names import PodName, new_incarnation
+from elasticdl.shared.placement import Placement
+from elasticdl.shared.wire.client import ClientSettings
+from elasticdl.shared.wire.messages import Floats
+from elasticdl.shared.wire.server import WireServer
+from elasticdl.worker.ps_set import PsAddress, PsSet, PsSetSettings
+
+TOKEN = "token"
+
+
+class PsServer:
+    """One life of one ps."""
+
+    def __init__(self, number: int, ps: int, policy: UpdatePolicy) -> None:
+        self.incarnation = new_incarnation()
+        self.fatal: list[BaseException] = []
+        self.core = PsCore(plan=PLAN, placement=Placement.even(ps), part=number, policy=policy)
+        self.server = WireServer(
+            PsHandler(self.core, self.incarnation), token=TOKEN, identity=self.incarnation, on_fatal=self.fatal.append
+        )
+        self.server.start()
+
+
+class Servers:
+    """All ps of a job; any of them can be killed and started anew."""
+
+    def __init__(self, ps: int, *, policy: UpdatePolicy | None = None) -> None:
+        self._policy = policy or UpdatePolicy()
+        self.names = tuple(PodName(f"ps-{number}") for number in range(ps))
+        self.ps = [PsServer(number, ps, self._policy) for number in range(ps)]
+        self._clients: list[PsSet] = []
+
+    def resolve(self) -> Mapping[PodName, PsAddress]:
+        return {
+            name: PsAddress(address=one.server.address, incarnation=one.incarnation)
+            for name, one in zip(self.names, self.ps, strict=True)
+        }
+
+    def client(self, signature: ModelSignature, *, plan: str = PLAN.fingerprint) -> PsSet:
+        client = PsSet(
+            ps=self.names,
+            resolve=self.resolve,
+            token=TOKEN,
+            peer="test",
+            plan=plan,
+            signature=signature,
+            settings=PsSetSettings(unavailable_s=20.0, wire=ClientSettings(request_s=20.0)),
+        )
+        self._clients.append(client)
+        return client
+
+    def open_for_business(self) -> None:
+        for one in self.ps:
+            one.core.open_for_business()
+
+    def kill(self, number: int) -> None:
+        self.ps[number].server.close()
+
+    def restart(self, number: int) -> PsServer:
+        self.ps[number] = PsServer(number, len(self.ps), self._policy)
+        return self.ps[number]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        for one in self.ps:
+            one.server.close()
+
+
+def weights(client: PsSet, *, pin: int = 0) -> tuple[Floats, Floats, Floats]:
+    """Everything a model holds: dense values and all rows of both tables."""
+    pulled = client.pull({"a": np.arange(ROWS_A), "b": np.arange(ROWS_B)}, pin=pin)
+    values = pulled.dense.copy(), pulled.rows["a"].copy(), pulled.rows["b"].copy()
+    pulled.release()
+    return values

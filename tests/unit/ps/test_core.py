@@ -1,0 +1,273 @@
+"""The rules of a push: exactly once, in order, whole or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.ps.example import (
+    BATCHES,
+    DENSE_SIZE,
+    PLAN,
+    ROWS_A,
+    ROWS_B,
+    initial_dense,
+    push_of,
+    signature,
+)
+
+from elasticdl.ps.admission import RefusedError
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.group import UpdatePolicy
+from elasticdl.shared.errors import InvariantError, ProtocolError
+from elasticdl.shared.ledger import Ledger, LedgerRecord, Verdict
+from elasticdl.shared.names import TaskId
+from elasticdl.shared.placement import Placement, dense_parts
+from elasticdl.shared.wire import messages
+from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, PushVerdict, RefusalKind
+
+
+def core_of(optimizer: str = "adam", *, policy: UpdatePolicy | None = None) -> PsCore:
+    core = PsCore(plan=PLAN, placement=Placement.even(1), part=0, policy=policy or UpdatePolicy())
+    core.initialise(initialise(optimizer))
+    core.open_for_business()
+    return core
+
+
+def initialise(optimizer: str = "adam") -> messages.Initialise:
+    model = signature(optimizer)
+    (part,) = dense_parts(model.dense, 1)
+    return messages.Initialise(
+        plan=PLAN.fingerprint, signature=model.to_json(), parts=1, part=0, dense=part.gather(initial_dense())
+    )
+
+
+def wire_push(task: int, batch: int, *, empty: bool = False) -> Push:
+    request = push_of(task, batch, empty=empty)
+    return Push(
+        plan=PLAN.fingerprint,
+        table_version=1,
+        task=task,
+        batch=batch,
+        batches=request.batches,
+        records=request.records,
+        checksum=request.checksum,
+        empty=empty,
+        dense=NO_FLOATS if request.dense_gradient is None else request.dense_gradient,
+        statistics=request.statistics_delta,
+        tables=tuple(
+            messages.TableGradients(table="ab".index(name), ids=ids, gradients=rows)
+            for name, (ids, rows) in request.rows.items()
+        ),
+    )
+
+
+def state(core: PsCore) -> tuple[LedgerRecord, int, bytes, bytes]:
+    """Everything that a push may change, slots apart (they show in the next weights)."""
+    tables = (
+        messages.TableIds(table=0, width=4, ids=np.arange(ROWS_A)),
+        messages.TableIds(table=1, width=2, ids=np.arange(ROWS_B)),
+    )
+    request = messages.Pull(plan=PLAN.fingerprint, table_version=1, pin=0, dense=True, tables=tables)
+    dense, rows = (np.empty(size, np.float32) for size in core.pull_size(request))
+    pulled = core.pull(request, dense=dense, rows=rows)
+    assert core.group is not None
+    return core.group.ledger.record(), pulled.iteration, dense.tobytes(), rows.tobytes()
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    order=st.permutations(range(8)),
+    noise=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=20),
+    optimizer=st.sampled_from(["sgd", "adam"]),
+    grads_to_wait=st.integers(1, 3),
+)
+def test_any_order_of_attempts_ends_in_the_state_of_one_in_order_run(
+    order: list[int], noise: list[tuple[int, int]], optimizer: str, grads_to_wait: int
+) -> None:
+    """Tasks 0 and 1, interleaved as ``order`` says; before each batch somebody pushes arbitrary others."""
+    policy = UpdatePolicy(grads_to_wait=grads_to_wait)
+    core, reference = core_of(optimizer, policy=policy), core_of(optimizer, policy=policy)
+    done = {0: 0, 1: 0}
+    for position, pick in enumerate(order):
+        for at, other in noise:
+            if at == position:
+                task, batch = divmod(other, 4)
+                if batch != done[task]:
+                    expected = PushVerdict.DUPLICATE if batch < done[task] else PushVerdict.GAP
+                    answer = core.push(wire_push(task, batch))
+                    assert (answer.verdict, answer.next_batch) == (expected, done[task])
+        task = pick // 4
+        assert core.push(wire_push(task, done[task])).verdict is PushVerdict.APPLIED
+        reference.push(wire_push(task, done[task]))
+        done[task] += 1
+    assert state(core) == state(reference)
+
+
+def test_sgd_equals_numpy() -> None:
+    core = core_of("sgd")
+    _, _, before_dense, before_rows = state(core)
+    dense = np.frombuffer(before_dense, np.float32).copy()
+    rows = np.frombuffer(before_rows, np.float32).copy()
+    a, b = rows[: ROWS_A * 4].reshape(ROWS_A, 4), rows[ROWS_A * 4 :].reshape(ROWS_B, 2)
+    for task, batch in BATCHES:
+        push = wire_push(task, batch)
+        core.push(push)
+        dense[:18] -= np.float32(0.1) * push.dense
+        dense[18:21] += push.statistics
+        a[push.tables[0].ids] -= np.float32(0.1) * push.tables[0].gradients
+        b[push.tables[1].ids] -= np.float32(0.1) * push.tables[1].gradients
+    record, iteration, after_dense, after_rows = state(core)
+    np.testing.assert_allclose(np.frombuffer(after_dense, np.float32), dense, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.frombuffer(after_rows, np.float32), rows, rtol=1e-5, atol=1e-5)
+    assert (record.step, record.records, record.finished) == (len(BATCHES), PLAN.records, ((0, PLAN.tasks),))
+    assert iteration == len(BATCHES)
+
+
+def with_nan(values: Floats) -> Floats:
+    values = values.copy()
+    values.reshape(-1)[0] = np.nan
+    return values
+
+
+def test_what_is_not_finite_changes_nothing() -> None:
+    good = wire_push(0, 0)
+    spoiled = [
+        replace(good, dense=with_nan(good.dense)),
+        replace(good, statistics=with_nan(good.statistics)),
+        replace(
+            good,
+            tables=(good.tables[0], replace(good.tables[1], gradients=with_nan(good.tables[1].gradients))),
+        ),
+    ]
+    for push in spoiled:
+        core = core_of()
+        before = state(core)
+        answer = core.push(push)
+        assert (answer.verdict, answer.next_batch) == (PushVerdict.NOT_FINITE, 0)
+        assert answer.message
+        assert state(core) == before
+
+
+def test_a_push_that_does_not_fit_is_refused_whole() -> None:
+    good = wire_push(0, 0)
+    table = good.tables[0]
+    wrong = [
+        replace(good, task=PLAN.tasks),
+        replace(good, batches=good.batches + 1),
+        replace(good, batch=good.batches),
+        replace(good, records=good.records + 1),
+        replace(good, dense=good.dense[1:]),
+        replace(good, statistics=good.statistics[1:]),
+        replace(good, tables=(replace(table, table=2),)),
+        replace(good, tables=(table, table)),
+        replace(good, tables=(good.tables[1], replace(table, ids=table.ids + ROWS_A))),
+        replace(good, empty=True),
+        replace(good, rate=float("nan")),
+    ]
+    core = core_of()
+    before = state(core)
+    for push in wrong:
+        with pytest.raises(ProtocolError):
+            core.push(push)
+    assert state(core) == before
+
+
+def test_refusals() -> None:
+    core = PsCore(plan=PLAN, placement=Placement.even(1), part=0, policy=UpdatePolicy())
+    push = wire_push(0, 0)
+    assert kind(core, push) is RefusalKind.NOT_INITIALISED
+    core.initialise(initialise())
+    assert kind(core, push) is RefusalKind.NOT_READY
+    core.open_for_business()
+    assert kind(core, replace(push, plan="another")) is RefusalKind.USER
+    assert kind(core, replace(push, table_version=2)) is RefusalKind.MOVED
+    assert core.push(push).verdict is PushVerdict.APPLIED
+
+
+def kind(core: PsCore, push: Push) -> RefusalKind:
+    with pytest.raises(RefusedError) as caught:
+        core.push(push)
+    return caught.value.refusal.kind
+
+
+def test_a_second_model_is_refused_by_what_differs() -> None:
+    core = core_of("adam")
+    assert not core.initialise(initialise("adam")).first
+    with pytest.raises(RefusedError, match="optimizer differ"):
+        core.initialise(initialise("sgd"))
+
+
+def test_an_empty_push_is_absorbed_without_an_update() -> None:
+    core = core_of()
+    _, _, dense, rows = state(core)
+    core.push(wire_push(0, 0, empty=True))
+    record, iteration, dense_after, rows_after = state(core)
+    assert (record.step, iteration) == (1, 0)
+    assert (dense_after, rows_after) == (dense, rows)
+
+
+def test_accumulated_gradients_wait_for_the_flush() -> None:
+    core, plain = core_of("sgd", policy=UpdatePolicy(grads_to_wait=2)), core_of("sgd")
+    untouched = state(core)
+    core.push(wire_push(0, 0))
+    waiting = state(core)
+    assert waiting[3] == untouched[3]
+    core.cut(dirty_only=False, flush=True).close()
+    plain.push(wire_push(0, 0))
+    assert state(core) == state(plain)
+
+
+def test_a_stale_push_moves_less() -> None:
+    scaled, plain = core_of("sgd", policy=UpdatePolicy(staleness_scaled_rate=True)), core_of("sgd")
+    for core in (scaled, plain):
+        for batch in range(3):
+            core.push(replace(wire_push(0, batch), base_iteration=batch))
+    assert state(scaled) == state(plain)
+    before = np.frombuffer(state(plain)[2], np.float32)
+    for core in (scaled, plain):
+        core.push(replace(wire_push(1, 0), base_iteration=1))  # two updates since its pull
+    moved, moved_plain = (np.frombuffer(state(core)[2], np.float32)[:18] - before[:18] for core in (scaled, plain))
+    np.testing.assert_allclose(moved * 2, moved_plain, rtol=1e-3, atol=1e-6)
+
+
+def test_a_pin_shows_the_state_at_which_it_was_opened() -> None:
+    core = core_of()
+    core.push(wire_push(0, 0))
+    pull = messages.Pull(
+        plan=PLAN.fingerprint,
+        table_version=1,
+        pin=5,
+        dense=True,
+        tables=(messages.TableIds(table=0, width=4, ids=np.arange(ROWS_A)),),
+    )
+    dense, rows = np.empty(DENSE_SIZE, np.float32), np.empty(ROWS_A * 4, np.float32)
+    with pytest.raises(RefusedError, match="not pinned"):
+        core.pull(pull, dense=dense, rows=rows)
+    pinned = state(core)
+    assert core.open_pin(5) == 1
+    core.push(wire_push(0, 1))
+    assert core.open_pin(5) == 1
+    got = core.pull(pull, dense=dense, rows=rows)
+    assert (got.step, got.iteration) == (1, 1)
+    assert (dense.tobytes(), rows.tobytes()) == (pinned[2], pinned[3][: rows.nbytes])
+    core.close_pin(4)
+    core.close_pin(5)
+    with pytest.raises(RefusedError, match="not pinned"):
+        core.pull(pull, dense=dense, rows=rows)
+
+
+def test_an_error_while_applying_is_a_bug_and_ends_service() -> None:
+    class BrokenLedger(Ledger):
+        def absorb(self, task: TaskId, batch: int, batches: int, records: int, checksum: int) -> Verdict:
+            raise IndexError("planted")
+
+    core = core_of()
+    assert core.group is not None
+    core.group.ledger = BrokenLedger()
+    with pytest.raises(InvariantError, match="task 0, batch 0"):
+        core.push(wire_push(0, 0))
+    assert kind(core, wire_push(0, 0)) is RefusalKind.NOT_READY

@@ -1,0 +1,186 @@
+"""Workers against ps over real sockets: one looks like three, and a restarted one is found again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signature
+from tests.unit.ps.servers import Servers, weights
+
+from elasticdl.ps.group import UpdatePolicy
+from elasticdl.shared.errors import ProtocolError, UserError
+from elasticdl.shared.names import PodName, TaskId
+from elasticdl.worker.ps_set import PinLostError, PsSet, PushOutcome
+
+PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
+
+
+@pytest.fixture
+def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
+    servers = Servers(request.param if hasattr(request, "param") else 1)
+    yield servers
+    servers.close()
+    assert [error for one in servers.ps for error in one.fatal] == []
+
+
+def begin(servers: Servers, optimizer: str = "sgd") -> PsSet:
+    client = servers.client(signature(optimizer))
+    assert client.initialise(initial_dense())
+    servers.open_for_business()
+    return client
+
+
+def train(client: PsSet) -> list[PushOutcome]:
+    return [client.push(push_of(task, batch)) for task, batch in BATCHES]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_one_two_and_three_ps_learn_the_same(optimizer: str) -> None:
+    results = []
+    for ps in (1, 2, 3):
+        servers = Servers(ps)
+        client = begin(servers, optimizer)
+        outcomes = train(client)
+        assert [outcome.next_batch for outcome in outcomes] == [batch + 1 for _, batch in BATCHES]
+        assert set(outcomes[-1].credits) == set(servers.names)
+        results.append(weights(client))
+        servers.close()
+    for other in results[1:]:
+        for mine, theirs in zip(results[0], other, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("servers", [1, 3], indirect=True)
+def test_a_pull_brings_initial_values_in_the_callers_order(servers: Servers) -> None:
+    client = begin(servers)
+    everything = weights(client)
+    np.testing.assert_array_equal(everything[0], initial_dense())
+    ids = np.array([9, 3, 30, 4, 0], np.int64)
+    pulled = client.pull({"b": ids[[1, 3]], "a": ids})
+    np.testing.assert_array_equal(pulled.rows["a"], everything[1][ids])
+    np.testing.assert_array_equal(pulled.rows["b"], everything[2][ids[[1, 3]]])
+    pulled.release()
+    np.testing.assert_array_equal(client.pull_rows("a", ids), everything[1][ids])
+
+
+@pytest.mark.parametrize("servers", [2], indirect=True)
+def test_pulls_see_what_was_pushed_before_them_on_every_ps(servers: Servers) -> None:
+    """Sending order decides, not when replies are received or by whom."""
+    client = begin(servers)
+    steps = []
+    pushed = client.send_push(push_of(0, 0))
+    for batch in range(1, 4):
+        pull = client.send_pull({"a": np.arange(5)})
+        next_push = client.send_push(push_of(0, batch))
+        pulled = client.receive_pull(pull)
+        steps.append(pulled.step)
+        pulled.release()
+        assert client.receive_push(pushed).next_batch == batch
+        pushed = next_push
+    assert steps == [1, 2, 3]
+
+
+@pytest.mark.parametrize("servers", [2], indirect=True)
+def test_a_restarted_ps_makes_the_worker_go_back(servers: Servers) -> None:
+    client = begin(servers, "adam")
+    first = [client.push(push_of(0, batch)) for batch in range(2)]
+    servers.kill(1)
+    reborn = servers.restart(1)
+    waiting = client.send_push(push_of(0, 2))
+    assert client.initialise(initial_dense()) is False  # ps-0 has its values, ps-1 takes ours
+    reborn.core.open_for_business()
+    outcome = client.receive_push(waiting)
+    assert outcome.next_batch == 0
+    assert outcome.credits[PS_0] == first[0].credits[PS_0]
+    assert outcome.credits[PS_1] == reborn.incarnation != first[0].credits[PS_1]
+    assert client.next_batch(TaskId(0), 4).next_batch == 0
+    for batch in range(3):
+        outcome = client.push(push_of(0, batch))
+    assert outcome.next_batch == 3
+    other = Servers(1)
+    reference = begin(other, "adam")
+    for batch in range(3):
+        reference.push(push_of(0, batch))
+    for mine, theirs in zip(weights(client), weights(reference), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    other.close()
+
+
+def test_a_push_waits_until_the_ps_is_ready(servers: Servers) -> None:
+    client = servers.client(signature())
+    client.initialise(initial_dense())
+    outcomes: list[PushOutcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(client.push(push_of(0, 0))))
+    thread.start()
+    servers.open_for_business()
+    thread.join()
+    assert [outcome.next_batch for outcome in outcomes] == [1]
+
+
+def test_a_ps_that_died_before_its_first_snapshot_is_initialised_again(servers: Servers) -> None:
+    client = servers.client(signature())
+    client.initialise(initial_dense())
+    servers.kill(0)
+    servers.restart(0).core.open_for_business()
+    assert client.push(push_of(0, 0)).next_batch == 1
+    pulled = client.pull({})
+    np.testing.assert_array_equal(pulled.dense[-2:], initial_dense()[-2:])
+    pulled.release()
+
+
+def test_two_workers_of_which_one_repeats_everything(servers: Servers) -> None:
+    client, rival = begin(servers, "adam"), servers.client(signature("adam"))
+    assert not rival.initialise(np.zeros_like(initial_dense()))
+    threads = [threading.Thread(target=train, args=(one,)) for one in (client, rival)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    group = servers.ps[0].core.group
+    assert group is not None
+    record = group.ledger.record()
+    assert (record.step, record.records) == (len(BATCHES), PLAN.records)
+    assert record.checksum == sum(push_of(*batch).checksum for batch in BATCHES) % 2**64
+
+
+@pytest.mark.parametrize("servers", [1, 2], indirect=True)
+def test_what_is_not_finite_is_absorbed_by_no_ps(servers: Servers) -> None:
+    client = begin(servers)
+    before = weights(client)
+    push = push_of(0, 0)
+    _, rows = push.rows["b"]
+    rows[0, 0] = np.inf
+    outcome = client.push(push)
+    assert outcome.not_finite
+    assert outcome.next_batch == 0
+    for mine, theirs in zip(weights(client), before, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_refusals_reach_the_worker(servers: Servers) -> None:
+    client = begin(servers)
+    with pytest.raises(UserError, match="plan another"):
+        servers.client(signature(), plan="another").push(push_of(0, 0))
+    with pytest.raises(UserError, match="another model"):
+        servers.client(signature("adam")).initialise(initial_dense())
+    with pytest.raises(ProtocolError, match="records by the plan"):
+        client.push(replace(push_of(0, 0), records=1))
+    with pytest.raises(PinLostError):
+        client.pull({}, pin=3)
+    assert client.push(push_of(0, 0)).next_batch == 1
+
+
+def test_gradients_are_accumulated_alike_on_three_ps() -> None:
+    results = []
+    for ps in (1, 3):
+        servers = Servers(ps, policy=UpdatePolicy(grads_to_wait=3))
+        client = begin(servers, "adam")
+        train(client)
+        results.append(weights(client))
+        servers.close()
+    for mine, theirs in zip(*results, strict=True):
+        np.testing.assert_array_equal(mine, theirs)

@@ -1,0 +1,370 @@
+"""A ps' life: start, snapshots, death, restore, fencing, orders."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signature, spec
+from tests.unit.ps.jobs import DEADLINE_S, Job
+from tests.unit.ps.servers import weights
+
+from elasticdl.ps.service import PsService
+from elasticdl.ps.snapshots import read_chain, read_chunk
+from elasticdl.ps.snapshotting import SnapshotPolicy
+from elasticdl.shared.commands import ClosePin, OpenPin, StopPod, TakeSnapshot
+from elasticdl.shared.errors import FencedError, PermanentError, UserError
+from elasticdl.shared.events import ModelInitialised, ModelPinned, PsStarted, SnapshotTaken, StepReached
+from elasticdl.shared.job import JobSpec
+from elasticdl.shared.manifests import DamagedError, chunk_uri, read_manifest
+from elasticdl.shared.names import PodName
+from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectStore, open_store, to_uri
+from elasticdl.worker.ps_set import PinLostError, PsSet
+
+PS = PodName("ps-0")
+MakeJob = Callable[..., Job]
+
+
+@pytest.fixture(params=["memory", "file"])
+def store_and_folder(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ObjectStore, str]:
+    if request.param == "memory":
+        return MemoryStore(), "memory://job"
+    folder = to_uri(tmp_path)
+    return open_store(folder), folder
+
+
+@pytest.fixture
+def make_job() -> Iterator[MakeJob]:
+    jobs: list[Job] = []
+
+    def make(of: JobSpec, store: ObjectStore | None = None) -> Job:
+        jobs.append(Job(of, store or MemoryStore()))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.close()
+
+
+def snapshot(job: Job, request: int, *, reason: str = "test", number: int = 0) -> SnapshotTaken:
+    """Order a snapshot and wait for it."""
+    job.order(TakeSnapshot(ps=PodName(f"ps-{number}"), request=request, reason=reason), number)
+    return job.await_event(SnapshotTaken, where=lambda taken: taken.request == request)
+
+
+def die(service: PsService) -> None:
+    """As a SIGKILL would: nothing is saved, nothing is said."""
+    service.close()
+
+
+def equal(one: PsSet, other: PsSet) -> None:
+    for mine, theirs in zip(weights(one), weights(other), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def untouched_reference(make_job: MakeJob, of: JobSpec, batches: int, optimizer: str = "adam") -> PsSet:
+    job = make_job(of)
+    job.start()
+    client = job.client(signature(optimizer))
+    client.initialise(initial_dense())
+    for task, batch in BATCHES[:batches]:
+        client.push(push_of(task, batch))
+    return client
+
+
+def test_snapshot_0_is_registered_before_the_first_push_is_answered(make_job: MakeJob) -> None:
+    job = make_job(spec("memory://job"))
+    service = job.start()
+    client = job.client(signature())
+    client.initialise(initial_dense())
+    client.push(push_of(0, 0))
+    kinds = [type(envelope.event) for envelope in job.log()[1:4]]
+    assert kinds == [PsStarted, SnapshotTaken, ModelInitialised]
+    started = job.await_event(PsStarted)
+    assert (started.address, started.ledgers, started.restored_from) == (service.address, (), "")
+    initialised = job.await_event(ModelInitialised)
+    assert initialised.signature == signature().digest()
+    assert job.register().manifest == job.await_event(SnapshotTaken).manifest
+    numbers = [envelope.number for envelope in job.log()[1:]]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize("grads_to_wait", [1, 4])
+def test_a_restored_ps_goes_on_as_if_nothing_had_happened(
+    make_job: MakeJob, store_and_folder: tuple[ObjectStore, str], grads_to_wait: int
+) -> None:
+    store, folder = store_and_folder
+    of = spec(folder, grads_to_wait=grads_to_wait)
+    job = make_job(of, store)
+    service = job.start()
+    client = job.client(signature("adam"))
+    client.initialise(initial_dense())
+    for task, batch in BATCHES[:6]:
+        client.push(push_of(task, batch))
+    taken = snapshot(job, 1)
+    for task, batch in BATCHES[6:9]:
+        client.push(push_of(task, batch))  # will be lost
+    die(service)
+    job.start()
+    started = job.await_event(PsStarted, 2)
+    assert started.restored_from == taken.manifest
+    assert started.ledgers == taken.ledgers
+    assert started.ledgers[0].ledger.step == 6
+    outcome = client.push(push_of(*BATCHES[7]))
+    assert outcome.next_batch == 2, "a gap: the ps is back at task 1, batch 2"
+    for task, batch in BATCHES[6:]:
+        assert client.push(push_of(task, batch)).next_batch == batch + 1
+    final = snapshot(job, 2, reason="final")
+    ledger = read_manifest(store, final.manifest).ledgers[0].ledger
+    assert (ledger.finished, ledger.step, ledger.records) == (((0, PLAN.tasks),), len(BATCHES), PLAN.records)
+    reference_job = make_job(of)
+    reference_job.start()
+    reference = reference_job.client(signature("adam"))
+    reference.initialise(initial_dense())
+    for task, batch in BATCHES:
+        reference.push(push_of(task, batch))
+    snapshot(reference_job, 1, reason="final")
+    equal(client, reference)
+
+
+def test_a_chain_of_snapshots_taken_under_pushes_restores_each_cut_exactly(
+    make_job: MakeJob, store_and_folder: tuple[ObjectStore, str]
+) -> None:
+    store, folder = store_and_folder
+    job = make_job(spec(folder), store)
+    service = job.start()
+    client = job.client(signature("adam"))
+    client.initialise(initial_dense())
+
+    def push_all() -> None:
+        for task, batch in BATCHES:
+            client.push(push_of(task, batch))
+
+    pusher = threading.Thread(target=push_all)
+    pusher.start()
+    taken = [snapshot(job, request) for request in range(1, 8)]
+    pusher.join()
+    step = taken[-1].ledgers[0].ledger.step
+    die(service)
+    job.start()
+    assert job.await_event(PsStarted, 2).ledgers[0].ledger.step == step
+    equal(client, untouched_reference(make_job, spec("memory://other"), step))
+
+
+def test_old_snapshots_are_deleted_and_kept_ones_stay_whole(make_job: MakeJob) -> None:
+    store = MemoryStore()
+    job = make_job(spec("memory://job"), store)
+    service = job.start()
+    client = job.client(signature())
+    client.initialise(initial_dense())
+    for request, (task, batch) in enumerate(BATCHES[:20], start=1):
+        client.push(push_of(task, batch))
+        snapshot(job, request)
+    manifests = [info.uri for info in store.list("memory://job") if info.uri.endswith("/manifest")]
+    assert 2 <= len(manifests) <= 9
+    die(service)
+    folder = manifests[0].rsplit("/", 2)[0]
+    store.write(f"{folder}/half-written-000001/rows-0-00000", b"left by a former life")
+    reborn = job.start()
+    client.push(push_of(*BATCHES[20]))
+    snapshot(job, 21)  # by the thread that tidied up before
+    assert not list(store.list(f"{folder}/half-written"))
+    die(reborn)
+    job.start()
+    assert job.await_event(PsStarted, 3).ledgers[0].ledger.step == 21
+    equal(client, untouched_reference(make_job, spec("memory://other"), 21, "sgd"))
+
+
+def test_a_repeated_order_is_answered_with_the_same_snapshot(make_job: MakeJob) -> None:
+    job = make_job(spec("memory://job"))
+    job.start()
+    client = job.client(signature())
+    client.initialise(initial_dense())
+    client.push(push_of(0, 0))
+    first = snapshot(job, 7)
+    client.push(push_of(0, 1))
+    job.order(TakeSnapshot(ps=PS, request=7, reason="test"))
+    again = job.await_event(SnapshotTaken, 3)
+    assert again == first
+    assert snapshot(job, 8).ledgers[0].ledger.step == 2
+
+
+def test_snapshots_by_steps(make_job: MakeJob) -> None:
+    job = make_job(replace(spec("memory://job"), snapshot_steps=3))
+    job.start()
+    client = job.client(signature())
+    client.initialise(initial_dense())
+    for task, batch in BATCHES[:3]:
+        client.push(push_of(task, batch))
+    assert job.await_event(SnapshotTaken, 2).ledgers[0].ledger.step == 3
+
+
+def test_the_former_life_is_fenced(make_job: MakeJob) -> None:
+    job = make_job(spec("memory://job"))
+    old = job.start()
+    client = job.client(signature())
+    client.initialise(initial_dense())
+    client.push(push_of(0, 0))
+    new = job.start()
+    assert job.register().incarnation != ""
+    assert job.register().address == new.address
+    registered = job.register().manifest
+    # The old life is asked directly: the broker does not route orders to it any more.
+    job.loop.call(old.take_order(TakeSnapshot(ps=PS, request=1, reason="test"), "test"))
+    with pytest.raises(FencedError):
+        old.wait()
+    assert job.register().manifest == registered
+
+
+class InterruptedStore(MemoryStore):
+    """A store in which something happens just before the next listing."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().list(prefix)
+
+
+def test_a_former_life_that_tidies_up_late_spares_its_successors_snapshots(make_job: MakeJob) -> None:
+    store = InterruptedStore()
+    job = make_job(spec("memory://job"), store)
+    first = job.start()
+    client = job.client(signature())
+    client.initialise(initial_dense())
+    client.push(push_of(0, 0))
+    snapshot(job, 1)
+    die(first)
+    started = threading.Event()
+
+    def take_over() -> None:
+        assert started.wait(DEADLINE_S)
+        job.start()
+        client.push(push_of(0, 1))
+        snapshot(job, 2)
+
+    store.meanwhile = take_over
+    late = job.start()
+    started.set()
+    with pytest.raises(FencedError):
+        late.wait()
+    late.close()
+    uri, manifest = read_chain(store, job.register().manifest)[-1]
+    assert manifest.ledger.ledger.step == 2
+    for chunk in manifest.chunks:
+        read_chunk(store, uri, chunk)
+
+
+@pytest.mark.parametrize(
+    ("policy", "now_s", "has_model", "wait_s"),
+    [
+        (SnapshotPolicy(interval_s=30.0), 10.0, True, 20.0),
+        (SnapshotPolicy(interval_s=30.0), 31.0, True, 0.0),
+        (SnapshotPolicy(interval_s=30.0), 31.0, False, None),
+        (SnapshotPolicy(interval_s=0.0), 31.0, True, None),
+    ],
+    ids=["not due", "due", "nothing to save", "no clock"],
+)
+def test_the_clock_makes_snapshots_due_only_of_a_model(
+    policy: SnapshotPolicy, now_s: float, has_model: bool, wait_s: float | None
+) -> None:
+    assert policy.wait_s(due_s=30.0, now_s=now_s, has_model=has_model) == wait_s
+
+
+def test_a_damaged_snapshot_is_named_and_not_served(make_job: MakeJob) -> None:
+    store = MemoryStore()
+    job = make_job(spec("memory://job"), store)
+    service = job.start()
+    job.client(signature()).initialise(initial_dense())
+    manifest = job.await_event(SnapshotTaken).manifest
+    job.await_event(ModelInitialised)
+    die(service)
+    uri = chunk_uri(manifest, "dense")
+    data = bytearray(store.read(uri))
+    data[3] ^= 1
+    store.write(uri, bytes(data))
+    with pytest.raises(DamagedError, match=uri):
+        job.start()
+    store.delete(uri)
+    with pytest.raises(DamagedError, match=f"{uri}.*missing"):
+        job.start()
+    store.write(manifest, store.read(manifest)[:-1])
+    with pytest.raises(DamagedError, match=manifest):
+        job.start()
+
+
+def test_a_snapshot_of_another_plan_is_refused(make_job: MakeJob) -> None:
+    job = make_job(spec("memory://job"))
+    service = job.start()
+    job.client(signature()).initialise(initial_dense())
+    job.await_event(ModelInitialised)
+    die(service)
+    job.spec = replace(job.spec, plan=replace(PLAN, seed=8))
+    other = job.make()
+    other.core.plan = job.spec.plan
+    with pytest.raises(UserError, match="is of plan"):
+        other.start()
+
+
+def test_evaluations_read_their_pin(make_job: MakeJob) -> None:
+    job = make_job(spec("memory://job"))
+    job.start()
+    client = job.client(signature("adam"))
+    client.initialise(initial_dense())
+    client.push(push_of(0, 0))
+    pinned = weights(client)
+    job.order(OpenPin(ps=PS, evaluation=4))
+    assert job.await_event(ModelPinned) == ModelPinned(evaluation=4, step=1)
+    client.push(push_of(0, 1))
+    snapshot(job, 1)
+    client.push(push_of(0, 2))
+    for mine, theirs in zip(weights(client, pin=4), pinned, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    job.order(OpenPin(ps=PS, evaluation=5))
+    assert job.await_event(ModelPinned, 2).step == 3
+    with pytest.raises(PinLostError):
+        weights(client, pin=4)
+    job.order(ClosePin(ps=PS, evaluation=5))
+    job.order(OpenPin(ps=PS, evaluation=6))
+    assert job.await_event(ModelPinned, 3).step == 3
+
+
+def test_steps_are_announced_and_foreign_orders_refused(make_job: MakeJob) -> None:
+    job = make_job(spec("memory://job", evaluation_steps=2))
+    job.start()
+    client = job.client(signature())
+    client.initialise(initial_dense())
+    for task, batch in BATCHES[:5]:
+        client.push(push_of(task, batch))
+    assert [job.await_event(StepReached, count).step for count in (1, 2)] == [2, 4]
+    with pytest.raises(PermanentError, match="StopPod"):
+        job.order(StopPod(pod=PS, reason="test"))
+
+
+def test_one_of_three_ps_dies_and_the_model_ends_as_if_it_had_not(make_job: MakeJob) -> None:
+    job = make_job(spec("memory://job", ps=3))
+    services = [job.start(number) for number in range(3)]
+    client = job.client(signature("adam"))
+    client.initialise(initial_dense())
+    next_batch = dict.fromkeys(PLAN.task_ids(), 0)
+    position = 0
+    for task in PLAN.task_ids():
+        batches = PLAN.batches_of(task)
+        while next_batch[task] < batches:
+            next_batch[task] = client.push(push_of(task, next_batch[task])).next_batch
+            position += 1
+            if position == 5:
+                snapshot(job, 1, number=1)
+            if position == 7:
+                die(services[1])
+                services[1] = job.start(1)
+    # Task 1 was in hand when ps-1 went back to step 5: batches 1.. of it were recomputed for ps-1 alone.
+    assert position > len(BATCHES)
+    assert [service.core.step for service in services] == [len(BATCHES)] * 3
+    equal(client, untouched_reference(make_job, spec("memory://other"), len(BATCHES)))

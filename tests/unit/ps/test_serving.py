@@ -1,0 +1,130 @@
+"""Requests that were made up or bent on the way: refused or hung up on, never fatal."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.ps.example import DENSE_SIZE, PLAN, initial_dense, signature
+
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.group import UpdatePolicy
+from elasticdl.ps.serving import PsHandler
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.names import new_incarnation
+from elasticdl.shared.placement import Placement, dense_parts
+from elasticdl.shared.wire import messages
+from elasticdl.shared.wire.buffers import BufferPool
+from elasticdl.shared.wire.connection import Frame
+from elasticdl.shared.wire.frames import Tensor
+from elasticdl.shared.wire.message_codec import decode_reply, decode_request, encode_request
+from elasticdl.shared.wire.messages import Floats, Ids
+
+PUSH = messages.Push(
+    plan=PLAN.fingerprint,
+    table_version=1,
+    task=0,
+    batch=0,
+    batches=4,
+    records=3,
+    checksum=1,
+    rate=0.5,
+    dense=np.ones(18, np.float32),
+    statistics=np.ones(3, np.float32),
+    tables=(
+        messages.TableGradients(table=0, ids=np.arange(3), gradients=np.ones((3, 4), np.float32)),
+        messages.TableGradients(table=1, ids=np.arange(2), gradients=np.ones((2, 2), np.float32)),
+    ),
+)
+PULL = messages.Pull(
+    plan=PLAN.fingerprint,
+    table_version=1,
+    pin=0,
+    dense=True,
+    tables=(messages.TableIds(table=1, width=2, ids=np.arange(5)),),
+)
+INITIALISE = messages.Initialise(
+    plan=PLAN.fingerprint,
+    signature=signature().to_json(),
+    parts=1,
+    part=0,
+    dense=dense_parts(signature().dense, 1)[0].gather(initial_dense()),
+)
+NEXT_BATCH = messages.NextBatch(plan=PLAN.fingerprint, task=3, batches=1)
+REQUESTS = [encode_request(request) for request in (PUSH, PULL, INITIALISE, NEXT_BATCH)]
+
+
+def handler() -> PsHandler:
+    core = PsCore(plan=PLAN, placement=Placement.even(1), part=0, policy=UpdatePolicy())
+    core.initialise(INITIALISE)
+    core.open_for_business()
+    return PsHandler(core, new_incarnation())
+
+
+def answer(handle: PsHandler, meta: bytes, tensors: list[Tensor]) -> messages.Reply | None:
+    """The reply, or None when the connection would be closed."""
+    try:
+        response = handle(Frame(1, meta, tuple(tensors), BufferPool(), None))
+    except ProtocolError:
+        return None
+    reply, _ = decode_reply(response.meta, response.tensors)
+    response.sent()
+    return reply
+
+
+def test_requests_survive_the_codec() -> None:
+    sent_requests: list[messages.Request] = [PUSH, PULL, INITIALISE, NEXT_BATCH]
+    for (meta, tensors), sent in zip(REQUESTS, sent_requests, strict=True):
+        np.testing.assert_equal(asdict(decode_request(meta, tensors)), asdict(sent))
+
+
+def test_well_formed_requests_are_answered() -> None:
+    handle = handler()
+    kinds = [type(answer(handle, meta, list(tensors))) for meta, tensors in REQUESTS]
+    assert kinds == [messages.Pushed, messages.Pulled, messages.Initialised, messages.Standing]
+
+
+@settings(max_examples=300)
+@given(
+    which=st.integers(0, len(REQUESTS) - 1),
+    changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4),
+)
+def test_a_bent_meta_is_refused_or_answered(which: int, changes: list[tuple[int, int]]) -> None:
+    meta, tensors = REQUESTS[which]
+    bent = bytearray(meta)
+    for position, value in changes:
+        bent[position % len(bent)] = value
+    answer(handler(), bytes(bent), list(tensors))
+
+
+floats = st.integers(0, 40).map(lambda size: np.ones(size, np.float32))
+ids = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20).map(lambda values: np.array(values, np.int64))
+
+
+@settings(max_examples=200)
+@given(which=st.integers(0, len(REQUESTS) - 1), tensors=st.lists(floats | ids, max_size=5))
+def test_other_tensors_are_refused_or_answered(which: int, tensors: list[Floats | Ids]) -> None:
+    answer(handler(), REQUESTS[which][0], list(tensors))
+
+
+@settings(max_examples=100)
+@given(
+    table=st.integers(0, 3),
+    width=st.sampled_from([0, 1, 2, 4, 2**32 - 1]),
+    wanted=ids,
+    pin=st.integers(0, 2),
+    dense=st.booleans(),
+)
+def test_any_pull_is_answered_with_as_much_as_was_asked_or_refused(
+    table: int, width: int, wanted: Ids, pin: int, dense: bool
+) -> None:
+    tables = (messages.TableIds(table=table, width=width, ids=wanted),)
+    request = messages.Pull(plan=PLAN.fingerprint, table_version=1, pin=pin, dense=dense, tables=tables)
+    reply = answer(handler(), *encode_request(request))
+    if isinstance(reply, messages.Pulled):
+        assert reply.dense.size == (DENSE_SIZE if dense else 0)
+        assert reply.rows.size == wanted.size * width
+    else:
+        assert isinstance(reply, messages.Refusal)

@@ -1,0 +1,85 @@
+"""Gradient accumulation: the mean, its state, its refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from elasticdl.ps.engine.accumulator import Accumulator, Gradients
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.model import RowInitializer, RowTable
+
+TABLE = RowTable(name="t", width=2, initializer=RowInitializer(distribution="zeros"))
+
+
+def batch(dense: list[float], rows: dict[int, list[float]]) -> Gradients:
+    ids = np.array(list(rows), np.int64)
+    return Gradients(
+        dense=np.array(dense, np.float32),
+        rows={"t": (ids, np.array(list(rows.values()), np.float32).reshape(-1, 2))},
+    )
+
+
+def as_dict(gradients: Gradients) -> dict[int, list[float]]:
+    ids, rows = gradients.rows["t"]
+    return {int(row_id): row.tolist() for row_id, row in zip(ids, rows, strict=True)}
+
+
+def test_the_mean_counts_an_absent_row_as_zero_and_is_taken_once() -> None:
+    accumulator = Accumulator(2, [TABLE])
+    accumulator.add(batch([1, 2], {7: [1, 2], -3: [4, 4]}))
+    accumulator.add(batch([3, 2], {-3: [4, 0], 9: [2, 2]}))
+    accumulator.add(Gradients(dense=np.zeros(2, np.float32), rows={}))
+    accumulator.add(batch([0, 0], {}))
+    assert accumulator.batches == 4
+    mean = accumulator.take()
+    assert mean.dense.tolist() == [1, 1]
+    assert as_dict(mean) == {7: [0.25, 0.5], -3: [2, 1], 9: [0.5, 0.5]}
+    assert accumulator.batches == 0
+    with pytest.raises(ValueError, match="nothing"):
+        accumulator.take()
+    accumulator.add(batch([5, 5], {7: [1, 1]}))
+    mean = accumulator.take()
+    assert mean.dense.tolist() == [5, 5]
+    assert as_dict(mean) == {7: [1, 1]}
+
+
+def test_a_restored_accumulator_goes_on() -> None:
+    accumulator, restored = Accumulator(1, [TABLE]), Accumulator(1, [TABLE])
+    accumulator.add(batch([1], {1: [1, 1]}))
+    state = accumulator.state()
+    restored.add(batch([99], {50: [1, 1]}))
+    restored.load(state)
+    for one in (accumulator, restored):
+        one.add(batch([2], {2: [3, 3], 1: [1, 0]}))
+    assert accumulator.batches == restored.batches == 2
+    mean, again = accumulator.take(), restored.take()
+    assert np.array_equal(mean.dense, again.dense)
+    assert as_dict(mean) == as_dict(again) == {1: [1, 0.5], 2: [1.5, 1.5]}
+
+
+def test_a_state_is_a_copy() -> None:
+    accumulator = Accumulator(1, [TABLE])
+    accumulator.add(batch([1], {1: [1, 1]}))
+    state = accumulator.state()
+    accumulator.add(batch([1], {1: [1, 1], 2: [1, 1]}))
+    assert state.sums.dense.tolist() == [1]
+    assert as_dict(state.sums) == {1: [1, 1]}
+
+
+def test_a_state_of_another_model_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="another dense size"):
+        Accumulator(3, [TABLE]).load(Accumulator(2, [TABLE]).state())
+
+
+def test_many_rows_grow_the_sums() -> None:
+    accumulator = Accumulator(0, [TABLE])
+    generator = np.random.default_rng(0)
+    expected = np.zeros((500, 2), np.float64)
+    for _ in range(8):
+        ids = generator.permutation(500)[:200]
+        rows = generator.normal(size=(200, 2)).astype(np.float32)
+        expected[ids] += rows
+        accumulator.add(Gradients(dense=np.zeros(0, np.float32), rows={"t": (ids, rows)}))
+    ids, mean = accumulator.take().rows["t"]
+    np.testing.assert_allclose(mean, expected[ids] / 8, rtol=1e-5, atol=1e-6)

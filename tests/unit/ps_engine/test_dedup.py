@@ -1,0 +1,43 @@
+"""Deduplication against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elasticdl.shared.dedup import sum_rows, unique_inverse
+
+ids_lists = st.lists(st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1)), max_size=200)
+
+
+@settings(deadline=None)
+@given(ids_lists)
+def test_unique_in_the_order_of_first_occurrence(ids: list[int]) -> None:
+    unique, inverse = unique_inverse(np.array(ids, np.int64))
+    assert unique.tolist() == list(dict.fromkeys(ids))
+    assert inverse.dtype == np.int32
+    assert unique[inverse].tolist() == ids
+
+
+def test_strided_ids_do_not_collide_into_a_crawl() -> None:
+    ids = np.arange(100_000) << 32
+    unique, inverse = unique_inverse(ids)
+    assert np.array_equal(unique, ids)
+    assert np.array_equal(inverse, np.arange(100_000))
+
+
+def test_sums_rows_of_equal_ids() -> None:
+    generator = np.random.default_rng(3)
+    ids = generator.integers(0, 300, 2000)
+    gradients = generator.normal(size=(2000, 5)).astype(np.float32)
+    unique, inverse = unique_inverse(ids)
+    expected = np.zeros((unique.size, 5), np.float32)
+    np.add.at(expected, inverse, gradients)
+    np.testing.assert_array_equal(sum_rows(inverse, gradients, unique.size), expected)
+
+
+def test_an_empty_batch() -> None:
+    unique, inverse = unique_inverse(np.empty(0, np.int64))
+    assert unique.size == inverse.size == 0
+    assert sum_rows(inverse, np.empty((0, 4), np.float32), 0).shape == (0, 4)

@@ -1,0 +1,36 @@
+"""Exit codes, as the services give them and the launcher reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.cli.launcher.exits import exit_cause
+from elasticdl.shared.bus.nats_bus.connection import NobodyListensError
+from elasticdl.shared.errors import (
+    ElasticDLError,
+    InvariantError,
+    PermanentError,
+    ProtocolError,
+    TransientError,
+    UserError,
+)
+from elasticdl.shared.events import ExitCause
+from elasticdl.shared.exits import exit_code
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (TransientError("broker away"), ExitCause.OUTSIDE),
+        (NobodyListensError("broker away"), ExitCause.OUTSIDE),
+        (UserError("no such column"), ExitCause.REFUSED),
+        (PermanentError("disk full"), ExitCause.REFUSED),
+        (ProtocolError("not a job"), ExitCause.REFUSED),
+        (InvariantError("two groups"), ExitCause.OWN_FAULT),
+        (ElasticDLError("of no kind"), ExitCause.OWN_FAULT),
+        (ValueError("a bug"), ExitCause.OWN_FAULT),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_the_launcher_understands_what_a_service_ends_with(error: Exception, cause: ExitCause) -> None:
+    assert exit_cause(exit_code(error)) is cause

@@ -1,0 +1,130 @@
+"""The plan names every record of every epoch exactly once, whatever the numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.names import TaskId
+from elasticdl.shared.permutation import Permutation
+from elasticdl.shared.plan import Plan, Shuffle, Source
+
+
+def make(records: list[int], **changes: object) -> Plan:
+    sources = tuple(Source(uri=f"memory://{i}", size_bytes=n, etag="e", records=n) for i, n in enumerate(records))
+    facts: dict[str, object] = {
+        "sources": sources,
+        "minibatch_size": 3,
+        "minibatches_per_task": 2,
+        "epochs": 1,
+        "shuffle": Shuffle.RECORDS,
+        "seed": 1,
+    }
+    return Plan(**(facts | changes))  # type: ignore[arg-type]
+
+
+def batches_of(plan: Plan) -> list[tuple[TaskId, int, list[tuple[int, int]]]]:
+    """Every batch of the plan with its (source, record) pairs."""
+    found = []
+    for task in plan.task_ids():
+        shard = plan.shard(task)
+        order = list(plan.record_order(task))
+        for batch in range(plan.batches_of(task)):
+            first = batch * plan.minibatch_size
+            offsets = order[first : first + plan.minibatch_size]
+            assert len(offsets) == plan.records_of(task, batch)
+            found.append((task, batch, [(shard.source, shard.start + offset) for offset in offsets]))
+    return found
+
+
+plans = st.builds(
+    make,
+    st.lists(st.integers(0, 40), min_size=1, max_size=5),
+    minibatch_size=st.integers(1, 7),
+    minibatches_per_task=st.integers(1, 5),
+    epochs=st.integers(1, 4),
+    shuffle=st.sampled_from(Shuffle),
+    seed=st.integers(0, 2**64 - 1),
+)
+
+
+@given(plans)
+def test_every_record_of_every_epoch_exactly_once(plan: Plan) -> None:
+    counts = Counter((plan.epoch(task), record) for task, _, records in batches_of(plan) for record in records)
+    expected = {
+        (epoch, (source, record))
+        for epoch in range(plan.epochs)
+        for source, facts in enumerate(plan.sources)
+        for record in range(facts.records)
+    }
+    assert set(counts) == expected
+    assert set(counts.values()) <= {1}
+    assert plan.records == len(expected)
+    assert plan.batches == len(batches_of(plan))
+
+
+@given(plans, st.integers(1, 60))
+def test_max_step_keeps_the_first_batches(plan: Plan, max_step: int) -> None:
+    short = make(
+        [source.records for source in plan.sources],
+        minibatch_size=plan.minibatch_size,
+        minibatches_per_task=plan.minibatches_per_task,
+        epochs=plan.epochs,
+        shuffle=plan.shuffle,
+        seed=plan.seed,
+        max_step=max_step,
+    )
+    assert len(batches_of(short)) == min(max_step, plan.batches) == short.batches
+    assert short.records == sum(len(records) for _, _, records in batches_of(short))
+    whole_tasks = list(short.task_ids())[:-1]
+    assert all(short.shard(task) == plan.shard(task) for task in whole_tasks)
+
+
+def test_epochs_are_shuffled_differently_and_the_same_every_time() -> None:
+    plan = make([400], epochs=2)
+    first, second = (
+        [plan.shard(TaskId(e * plan.tasks_per_epoch + i)) for i in range(plan.tasks_per_epoch)] for e in (0, 1)
+    )
+    assert first != second
+    assert first == [make([400], epochs=2).shard(TaskId(i)) for i in range(plan.tasks_per_epoch)]
+
+
+def test_the_fingerprint_knows_everything_that_names_a_record() -> None:
+    base = make([10, 20])
+    others = [
+        make([10, 21]),
+        make([10, 20], seed=2),
+        make([10, 20], shuffle=Shuffle.NONE),
+        make([10, 20], minibatch_size=4),
+        make([10, 20], minibatches_per_task=3),
+        make([10, 20], epochs=2),
+        make([10, 20], max_step=5),
+    ]
+    assert len({plan.fingerprint for plan in [base, *others]}) == 1 + len(others)
+    assert base.fingerprint == make([10, 20]).fingerprint
+
+
+def test_the_records_of_a_batch_never_change_between_versions() -> None:
+    """A running job must survive an upgrade of this package: these numbers are for ever."""
+    plan = make([100], seed=42)
+    assert [record for _, _, records in batches_of(plan)[:3] for _, record in records] == GOLDEN
+
+
+GOLDEN = [80, 78, 81, 83, 82, 79, 57, 58, 59]
+
+
+@pytest.mark.parametrize(
+    "change", [{"minibatch_size": 0}, {"epochs": 0}, {"max_step": -1}, {"minibatches_per_task": 0}]
+)
+def test_numbers_out_of_range_are_refused_by_flag(change: dict[str, int]) -> None:
+    with pytest.raises(UserError, match="--"):
+        make([10], **change)
+
+
+@given(st.integers(1, 300), st.integers(0, 2**64 - 1))
+def test_a_permutation_is_a_bijection(size: int, key: int) -> None:
+    assert sorted(Permutation(size, key)) == list(range(size))

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import dataclasses
+from enum import Enum
+from typing import Any, cast, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.shared_bus.strategies import values
+
+from elasticdl.shared import codec
+from elasticdl.shared.beats import Beat
+from elasticdl.shared.commands import Command, EnterState, JobState
+from elasticdl.shared.errors import InvariantError, ProtocolError
+from elasticdl.shared.events import Decided, Envelope, Event, FailureKind, StepReached, TaskFinished, WorkerFailed
+from elasticdl.shared.job import JobSpec
+from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
+from elasticdl.shared.proto import control_pb2 as pb
+from elasticdl.shared.proto.reflection import Codec
+from elasticdl.shared.tasks import TaskMessage, TaskRef
+
+
+def envelope(event: Event) -> Envelope:
+    return Envelope(
+        service=Service.WORKER,
+        name=PodName("worker-0"),
+        incarnation=Incarnation("0123456789ab"),
+        number=7,
+        cause="m.3",
+        time_s=1.5,
+        event=event,
+    )
+
+
+FINISHED = envelope(
+    TaskFinished(
+        task=TaskRef(purpose=Purpose.EVALUATE, number=300),
+        dispatch=2,
+        attempt=1,
+        credits={"ps-1": "b", "ps-0": "a"},
+        records=64,
+        batches=2,
+        loss_sum=0.5,
+        states={"auc": (b"\x01", b"")},
+        seconds={"total": 2.0},
+    )
+)
+FINISHED_BYTES = bytes.fromhex(
+    "08021208776f726b65722d301a0c30313233343536373839616220072a036d2e3331000000000000f83fea014e0a05080210ac0210021801"
+    "22090a0470732d3012016122090a0470732d311201622840300239000000000000e03f420c0a0361756312050a01010a0052100a05746f74"
+    "616c110000000000000040"
+)
+
+
+@pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_every_event_survives(kind: type, data: st.DataObject) -> None:
+    sent = dataclasses.replace(data.draw(values(Envelope)), event=data.draw(values(kind)))
+    assert codec.decode_envelope(codec.encode_envelope(sent)) == sent
+
+
+@settings(max_examples=100, deadline=None)
+@given(command=values(Command))
+def test_every_command_survives(command: Command) -> None:
+    assert codec.decode_command(codec.encode_command(command)) == command
+
+
+@settings(max_examples=50, deadline=None)
+@given(task=values(TaskMessage), beat=values(Beat), spec=values(JobSpec))
+def test_tasks_beats_and_specifications_survive(task: TaskMessage, beat: Beat, spec: JobSpec) -> None:
+    assert codec.decode_task(codec.encode_task(task)) == task
+    assert codec.decode_beat(codec.encode_beat(beat)) == beat
+    assert codec.decode_spec(codec.encode_spec(spec)) == spec
+
+
+def test_the_bytes_of_an_event_stay_as_they_are() -> None:
+    assert codec.encode_envelope(FINISHED).hex() == FINISHED_BYTES.hex()
+    assert codec.decode_envelope(FINISHED_BYTES) == FINISHED
+
+
+def test_the_bytes_of_a_command_stay_as_they_are() -> None:
+    command = EnterState(state=JobState.FAILED, message="no", guilty="worker-1")
+    assert codec.encode_command(command).hex() == "5210080612026e6f1a08776f726b65722d31"
+
+
+def test_the_bytes_of_a_task_stay_as_they_are() -> None:
+    task = TaskMessage(task=TaskRef(purpose=Purpose.TRAIN, number=5), dispatch=2, term=1)
+    assert codec.encode_task(task).hex() == "0a040801100510021801"
+
+
+def test_a_message_without_any_field_set_is_still_an_event() -> None:
+    sent = envelope(StepReached(step=0))
+    assert codec.decode_envelope(codec.encode_envelope(sent)) == sent
+
+
+def test_texts_that_are_no_unicode_are_made_readable() -> None:
+    sent = envelope(WorkerFailed(kind=FailureKind.USER_CODE, message="bad name \udcff"))
+    received = codec.decode_envelope(codec.encode_envelope(sent)).event
+    assert isinstance(received, WorkerFailed)
+    assert received.message == r"bad name \udcff"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff",
+        b"",  # no event
+        pb.Envelope(service=cast(Any, 99), step_reached=pb.StepReached()).SerializeToString(),
+        pb.Envelope(step_reached=pb.StepReached()).SerializeToString(),
+        pb.Envelope(service=pb.SERVICE_MASTER).SerializeToString(),
+        pb.Envelope(service=pb.SERVICE_MASTER, job_submitted=pb.JobSubmitted(spec=pb.JobSpec())).SerializeToString(),
+    ],
+    ids=["garbage", "empty", "unknown enum", "unset enum", "no event", "invalid plan"],
+)
+def test_bad_bytes_are_the_peers_fault(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        codec.decode_envelope(data)
+
+
+@given(data=st.binary(max_size=64))
+def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
+    for decode in (
+        codec.decode_envelope,
+        codec.decode_task,
+        codec.decode_beat,
+        codec.decode_spec,
+        codec.decode_command,
+    ):
+        try:
+            decode(data)
+        except ProtocolError:
+            continue
+
+
+def test_a_value_that_does_not_fit_is_our_fault() -> None:
+    with pytest.raises(InvariantError, match="Envelope"):
+        codec.encode_envelope(envelope(StepReached(step=1 << 63)))
+    with pytest.raises(InvariantError):
+        codec.encode_envelope(envelope(Decided(term=1, after_seq=0, now_s=0.0, commands=("stop",))))  # type: ignore[arg-type]
+
+
+# Each differs in one thing from what its message says.
+
+
+class WrongState(Enum):
+    STARTING = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepReachedMissing:
+    pass
+
+
+MISMATCHES: dict[str, tuple[Any, Any]] = {
+    "a field is missing": (dataclasses.make_dataclass("StepReached", []), pb.StepReached),
+    "a field is too much": (dataclasses.make_dataclass("StepReached", [("step", int), ("more", int)]), pb.StepReached),
+    "a type differs": (dataclasses.make_dataclass("StepReached", [("step", str)]), pb.StepReached),
+    "the name differs": (dataclasses.make_dataclass("Step", [("step", int)]), pb.StepReached),
+    "an enum differs": (dataclasses.make_dataclass("StartPod", [("pod", str), ("service", WrongState)]), pb.StartPod),
+    "a tuple is no map": (dataclasses.make_dataclass("MetricState", [("values", dict[str, str])]), pb.MetricState),
+}
+
+
+@pytest.mark.parametrize("case", MISMATCHES)
+def test_any_disagreement_is_found_when_the_codec_is_made(case: str) -> None:
+    kind, message = MISMATCHES[case]
+    with pytest.raises(InvariantError, match=r"control\.proto does not match"):
+        Codec(kind, message)

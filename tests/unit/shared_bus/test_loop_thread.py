@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.errors import TransientError
+
+
+@pytest.fixture
+def loop() -> Iterator[LoopThread]:
+    thread = LoopThread("test")
+    yield thread
+    thread.stop()
+
+
+async def the_answer() -> int:
+    return 42
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+def test_results_come_back_from_another_thread(loop: LoopThread) -> None:
+    async def where() -> str:
+        return threading.current_thread().name
+
+    assert loop.call(the_answer()) == 42
+    assert loop.call(where()) == "test"
+
+
+def test_errors_come_back(loop: LoopThread) -> None:
+    async def fail() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError, match="x"):
+        loop.call(fail())
+
+
+def test_a_call_that_takes_too_long_is_cancelled(loop: LoopThread) -> None:
+    cancelled = threading.Event()
+
+    async def hang() -> None:
+        try:
+            await forever()
+        finally:
+            cancelled.set()
+
+    with pytest.raises(TransientError, match="no result"):
+        loop.call(hang(), timeout_s=0.01)
+    assert cancelled.wait(10)
+
+
+def test_a_coroutines_own_timeout_is_not_ours(loop: LoopThread) -> None:
+    async def impatient() -> None:
+        raise TimeoutError("mine")
+
+    with pytest.raises(TimeoutError, match="mine"):
+        loop.call(impatient(), timeout_s=10)
+
+
+def test_background_work_ends_with_the_thread() -> None:
+    loop, ended = LoopThread(), threading.Event()
+    begun = threading.Event()
+
+    async def work() -> None:
+        try:
+            begun.set()
+            await forever()
+        finally:
+            ended.set()
+
+    future = loop.spawn(work())
+    assert begun.wait(10)
+    loop.stop()
+    assert ended.is_set()
+    assert future.cancelled()

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.shared import subjects
+from elasticdl.shared.names import JobId, PodName, Purpose, Service
+
+JOB = JobId("mnist-1a2b3c")
+PS = PodName("ps-0")
+
+
+def test_the_table_lists_what_the_functions_build() -> None:
+    built = {
+        subjects.task(JOB, Purpose.TRAIN).replace("train", "<purpose>"),
+        subjects.task(JOB, Purpose.TRAIN, again=True).replace("train", "<purpose>"),
+        subjects.event(JOB, Service.PS, PS).replace("ps.ps-0", "<service>.<name>"),
+        subjects.decision(JOB),
+        subjects.register(JOB, PS).replace("ps-0", "<ps>"),
+        subjects.register(JOB, subjects.RING),
+        subjects.beat(JOB, Service.PS, PS).replace("ps.ps-0", "<service>.<name>"),
+        subjects.wake(JOB),
+        subjects.order(JOB, PS).replace("ps-0", "<pod>"),
+        subjects.command(JOB, Service.MASTER).replace("master", "<service>"),
+    }
+    assert {each.replace(JOB, "<job>") for each in built} == {row.subject for row in subjects.TABLE}
+
+
+@pytest.mark.parametrize("name", ["ps-0", subjects.RING])
+def test_a_registers_name_comes_back_from_its_subject(name: str) -> None:
+    assert subjects.register_name(JOB, subjects.register(JOB, name)) == name
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "*", ">", "a b", "a\r\nPUB x"])
+def test_names_that_would_change_a_subjects_meaning_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="subject"):
+        subjects.order(JOB, PodName(name))

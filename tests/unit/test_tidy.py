@@ -1,0 +1,145 @@
+"""The style that a tool can't check, as tests: names, sizes, layout, and tables that repeat what the code says."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from elasticdl.shared import subjects
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("shared", "client", "services")
+LINES_MAX = 410
+CATALOGUES = {"shared/elasticdl/shared/events.py": 500}
+"""Files that list values and hold no logic may be longer: to split them would only hide where something is."""
+FUNCTION_LINES_MAX = 80
+VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "base", "common", "misc"}
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".proto", ".txt", ".svg", ".yaml", ".yml", ""}
+OWN = Path(__file__).resolve().relative_to(ROOT)
+
+
+def tracked() -> list[Path]:
+    """Files that git knows, as long as they exist; without git, all of the source folders."""
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=False)
+    names = [name for name in listed.stdout.split("\0") if name]
+    if listed.returncode != 0 or not names:
+        names = [
+            str(path.relative_to(ROOT)) for folder in (*SOURCES, "tests") for path in (ROOT / folder).rglob("*.py")
+        ]
+    return sorted(Path(name) for name in names if (ROOT / name).is_file())
+
+
+def modules(*folders: str) -> Iterator[Path]:
+    """Python files written by people."""
+    for path in tracked():
+        if path.suffix == ".py" and path.parts[0] in folders and not path.name.endswith("_pb2.py"):
+            yield path
+
+
+def text(path: Path) -> str:
+    return (ROOT / path).read_text()
+
+
+def places(pattern: str, paths: Iterator[Path]) -> list[str]:
+    """Where a pattern occurs, but in this file, which has to name it."""
+    found = re.compile(pattern)
+    return [
+        f"{path}:{number}: {line.strip()}"
+        for path in paths
+        if path != OWN
+        for number, line in enumerate(text(path).splitlines(), start=1)
+        if found.search(line)
+    ]
+
+
+def test_the_namespace_has_no_init_file() -> None:
+    assert [path for path in tracked() if path.parts[-2:] == ("elasticdl", "__init__.py")] == []
+    assert list(modules(*SOURCES)), "no source was found, so nothing was checked"
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    assert [path for path in modules(*SOURCES, "tests", "model_zoo") if path.stem in VAGUE_NAMES] == []
+
+
+def test_files_are_short() -> None:
+    lengths = {str(path): len(text(path).splitlines()) for path in modules(*SOURCES, "tests", "model_zoo")}
+    assert {path: lines for path, lines in lengths.items() if lines > CATALOGUES.get(path, LINES_MAX)} == {}
+
+
+def test_functions_are_short() -> None:
+    long = []
+    for path in modules(*SOURCES, "tests", "model_zoo"):
+        for node in ast.walk(ast.parse(text(path))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > FUNCTION_LINES_MAX:
+                    long.append(f"{path}:{node.lineno}: {node.name} has {lines} lines")
+    assert long == []
+
+
+def test_every_package_says_what_it_is() -> None:
+    silent = [path for path in modules(*SOURCES) if path.name == "__init__.py" and not ast.get_docstring(_tree(path))]
+    assert silent == []
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    folders = {path.parent for path in modules(*SOURCES)}
+    assert [folder for folder in sorted(folders) if not (ROOT / folder / "__init__.py").exists()] == []
+
+
+def test_nothing_is_left_to_be_done_in_comments() -> None:
+    assert places(r"\b(TODO|FIXME|XXX|HACK)\b", modules(*SOURCES, "tests", "model_zoo", "benchmarks")) == []
+
+
+def test_tests_patch_nothing_and_wait_for_nothing() -> None:
+    assert places(r"\bmock\b|\bMagicMock\b", modules("tests")) == []
+    waiting = [f"{path}:{line}" for path in modules("tests") for line in _sleeps(path)]
+    # Whoever starts a server asks it again and again whether it is ready, with a deadline.
+    assert [place for place in waiting if not place.startswith("tests/contract/servers/")] == []
+
+
+def test_no_file_names_a_machine_or_a_home_folder() -> None:
+    paths = (path for path in tracked() if path.suffix in TEXT_SUFFIXES and path.name != "LICENSE")
+    assert places(r"(?<![\w.])(/home/\w|/root\b|/work/|/Users/\w)", paths) == []
+
+
+def test_the_documented_subjects_are_those_of_the_code() -> None:
+    documented = re.findall(
+        r"^\| `(edl\.[^`]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", text(Path("docs/subjects.md")), re.M
+    )
+    expected = [(row.subject, row.stream, f"{row.senders} -> {row.receivers}", row.content) for row in subjects.TABLE]
+    assert [tuple(cell.strip() for cell in row) for row in documented] == expected
+
+
+@pytest.mark.parametrize("path", sorted(path for path in tracked() if path.suffix == ".md"), ids=str)
+def test_links_between_documents_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", text(path))
+    assert [link for link in links if not (ROOT / path.parent / link).exists()] == []
+
+
+def test_architecture_decisions_are_numbered_and_complete() -> None:
+    decisions = sorted(path for path in tracked() if path.parent == Path("docs/adr"))
+    assert [path.name[:4] for path in decisions] == [f"{number:04d}" for number in range(1, len(decisions) + 1)]
+    for path in decisions:
+        headings = re.findall(r"^## (.+)$", text(path), re.M)
+        assert headings == ["Context", "Decision", "Consequences", "Rejected"], path
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(text(path))
+
+
+def _sleeps(path: Path) -> Iterator[int]:
+    """Lines that call sleep with a number of seconds; sleep(0) gives way and waits for nothing."""
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="sleep") | ast.Name(id="sleep"), args=[ast.Constant(value=seconds)]):
+                if seconds:
+                    yield node.lineno
+            case _:
+                pass

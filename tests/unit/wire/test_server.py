@@ -1,0 +1,184 @@
+"""Client and server over real sockets: order, refusal of strangers, garbage, dead peers."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from elasticdl.shared.errors import InvariantError, ProtocolError
+from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.wire.buffers import BufferPool
+from elasticdl.shared.wire.client import ClientSettings, WireClient
+from elasticdl.shared.wire.connection import ConnectionLostError, Frame
+from elasticdl.shared.wire.frames import Tensor, encode
+from elasticdl.shared.wire.server import Response, ServerSettings, WireServer
+
+TOKEN = "secret"
+SETTINGS = ServerSettings(handshake_s=0.5, frame_deadline_s=5.0, connections_max=16)
+
+
+def echo(frame: Frame) -> Response:
+    if frame.meta == b"bad":
+        raise ProtocolError("we don't like it")
+    if frame.meta == b"bug":
+        raise InvariantError("planted")
+    return Response(meta=frame.meta, tensors=frame.tensors)
+
+
+class Echo:
+    def __init__(self) -> None:
+        self.fatal: list[BaseException] = []
+        self.server = WireServer(echo, token=TOKEN, identity="me", on_fatal=self.fatal.append, settings=SETTINGS)
+        self.server.start()
+
+    def client(self, token: str = TOKEN) -> WireClient:
+        return WireClient(
+            self.server.address,
+            token=token,
+            peer="test",
+            pool=BufferPool(),
+            settings=ClientSettings(connect_s=5.0, request_s=5.0),
+        )
+
+    def dial(self) -> socket.socket:
+        host, port = self.server.address.split(":")
+        return socket.create_connection((host, int(port)), timeout=5.0)
+
+
+@pytest.fixture
+def peer() -> Iterator[Echo]:
+    peer = Echo()
+    yield peer
+    peer.server.close()
+
+
+def test_replies_come_in_order_and_whole(peer: Echo) -> None:
+    client = peer.client()
+    assert client.identity == "me"
+    sent = [np.arange(size, dtype=np.float32) + size for size in (0, 1, 1000, 500_000)]
+    tickets = [client.send(bytes([number]), [tensor]) for number, tensor in enumerate(sent)]
+    for number, (ticket, tensor) in enumerate(zip(tickets, sent, strict=True)):
+        frame = ticket.result()
+        assert frame.meta == bytes([number])
+        np.testing.assert_array_equal(frame.tensors[0], tensor)
+        frame.release()
+    client.close()
+
+
+def test_large_frames_both_ways_at_once_do_not_lock_up(peer: Echo) -> None:
+    client = peer.client()
+    large = np.zeros(4 << 20, np.float32)  # far beyond what socket buffers hold
+    tickets = [client.send(b"", [large]) for _ in range(4)]
+    assert [ticket.result().tensors[0].size for ticket in tickets] == [large.size] * 4
+    client.close()
+
+
+def test_many_threads_on_one_connection(peer: Echo) -> None:
+    client = peer.client()
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(50):
+            frame = client.request(b"x", [np.full(100, number, np.int64)])
+            if not (frame.tensors[0] == number).all():
+                wrong.append(number)
+            frame.release()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    client.close()
+
+
+def test_a_wrong_token_is_closed(peer: Echo) -> None:
+    with pytest.raises(ConnectionLostError):
+        peer.client(token="guess")
+    peer.client().close()
+
+
+def test_a_refused_frame_closes_only_its_connection(peer: Echo) -> None:
+    other, client = peer.client(), peer.client()
+    with pytest.raises(ConnectionLostError):
+        client.request(b"bad")
+    assert other.request(b"good").meta == b"good"
+    assert peer.fatal == []
+    other.close()
+    client.close()
+
+
+def test_a_bug_is_fatal(peer: Echo) -> None:
+    client = peer.client()
+    with pytest.raises(ConnectionLostError):
+        client.request(b"bug")
+    assert [str(error) for error in peer.fatal] == ["planted"]
+    client.close()
+
+
+def test_a_silent_stranger_is_closed_within_the_handshake_deadline(peer: Echo) -> None:
+    with peer.dial() as stranger:
+        assert stranger.recv(1) == b""
+
+
+def test_a_server_that_goes_away_is_noticed_at_once(peer: Echo) -> None:
+    client = peer.client()
+    peer.server.close()
+    with pytest.raises(ConnectionLostError):
+        client.request(b"anybody?")
+    assert client.lost
+    client.close()
+
+
+def test_a_server_that_never_answers_is_given_up_at_the_deadline() -> None:
+    release = threading.Event()
+
+    def stuck(frame: Frame) -> Response:
+        release.wait()
+        return Response(meta=frame.meta)
+
+    server = WireServer(stuck, token=TOKEN, identity="me", on_fatal=lambda error: None, settings=SETTINGS)
+    server.start()
+    client = WireClient(server.address, token=TOKEN, peer="test", pool=BufferPool())
+    with pytest.raises(ConnectionLostError, match="deadline"):
+        client.send(b"").result(timeout_s=0.05)
+    release.set()
+    client.close()
+    server.close()
+
+
+def frame(request: int, meta: bytes, *tensors: Tensor) -> bytes:
+    return b"".join(bytes(part) for part in encode(request, meta, tensors, SETTINGS.limits))
+
+
+HELLO = frame(0, wire_pb2.Hello(token=TOKEN).SerializeToString())
+VALID = HELLO + frame(1, b"meta", np.arange(10, dtype=np.int64), np.ones(3, np.float32))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    garbage=st.binary(max_size=200)
+    | st.tuples(st.just(HELLO), st.binary(max_size=200)).map(b"".join)
+    | st.integers(0, len(VALID)).map(lambda end: VALID[:end])
+    | st.tuples(st.integers(0, len(VALID) - 1), st.integers(0, 255)).map(
+        lambda change: VALID[: change[0]] + bytes([change[1]]) + VALID[change[0] + 1 :]
+    )
+)
+def test_garbage_neither_crashes_nor_stalls_the_server(peer: Echo, garbage: bytes) -> None:
+    with peer.dial() as stranger, contextlib.suppress(OSError):  # being hung up on is what a stranger must expect
+        stranger.sendall(garbage)
+        stranger.shutdown(socket.SHUT_WR)
+        while stranger.recv(1 << 16):
+            pass
+    client = peer.client()
+    assert client.request(b"still there?").meta == b"still there?"
+    client.close()
+    assert peer.fatal == []

@@ -1,0 +1,348 @@
+"""A worker's surroundings in memory: a queue, a ps with real ledgers, a model that adds numbers, data on disk."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.shared.clock import VirtualClock
+from elasticdl.shared.data import IndexStore, Reader, ReaderOptions, plan_sources
+from elasticdl.shared.data.tfrecord import write_records
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.events import Envelope, Event, TaskFailed, TaskFinished, TaskReturned
+from elasticdl.shared.in_hand import InHandFile
+from elasticdl.shared.ledger import Ledger
+from elasticdl.shared.names import Incarnation, PodName, Purpose, TaskId
+from elasticdl.shared.plan import Plan, Shuffle
+from elasticdl.shared.storage import open_store
+from elasticdl.shared.tasks import TaskMessage, TaskRef
+from elasticdl.worker.answers import Answers
+from elasticdl.worker.asides import OtherTasks
+from elasticdl.worker.evaluating import Validation
+from elasticdl.worker.held import HeldTasks
+from elasticdl.worker.journal import Journal
+from elasticdl.worker.leases import Leases
+from elasticdl.worker.model.user_code import UserCodeError
+from elasticdl.worker.ports import Ids
+from elasticdl.worker.preparing import Preparer
+from elasticdl.worker.ps_set import PinLostError, Pulled, PushOutcome, PushRequest, Standing
+from elasticdl.worker.pulling import Puller
+from elasticdl.worker.records import TaskRecords
+from elasticdl.worker.stopping import Stop
+from elasticdl.worker.training import Meter, Trainer
+
+
+@dataclass
+class FakeDelivery:
+    message: TaskMessage
+    attempt: int
+    queue: FakeTasks
+    answer: str = ""
+    extended: int = 0
+
+    @property
+    def reply(self) -> str:
+        return f"reply.{self.message.message_id}.{self.attempt}"
+
+    def ack(self) -> None:
+        self.answer = "ack"
+
+    def nak(self) -> None:
+        self.answer = "nak"
+        self.queue.again.append((self.message, self.attempt + 1))
+
+    def extend(self) -> None:
+        self.extended += 1
+
+
+@dataclass
+class FakeTasks:
+    """Hands out messages; asks the worker to stop once everything is answered."""
+
+    stop: Stop
+    waiting: deque[tuple[TaskMessage, int]] = field(default_factory=deque)
+    again: deque[tuple[TaskMessage, int]] = field(default_factory=deque)
+    deliveries: list[FakeDelivery] = field(default_factory=list)
+    deliveries_max: int = 30
+
+    def publish(self, *messages: TaskMessage) -> None:
+        self.waiting.extend((message, 1) for message in messages)
+
+    def take(self, wait_s: float) -> FakeDelivery | None:
+        source = self.again or self.waiting
+        if source and len(self.deliveries) < self.deliveries_max:
+            message, attempt = source.popleft()
+            self.deliveries.append(FakeDelivery(message, attempt, self))
+            return self.deliveries[-1]
+        if all(delivery.answer for delivery in self.deliveries):
+            self.stop.ask("drained")
+        return None
+
+
+@dataclass(frozen=True)
+class FakeBatch:
+    values: np.ndarray[Any, Any]
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+
+class FakeFeeder:
+    """Records are decimal numbers; ``skip`` is filtered out, ``bad`` raises."""
+
+    def feed(self, records: list[bytes]) -> FakeBatch | None:
+        if b"bad" in records:
+            raise UserCodeError("feed() raised ValueError", traceback="File model.py, line 7")
+        values = [int(record) for record in records if record != b"skip"]
+        return FakeBatch(np.array(values, np.int64)) if values else None
+
+
+@dataclass(frozen=True)
+class FakeResult:
+    loss: float
+    row_gradients: Mapping[str, Any]
+    finite: bool = True
+    overflow: bool = False
+    dense_gradient: Any = field(default_factory=lambda: np.ones(3, np.float32))
+    statistics_delta: Any = field(default_factory=lambda: np.zeros(0, np.float32))
+
+
+@dataclass
+class FakeModel:
+    """The loss of a batch is the mean of its numbers; ``nan_from`` and ``overflow`` are numbers that do harm."""
+
+    nan_from: int = 1 << 60
+    raise_at: int = -1
+    overflow_at: int = -1
+    seeds: list[int] = field(default_factory=list)
+    trained: list[list[int]] = field(default_factory=list)
+    sums: dict[str, list[float]] = field(default_factory=lambda: {"train": [0.0, 0.0], "evaluate": [0.0, 0.0]})
+
+    def ids(self, batch: FakeBatch, *, training: bool = True) -> Mapping[str, Ids]:
+        return {"table": batch.values % 4}
+
+    def train(self, batch: FakeBatch, dense: Any, rows: Any, *, step_seed: int) -> FakeResult:
+        unique, inverse = rows["table"]
+        np.testing.assert_array_equal(unique[inverse][:, 0], batch.values % 4)
+        self.seeds.append(step_seed)
+        self.trained.append(batch.values.tolist())
+        if self.raise_at in batch.values:
+            raise UserCodeError("loss() raised ValueError", traceback="File model.py, line 9")
+        finite = bool((batch.values < self.nan_from).all())
+        self.add("train", batch)
+        overflow = self.overflow_at in batch.values
+        loss = float(batch.values.mean()) if finite else float("nan")
+        return FakeResult(loss, {"table": unique}, finite and not overflow, overflow)
+
+    def rate(self, iteration: int) -> float:
+        return 1.0 / (1 + iteration)
+
+    def evaluate(self, batch: FakeBatch, dense: Any, rows: Any) -> float:
+        self.add("evaluate", batch)
+        return float(batch.values.mean())
+
+    def add(self, purpose: str, batch: FakeBatch) -> None:
+        self.sums[purpose][0] += float(batch.values.sum())
+        self.sums[purpose][1] += batch.count
+
+    def metric_states(self, purpose: str = "evaluate") -> Mapping[str, list[Any]]:
+        return {"loss": [np.array(value) for value in self.sums[purpose]]}
+
+    def reset_metrics(self, purpose: str = "evaluate") -> None:
+        self.sums[purpose] = [0.0, 0.0]
+
+    def merge(self, states: list[Mapping[str, list[Any]]]) -> dict[str, float]:
+        total = sum(float(state["loss"][0][0]) for state in states)
+        return {"loss": total / sum(float(state["loss"][1][0]) for state in states)}
+
+
+@dataclass
+class FakePs:
+    """Two groups with ledgers; notes what goes over the wire; can lose its memory before a push."""
+
+    groups: list[Ledger] = field(default_factory=lambda: [Ledger(), Ledger()])
+    wire: list[str] = field(default_factory=list)
+    pushes: list[PushRequest] = field(default_factory=list)
+    restore_before_push: dict[int, int] = field(default_factory=dict)
+    not_finite_at: int = -1
+    pins: set[int] = field(default_factory=set)
+    released: list[int] = field(default_factory=list)
+
+    def credits(self) -> Mapping[PodName, Incarnation]:
+        return {PodName("ps-0"): Incarnation("aaa"), PodName("ps-1"): Incarnation("bbb")}
+
+    def next_batch(self, task: TaskId, batches: int) -> Standing:
+        return Standing(
+            next_batch=min(group.next_batch(task, batches) for group in self.groups), credits=self.credits()
+        )
+
+    def pull(self, ids: Mapping[str, Ids], *, pin: int = 0) -> Pulled:
+        if pin and pin not in self.pins:
+            raise PinLostError(f"pin {pin} is gone")
+        self.wire.append(f"pin {pin}" if pin else "pull")
+        buffers = {table: np.stack([flat, flat], axis=1).astype(np.float32) for table, flat in ids.items()}
+        number = len(self.released)
+        self.released.append(0)
+
+        def release() -> None:
+            self.released[number] += 1
+            for buffer in buffers.values():
+                buffer.fill(np.nan)
+
+        step = self.groups[0].step
+        return Pulled(dense=np.zeros(3, np.float32), rows=buffers, iteration=step, step=step, release=release)
+
+    def push(self, push: PushRequest) -> PushOutcome:
+        number = len(self.pushes)
+        if number in self.restore_before_push:
+            self.groups[self.restore_before_push[number]] = Ledger()
+        self.pushes.append(push)
+        self.wire.append(f"push {push.task}.{push.batch}" + ("" if push.dense_gradient is not None else " empty"))
+        if number == self.not_finite_at:
+            return PushOutcome(next_batch=push.batch, credits={}, step=0, not_finite="dense gradient")
+        for group in self.groups:
+            group.absorb(push.task, push.batch, push.batches, push.records, push.checksum)
+        standing = self.next_batch(push.task, push.batches)
+        return PushOutcome(
+            next_batch=standing.next_batch, credits=standing.credits, step=max(group.step for group in self.groups)
+        )
+
+
+def message(number: int, purpose: Purpose = Purpose.TRAIN, **facts: Any) -> TaskMessage:
+    return TaskMessage(task=TaskRef(purpose=purpose, number=number), dispatch=1, term=1, **facts)
+
+
+@dataclass
+class World:
+    """Everything around one worker; ``run`` works until the queue is empty."""
+
+    plan: Plan
+    records: Callable[[], TaskRecords]
+    hand: InHandFile
+    stop: Stop = field(default_factory=Stop)
+    model: FakeModel = field(default_factory=FakeModel)
+    ps: FakePs = field(default_factory=FakePs)
+    envelopes: list[Envelope] = field(default_factory=list)
+    exported: list[int] = field(default_factory=list)
+    meter: Meter = field(default_factory=Meter)
+
+    def __post_init__(self) -> None:
+        self.tasks = FakeTasks(self.stop)
+        self.clock = VirtualClock()
+        self.leases = Leases(lease_s=9.0, batch_deadline_s=300.0, clock=self.clock)
+        self.held = HeldTasks(self.leases)
+        self.journal = Journal(
+            self.envelopes.append, name=PodName("worker-0"), incarnation=Incarnation("cafe"), clock=self.clock
+        )
+
+    def publish_plan(self) -> None:
+        self.tasks.publish(*(message(task) for task in self.plan.task_ids()))
+
+    def run(self, *, validation: bool = True) -> None:
+        answers = Answers(self.journal)
+        preparer = Preparer(
+            held=self.held,
+            tasks=self.tasks,
+            records=self.records(),
+            feeder=FakeFeeder(),
+            model=self.model,
+            ps=self.ps,
+            journal=self.journal,
+            hand=self.hand,
+            stop=self.stop,
+        )
+        asides = OtherTasks(
+            model=self.model,
+            ps=self.ps,
+            held=self.held,
+            leases=self.leases,
+            answers=answers,
+            hand=self.hand,
+            stop=self.stop,
+            validation=Validation(records=self.records(), feeder=FakeFeeder()) if validation else None,
+            export=lambda pin, progress: self.exported.append(pin),
+        )
+        trainer = Trainer(
+            plan=self.plan,
+            model=self.model,
+            ps=self.ps,
+            held=self.held,
+            leases=self.leases,
+            puller=Puller(items=preparer.items, held=self.held, ps=self.ps, stop=self.stop),
+            answers=answers,
+            asides=asides,
+            hand=self.hand,
+            stop=self.stop,
+            meter=self.meter,
+            failure_pause_s=0.0,
+        )
+        preparer.start()
+        trainer.run()
+        answers.give_back(self.held.give_away_all(), self.stop.reason)
+        preparer.join(10.0)
+
+    def events(self, *kinds: type[Event]) -> list[Any]:
+        return [envelope.event for envelope in self.envelopes if isinstance(envelope.event, kinds or (object,))]
+
+    def finished(self) -> list[TaskFinished]:
+        return self.events(TaskFinished)
+
+    def failed(self) -> list[TaskFailed]:
+        return self.events(TaskFailed)
+
+    def returned(self) -> list[TaskReturned]:
+        return self.events(TaskReturned)
+
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[MakeWorld]:
+    """Build a world over the given records, in files of their own folder."""
+    hands: list[InHandFile] = []
+
+    def make(*files: list[bytes], shuffle: Shuffle = Shuffle.NONE, epochs: int = 1, per_task: int = 2) -> World:
+        folder = tmp_path / f"data{len(hands)}"
+        for number, lines in enumerate(files or ([str(n).encode() for n in range(10)],)):
+            write_records(folder / f"{number}.tfrecord", lines)
+        store = open_store("file:///")
+        indices = IndexStore(store, f"{folder.as_uri()}-index")
+        planned = plan_sources(str(folder), ReaderOptions(), store, saved=indices)
+        plan = Plan(
+            sources=planned.sources,
+            minibatch_size=2,
+            minibatches_per_task=per_task,
+            epochs=epochs,
+            shuffle=shuffle,
+            seed=7,
+        )
+
+        def records() -> TaskRecords:
+            reader = Reader(
+                store=store, sources=planned.sources, schema=planned.schema, index=planned.indices.__getitem__
+            )
+            return TaskRecords(plan=plan, reader=reader, whole_batches=False)
+
+        hands.append(InHandFile(tmp_path / f"hand{len(hands)}"))
+        return World(plan, records, hands[-1])
+
+    yield make
+    for hand in hands:
+        hand.close()
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    """Ten records, five batches of two in three tasks."""
+    return make_world()
+
+
+__all__ = ["MakeWorld", "UserError", "World", "message"]

@@ -1,0 +1,140 @@
+"""Evaluation, merging and export between training batches."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from elasticdl.shared.events import FailureKind, TaskFinished
+from elasticdl.shared.names import Purpose
+from elasticdl.shared.tasks import TaskMessage, TaskRef
+from elasticdl.worker.tallies import encode_states
+
+if TYPE_CHECKING:
+    from .conftest import MakeWorld, World
+
+
+def task(purpose: Purpose, number: int = 0, **facts: Any) -> TaskMessage:
+    return TaskMessage(task=TaskRef(purpose=purpose, number=number), dispatch=1, term=1, **facts)
+
+
+def of(world: World, purpose: Purpose) -> list[TaskFinished]:
+    return [event for event in world.finished() if event.task.purpose is purpose]
+
+
+def loss_of(event: TaskFinished) -> tuple[float, float]:
+    total, count = (float(np.frombuffer(array, "<f8")[0]) for array in event.states["loss"])
+    return total, count
+
+
+def test_an_evaluation_reads_the_pinned_model_and_reports_states(world: World) -> None:
+    world.ps.pins.add(4)
+    # Three tasks per evaluation, so number 13 is its task 1: records 4 to 7.
+    world.tasks.publish(task(Purpose.EVALUATE, 13, evaluation=4))
+    world.run()
+    (event,) = of(world, Purpose.EVALUATE)
+    assert loss_of(event) == (4 + 5 + 6 + 7, 4)
+    assert (event.records, event.batches) == (4, 2)
+    assert world.ps.wire == ["pin 4", "pin 4"]
+    assert world.ps.released == [1, 1]
+    assert world.ps.pushes == []
+
+
+def test_the_next_batch_is_fed_while_one_is_computed(world: World) -> None:
+    fed = threading.Semaphore(0)
+    ids, evaluate = world.model.ids, world.model.evaluate
+
+    def note_ids(batch: Any, *, training: bool = True) -> Any:
+        fed.release()
+        return ids(batch, training=training)
+
+    def wait_for_the_next(batch: Any, dense: Any, rows: Any) -> float:
+        if not evaluated:  # Both batches of the task have been fed before the first one is computed.
+            assert fed.acquire(timeout=30) and fed.acquire(timeout=30)
+        evaluated.append(batch.count)
+        return evaluate(batch, dense, rows)
+
+    evaluated: list[int] = []
+    world.model.ids, world.model.evaluate = note_ids, wait_for_the_next  # type: ignore[method-assign]
+    world.ps.pins.add(4)
+    world.tasks.publish(task(Purpose.EVALUATE, 0, evaluation=4))
+    world.run()
+    assert evaluated == [2, 2]
+    assert loss_of(of(world, Purpose.EVALUATE)[0]) == (0 + 1 + 2 + 3, 4)
+
+
+def test_evaluations_leave_the_wire_order_of_training_alone(make_world: MakeWorld) -> None:
+    plain, mixed = make_world(), make_world()
+    plain.publish_plan()
+    plain.run()
+    mixed.ps.pins.add(1)
+    messages = [task(Purpose.TRAIN, number) for number in range(3)]
+    evaluations = [task(Purpose.EVALUATE, number, evaluation=1) for number in range(3)]
+    mixed.tasks.publish(*(message for pair in zip(messages, evaluations, strict=True) for message in pair))
+    mixed.run()
+    assert [line for line in mixed.ps.wire if line != "pin 1"] == plain.ps.wire
+    assert [loss_of(event) for event in of(mixed, Purpose.TRAIN)] == [loss_of(event) for event in plain.finished()]
+    assert len(of(mixed, Purpose.EVALUATE)) == 3
+
+
+def test_a_task_of_a_lost_pin_is_dropped_silently(world: World) -> None:
+    world.tasks.publish(task(Purpose.EVALUATE, 0, evaluation=9), task(Purpose.TRAIN, 0))
+    world.run()
+    assert [delivery.answer for delivery in world.tasks.deliveries] == ["ack", "ack"]
+    assert of(world, Purpose.EVALUATE) == []
+    assert len(of(world, Purpose.TRAIN)) == 1
+    assert world.failed() == []
+    assert world.returned() == []
+
+
+def test_user_code_that_raises_in_an_evaluation_fails_its_task(make_world: MakeWorld) -> None:
+    world = make_world([b"1", b"2", b"3", b"bad"])
+    world.ps.pins.add(1)
+    world.tasks.deliveries_max = 1
+    world.tasks.publish(task(Purpose.EVALUATE, 0, evaluation=1))
+    world.run()
+    (failure,) = world.failed()
+    assert (failure.kind, failure.batch, failure.last_record) == (FailureKind.USER_CODE, 1, 4)
+    assert world.tasks.deliveries[0].answer == "nak"
+
+
+def test_an_evaluation_that_is_stopped_goes_back(world: World) -> None:
+    world.ps.pins.add(1)
+    evaluate = world.model.evaluate
+
+    class Stopping(type(world.model)):  # type: ignore[misc]
+        def evaluate(self, batch: Any, dense: Any, rows: Any) -> float:
+            world.stop.ask("SIGTERM")
+            return evaluate(batch, dense, rows)
+
+    world.model = Stopping()
+    world.tasks.publish(task(Purpose.EVALUATE, 0, evaluation=1))
+    world.run()
+    assert world.finished() == []
+    assert [event.reason for event in world.returned()] == ["SIGTERM"]
+    assert world.tasks.deliveries[0].answer == "nak"
+
+
+def test_merging_gives_results(world: World) -> None:
+    states = encode_states({"loss": [np.array(10.0), np.array(4.0)]})
+    world.tasks.publish(task(Purpose.MERGE, 2, label="evaluation", states=states))
+    world.run()
+    (event,) = of(world, Purpose.MERGE)
+    assert event.results == {"loss": 2.5}
+
+
+def test_an_export_is_done_once_and_reported(world: World) -> None:
+    world.tasks.publish(task(Purpose.EXPORT, 0, evaluation=3))
+    world.run()
+    assert world.exported == [3]
+    assert len(of(world, Purpose.EXPORT)) == 1
+    assert world.tasks.deliveries[0].answer == "ack"
+
+
+def test_what_a_worker_can_not_do_goes_back(world: World) -> None:
+    world.tasks.deliveries_max = 1
+    world.tasks.publish(task(Purpose.EVALUATE, 0, evaluation=1))
+    world.run(validation=False)
+    assert [event.reason for event in world.returned()] == ["the job has no validation data"]

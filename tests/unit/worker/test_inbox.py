@@ -1,0 +1,106 @@
+"""The blocking side of the bus, on the broker in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from elasticdl.shared.bus import Bus, MemoryBroker
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.clock import SystemClock
+from elasticdl.shared.events import WorkerStarted
+from elasticdl.shared.names import Incarnation, PodName, Purpose
+from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.tasks import TaskMessage, TaskRef
+from elasticdl.worker.addresses import Addresses
+from elasticdl.worker.inbox import Inbox
+from elasticdl.worker.journal import Journal
+from elasticdl.worker.ps_set import PsAddress
+
+
+@pytest.fixture
+def loop() -> Iterator[LoopThread]:
+    thread = LoopThread()
+    yield thread
+    thread.stop()
+
+
+@pytest.fixture
+def bus(loop: LoopThread) -> Bus:
+    async def connect() -> Bus:
+        return MemoryBroker().connect()
+
+    return loop.call(connect())
+
+
+def message(purpose: Purpose, number: int) -> TaskMessage:
+    return TaskMessage(task=TaskRef(purpose=purpose, number=number), dispatch=1, term=1)
+
+
+def test_what_others_wait_for_comes_before_training(loop: LoopThread, bus: Bus) -> None:
+    wanted = [Purpose.TRAIN, Purpose.EXPORT, Purpose.EVALUATE, Purpose.MERGE]
+    loop.call(bus.tasks.publish([(message(purpose, 1), False) for purpose in wanted]))
+    inbox = Inbox(bus.tasks, loop)
+    taken = [inbox.take(0.0) for _ in wanted]
+    assert [task.message.task.purpose for task in taken if task] == wanted[::-1]
+    assert inbox.take(0.0) is None
+
+
+def test_a_task_that_is_given_back_comes_again(loop: LoopThread, bus: Bus) -> None:
+    loop.call(bus.tasks.publish([(message(Purpose.TRAIN, 1), False)]))
+    inbox = Inbox(bus.tasks, loop)
+    first = inbox.take(0.0)
+    assert first is not None
+    first.extend()
+    first.nak()
+    second = inbox.take(0.0)
+    assert second is not None
+    assert (second.message, second.attempt) == (first.message, 2)
+    second.ack()
+    assert inbox.take(0.0) is None
+
+
+def test_waiting_ends_when_a_task_comes(loop: LoopThread, bus: Bus) -> None:
+    inbox = Inbox(bus.tasks, loop)
+    loop.spawn(bus.tasks.publish([(message(Purpose.TRAIN, 7), False)]))
+    taken = inbox.take(30.0)
+    assert taken is not None and taken.message.task.number == 7
+
+
+def test_the_journal_numbers_what_it_stores(loop: LoopThread, bus: Bus) -> None:
+    journal = Journal(
+        lambda envelope: loop.call(bus.log.append(envelope)),
+        name=PodName("worker-0"),
+        incarnation=Incarnation("cafe"),
+        clock=SystemClock(),
+    )
+    for _ in range(3):
+        journal.append(WorkerStarted(), cause="x")
+
+    async def first_three() -> list[tuple[int, str]]:
+        found: list[tuple[int, str]] = []
+        async for record in bus.log.read(0):
+            found.append((record.envelope.number, record.envelope.id))
+            if len(found) == 3:
+                break
+        return found
+
+    assert loop.call(first_three()) == [(1, "cafe.1"), (2, "cafe.2"), (3, "cafe.3")]
+
+
+def test_addresses_follow_the_registers(loop: LoopThread, bus: Bus) -> None:
+    def register(incarnation: str) -> bytes:
+        return wire_pb2.Register(address="127.0.0.1:1", incarnation=incarnation).SerializeToString()
+
+    async def written_and_seen() -> None:
+        seq = await bus.register.write("ring", b"\xff", after=0)
+        assert seq
+        seq = await bus.register.write("ps-0", register("old"), after=0)
+        await bus.register.write("ps-0", register("new"), after=seq)
+
+    loop.call(written_and_seen())
+    addresses = Addresses(bus.register, loop)
+    expected = {PodName("ps-0"): PsAddress(address="127.0.0.1:1", incarnation=Incarnation("new"))}
+    addresses.wait_known([PodName("ps-0")], timeout_s=30.0)
+    assert addresses.resolve() == expected

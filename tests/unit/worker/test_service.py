@@ -1,0 +1,372 @@
+"""A whole worker: real TensorFlow, real sockets to a real ps, the broker in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.group import UpdatePolicy
+from elasticdl.ps.serving import PsHandler
+from elasticdl.shared.bus import Bus, MemoryBroker
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.bus.reading import read_spec
+from elasticdl.shared.data import IndexStore, ReaderOptions, plan_sources
+from elasticdl.shared.events import (
+    Envelope,
+    Event,
+    FailureKind,
+    JobSubmitted,
+    TaskFailed,
+    TaskFinished,
+    WorkerFailed,
+    WorkerStarted,
+    WorkerStopped,
+)
+from elasticdl.shared.exits import EXIT_REFUSED
+from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
+from elasticdl.shared.names import Incarnation, JobId, PodName, Purpose, Service, TaskId, new_incarnation
+from elasticdl.shared.placement import Placement
+from elasticdl.shared.plan import Plan, Shuffle
+from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.settings import WorkerSettings
+from elasticdl.shared.storage import open_store
+from elasticdl.shared.tasks import TaskMessage, TaskRef
+from elasticdl.shared.wire.server import WireServer
+from elasticdl.worker.ps_set import PsAddress, PsSet
+from elasticdl.worker.service import Worker
+from elasticdl.worker.stopping import Stop
+
+pytestmark = pytest.mark.tensorflow
+TOKEN = "secret"
+JOB = JobId("job-1")
+MODEL = """
+import keras
+import tensorflow as tf
+
+from elasticdl.layers import Embedding
+
+
+def custom_model(units=4):
+    features = {"id": keras.Input((1,), name="id", dtype="int64"), "x": keras.Input((1,), name="x")}
+    embedded = keras.layers.Flatten()(Embedding(8, input_dim=50, name="ids")(features["id"]))
+    hidden = keras.layers.Dense(units, activation="relu")(keras.layers.Concatenate()([embedded, features["x"]]))
+    return keras.Model(features, keras.layers.Dense(1)(keras.layers.Dropout(0.2)(hidden)))
+
+
+def loss(labels, predictions):
+    if BAD_LOSS:
+        raise ValueError("a loss that raises")
+    return tf.reduce_mean(tf.square(tf.cast(labels, tf.float32) - predictions))
+
+
+def optimizer():
+    return keras.optimizers.Adam(0.05)
+
+
+def feed_batch(records, mode, metadata):
+    features = {"id": records["id"][:, None], "x": tf.cast(records["x"][:, None], tf.float32)}
+    return features, tf.cast(records["y"], tf.float32)[:, None]
+
+
+def eval_metrics_fn():
+    return {"mse": keras.metrics.MeanSquaredError()}
+
+
+BAD_LOSS = False
+"""
+
+
+@dataclass
+class Watcher:
+    """Opens the ps once it is initialised, as its shell does after snapshot 0."""
+
+    happened: threading.Event = field(default_factory=threading.Event)
+
+    def initialised(self) -> None:
+        self.happened.set()
+
+    def stepped(self, step: int) -> None: ...
+
+
+class Ps:
+    """One ps behind a socket."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.incarnation = new_incarnation()
+        self.fatal: list[BaseException] = []
+        self.watcher = Watcher()
+        self.core = PsCore(plan=plan, placement=Placement.even(1), part=0, policy=UpdatePolicy(), watcher=self.watcher)
+        self.server = WireServer(
+            PsHandler(self.core, self.incarnation), token=TOKEN, identity=self.incarnation, on_fatal=self.fatal.append
+        )
+        self.server.start()
+        threading.Thread(target=self._open, daemon=True).start()
+
+    def _open(self) -> None:
+        if self.watcher.happened.wait(60):
+            self.core.open_for_business()
+
+    def close(self) -> None:
+        self.server.close()
+        assert self.fatal == []
+
+
+@dataclass
+class Job:
+    """A job with one worker on a thread."""
+
+    spec: JobSpec
+    folder: Path
+    loop: LoopThread
+    bus: Bus
+    ps: Ps
+    stop: Stop = field(default_factory=Stop)
+    exit_codes: list[int] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    appended: threading.Condition = field(default_factory=threading.Condition)
+
+    def __post_init__(self) -> None:
+        self.loop.call(self.bus.log.append(self.envelope(JobSubmitted(spec=self.spec))))
+        self.loop.spawn(self.follow())
+        self.thread = threading.Thread(target=self.live, daemon=True)
+
+    def envelope(self, event: Event) -> Envelope:
+        name, life = PodName("launcher"), Incarnation("f00d")
+        return Envelope(service=Service.LAUNCHER, name=name, incarnation=life, number=1, time_s=0.0, event=event)
+
+    async def follow(self) -> None:
+        async for record in self.bus.log.read(0):
+            with self.appended:
+                self.events.append(record.envelope.event)
+                self.appended.notify_all()
+
+    def live(self) -> None:
+        worker = Worker(
+            settings=WorkerSettings(
+                nats_url="nats://nobody", job=JOB, pod=PodName("worker-0"), token=TOKEN, idle_poll_s=0.05
+            ),
+            incarnation=new_incarnation(),
+            spec=self.loop.call(read_spec(self.bus.log)),
+            bus=self.bus,
+            loop=self.loop,
+            stop=self.stop,
+            environment={"ELASTICDL_IN_HAND": str(self.folder / "hand")},
+        )
+        self.exit_codes.append(worker.run())
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        with self.appended:
+            assert self.appended.wait_for(condition, 25), self.events
+
+    def publish(self, purpose: Purpose, number: int = 0, **facts: Any) -> None:
+        message = TaskMessage(task=TaskRef(purpose=purpose, number=number), dispatch=1, term=1, **facts)
+        self.loop.call(self.bus.tasks.publish([(message, False)]))
+
+    def start(self) -> None:
+        self.thread.start()
+        register = wire_pb2.Register(address=self.ps.server.address, incarnation=self.ps.incarnation)
+        self.loop.call(self.bus.register.write("ps-0", register.SerializeToString(), after=0))
+
+    def train(self) -> None:
+        for task in self.spec.plan.task_ids():
+            self.publish(Purpose.TRAIN, task)
+        self.start()
+        self.wait(lambda: len(self.finished(Purpose.TRAIN)) == self.spec.plan.tasks)
+
+    def finished(self, purpose: Purpose) -> list[TaskFinished]:
+        return [event for event in self.of(TaskFinished) if event.task.purpose is purpose]
+
+    def end(self) -> None:
+        self.stop.ask("test")
+        self.thread.join(30)
+        self.ps.close()
+        self.loop.stop()
+
+
+MakeJob = Callable[..., Job]
+
+
+@pytest.fixture
+def make_job(tmp_path: Path) -> Iterator[MakeJob]:
+    jobs: list[Job] = []
+
+    def make(*, model: str = MODEL, output: bool = False) -> Job:
+        folder = tmp_path / f"job{len(jobs)}"
+        folder.mkdir()
+        (folder / "model.py").write_text(model)
+        random = np.random.default_rng(1)
+        rows = [f"{random.integers(50)},{random.normal():.5f},{random.normal():.5f}" for _ in range(60)]
+        (folder / "data.csv").write_text("\n".join(["id,x,y", *rows]) + "\n")
+        storage = (folder / "storage").as_uri()
+        options = ReaderOptions()
+        saved = IndexStore.of_job(storage)
+        data = plan_sources(str(folder / "data.csv"), options, open_store(storage), saved=saved)
+        metadata = data.schema.metadata
+        data_spec = DataSpec(format="csv", column_names=metadata.column_names, column_types=metadata.column_types)
+        plan = Plan(
+            sources=data.sources,
+            minibatch_size=8,
+            minibatches_per_task=2,
+            epochs=2,
+            shuffle=Shuffle.RECORDS,
+            seed=11,
+        )
+        validation = Plan(
+            sources=data.sources,
+            minibatch_size=8,
+            minibatches_per_task=4,
+            epochs=1,
+            shuffle=Shuffle.NONE,
+            seed=11,
+        )
+        spec = JobSpec(
+            job=JOB,
+            created_s=0.0,
+            plan=plan,
+            checksum=0,
+            data=data_spec,
+            validation=validation,
+            validation_data=data_spec,
+            model=ModelSpec(path=str(folder / "model.py"), symbol="custom_model", params={"units": "5"}),
+            output=(folder / "output").as_uri() if output else "",
+            storage=storage,
+        )
+        loop = LoopThread()
+
+        async def connect() -> Bus:
+            return MemoryBroker().connect()
+
+        jobs.append(Job(spec, folder, loop, loop.call(connect()), Ps(plan)))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.end()
+
+
+def weights(job: Job) -> list[bytes]:
+    """Everything that the ps holds, bit for bit."""
+    group = job.ps.core.group
+    assert group is not None
+    place = PsAddress(address=job.ps.server.address, incarnation=job.ps.incarnation)
+    client = PsSet(
+        ps=[PodName("ps-0")],
+        resolve=lambda: {PodName("ps-0"): place},
+        token=TOKEN,
+        peer="test",
+        plan=job.spec.plan.fingerprint,
+        signature=group.signature,
+    )
+    (table,) = group.signature.tables
+    pulled = client.pull({table.name: np.arange(table.input_dim)})
+    found = [pulled.dense.tobytes(), pulled.rows[table.name].tobytes()]
+    pulled.release()
+    client.close()
+    return found
+
+
+def test_a_worker_trains_evaluates_merges_and_exports(make_job: MakeJob) -> None:
+    job = make_job(output=True)
+    job.train()
+    group = job.ps.core.group
+    assert group is not None
+    assert list(group.ledger.missing(job.spec.plan.tasks)) == []
+    assert (group.ledger.step, group.ledger.records) == (job.spec.plan.batches, 120)
+    (started,) = job.of(WorkerStarted)
+    assert any("ids" in note for note in started.notes)
+
+    job.ps.core.open_pin(3)
+    assert job.spec.validation is not None
+    for number in range(job.spec.validation.tasks):
+        job.publish(Purpose.EVALUATE, 6 + number, evaluation=3)
+    job.wait(lambda: len(job.finished(Purpose.EVALUATE)) == 2)
+    states = job.finished(Purpose.EVALUATE)
+    summed = {
+        name: tuple(
+            (np.frombuffer(one, "<f8") + np.frombuffer(other, "<f8")).tobytes()
+            for one, other in zip(states[0].states[name], states[1].states[name], strict=True)
+        )
+        for name in states[0].states
+    }
+    job.publish(Purpose.MERGE, 3, evaluation=3, states=summed)
+    job.wait(lambda: job.finished(Purpose.MERGE))
+    results = job.finished(Purpose.MERGE)[0].results
+    assert set(results) == {"loss", "mse"}
+    assert results["loss"] == pytest.approx(results["mse"], rel=1e-5)
+
+    job.publish(Purpose.EXPORT, 0)
+    job.wait(lambda: job.finished(Purpose.EXPORT))
+    assert (job.folder / "output" / "model.keras").is_file()
+    assert (job.folder / "output" / "saved_model" / "saved_model.pb").is_file()
+
+    job.stop.ask("SIGTERM")
+    job.wait(lambda: job.of(WorkerStopped))
+    job.thread.join(30)
+    assert job.exit_codes == [0]
+
+
+def test_user_code_that_raises_in_the_loss_is_refused_at_start(make_job: MakeJob) -> None:
+    job = make_job(model=MODEL.replace("BAD_LOSS = False", "BAD_LOSS = True"))
+    job.start()
+    job.wait(lambda: job.of(WorkerFailed))
+    (failed,) = job.of(WorkerFailed)
+    assert failed.kind is FailureKind.USER_CODE
+    assert "a loss that raises" in failed.message
+    assert "model.py" in failed.traceback
+    job.thread.join(30)
+    assert job.exit_codes == [EXIT_REFUSED]
+    assert job.of(TaskFailed) == []
+
+
+def test_a_seeded_run_of_one_worker_is_bit_identical(make_job: MakeJob) -> None:
+    one, other = make_job(), make_job()
+    one.train()
+    for number in range(3):  # Nobody pinned it: dropped, between two batches somewhere.
+        other.publish(Purpose.EVALUATE, number, evaluation=1)
+    other.train()
+    assert weights(one) == weights(other)
+
+
+def test_a_feed_that_raises_names_the_record_and_the_worker_goes_on(make_job: MakeJob) -> None:
+    check = "    tf.debugging.assert_less(records['id'], tf.constant(48, tf.int64))\n    features = {"
+    before, _, after = MODEL.rpartition("    features = {")
+    job = make_job(model=before + check + after)
+    records = (job.folder / "data.csv").read_text().splitlines()[1:]
+    (bad,) = [number for number, record in enumerate(records) if record.startswith("48,")]
+    first, second = (task for task in job.spec.plan.task_ids() if bad in numbers(job.spec.plan, task))
+    healthy = job.spec.plan.tasks - 2
+    for task in job.spec.plan.task_ids():
+        job.publish(Purpose.TRAIN, task)
+    job.start()
+    job.wait(lambda: len(job.finished(Purpose.TRAIN)) == healthy and len(job.of(TaskFailed)) >= 2)
+    assert {failed.task.number for failed in job.of(TaskFailed)} <= {first, second}
+    for failed in job.of(TaskFailed):
+        assert failed.kind is FailureKind.USER_CODE
+        assert failed.message.startswith(f"record {bad} (from 0): feed_batch() of model.py raised")
+        assert failed.first_record <= bad < failed.last_record
+
+
+def numbers(plan: Plan, task: TaskId) -> range:
+    shard = plan.shard(task)
+    return range(shard.start, shard.end)
+
+
+def test_data_that_changed_is_refused_at_start(make_job: MakeJob) -> None:
+    job = make_job()
+    with (job.folder / "data.csv").open("a") as file:
+        file.write("1,2,3\n")
+    job.start()
+    job.wait(lambda: job.of(WorkerFailed))
+    (failed,) = job.of(WorkerFailed)
+    assert failed.kind is FailureKind.DATA
+    assert "data.csv changed since the job was planned" in failed.message

@@ -1,0 +1,243 @@
+"""The training loop with its threads, against a ps that keeps real ledgers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from elasticdl.shared.events import FailureKind, TaskTaken
+from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.plan import Shuffle
+from elasticdl.shared.tasks import TaskMessage, TaskRef
+
+if TYPE_CHECKING:
+    from .conftest import MakeWorld, World
+
+
+def numbers(*values: object) -> list[bytes]:
+    return [str(value).encode() for value in values]
+
+
+def train(number: int) -> TaskMessage:
+    return TaskMessage(task=TaskRef(purpose=Purpose.TRAIN, number=number), dispatch=1, term=1)
+
+
+def assert_absorbed_exactly_once(world: World) -> None:
+    records = world.records()
+    expected = 0
+    for task in world.plan.task_ids():
+        for batch in range(world.plan.batches_of(task)):
+            expected += records.batch(task, batch).checksum
+    for group in world.ps.groups:
+        assert list(group.missing(world.plan.tasks)) == []
+        assert group.step == world.plan.batches
+        assert group.records == world.plan.records
+        assert group.checksum == expected % 2**64
+
+
+def test_a_plan_is_absorbed_exactly_once(world: World) -> None:
+    world.publish_plan()
+    world.run()
+    assert_absorbed_exactly_once(world)
+    assert [event.task.number for event in world.finished()] == [0, 1, 2]
+    assert [delivery.answer for delivery in world.tasks.deliveries] == ["ack"] * 3
+    assert all(event.credits == {"ps-0": "aaa", "ps-1": "bbb"} for event in world.finished())
+
+
+def test_the_wire_order_is_fixed_across_tasks(world: World) -> None:
+    world.publish_plan()
+    world.run()
+    expected = ["pull", "pull", "push 0.0", "pull", "push 0.1", "pull", "push 1.0", "pull", "push 1.1", "push 2.0"]
+    assert world.ps.wire == expected
+
+
+def test_buffers_are_released_once_each_and_after_the_step(world: World) -> None:
+    world.publish_plan()
+    world.run()
+    assert world.ps.released == [1] * 5
+
+
+def test_step_seeds_depend_on_the_batch_alone(make_world: MakeWorld) -> None:
+    one, other = make_world(), make_world()
+    one.publish_plan()
+    one.run()
+    other.tasks.publish(*(train(number) for number in (2, 0, 1)))
+    other.run()
+    assert len(set(one.model.seeds)) == 5
+    assert other.model.seeds == one.model.seeds[4:] + one.model.seeds[:4]
+
+
+def test_shuffled_epochs_cover_every_record(make_world: MakeWorld) -> None:
+    world = make_world(numbers(*range(7)), numbers(*range(7, 12)), shuffle=Shuffle.RECORDS, epochs=3)
+    world.publish_plan()
+    world.run()
+    assert_absorbed_exactly_once(world)
+    assert sorted(value for batch in world.model.trained for value in batch) == sorted([*range(12)] * 3)
+
+
+@pytest.mark.parametrize("push", range(5))
+@pytest.mark.parametrize("group", range(2))
+def test_a_restored_ps_makes_its_task_go_back(make_world: MakeWorld, push: int, group: int) -> None:
+    world = make_world(per_task=5)
+    world.ps.restore_before_push[push] = group
+    world.publish_plan()
+    world.run()
+    assert_absorbed_exactly_once(world)
+    assert [event.task.number for event in world.finished()] == [0]
+
+
+def test_a_complete_task_is_acknowledged_without_reading(world: World) -> None:
+    for group in world.ps.groups:
+        for batch in range(2):
+            group.absorb(TaskId(1), batch, 2, 2, 0)
+    world.tasks.publish(train(1))
+    world.run()
+    assert world.model.trained == []
+    assert [event.task.number for event in world.finished()] == [1]
+    assert world.finished()[0].credits == {"ps-0": "aaa", "ps-1": "bbb"}
+    assert [delivery.answer for delivery in world.tasks.deliveries] == ["ack"]
+
+
+def test_a_task_begins_where_the_slowest_group_stands(world: World) -> None:
+    world.ps.groups[1].absorb(TaskId(0), 0, 2, 2, 0)
+    world.tasks.publish(train(0))
+    for group in world.ps.groups:
+        group.absorb(TaskId(1), 0, 2, 2, 0)
+    world.tasks.publish(train(1))
+    world.run()
+    assert [(push.task, push.batch) for push in world.ps.pushes] == [(0, 0), (0, 1), (1, 1)]
+
+
+def test_a_second_delivery_shares_the_fate_of_the_first(world: World) -> None:
+    world.tasks.publish(train(0), train(0))
+    world.run()
+    assert [delivery.answer for delivery in world.tasks.deliveries] == ["ack", "ack"]
+    assert len(world.events(TaskTaken)) == 2
+    assert len(world.finished()) == 1
+
+
+def test_filtered_batches_are_pushed_empty_with_their_raw_records(make_world: MakeWorld) -> None:
+    world = make_world(numbers(1, "skip", "skip", "skip", 5, 6))
+    world.publish_plan()
+    world.run()
+    assert_absorbed_exactly_once(world)
+    assert world.ps.wire == ["pull", "push 0.0", "pull", "push 0.1 empty", "push 1.0"]
+    assert world.model.trained == [[1], [5, 6]]
+    assert [event.records for event in world.finished()] == [4, 2]
+
+
+def test_a_bad_record_is_named_and_the_worker_goes_on(make_world: MakeWorld) -> None:
+    world = make_world(numbers(0, 1, 2, "bad", 4, 5, 6, 7))
+    world.tasks.deliveries_max = 3
+    world.publish_plan()
+    world.run()
+    first = world.failed()[0]
+    assert (first.kind, first.batch, first.task.number) == (FailureKind.USER_CODE, 1, 0)
+    assert first.message.startswith("record 3 (from 0): feed() raised ValueError")
+    assert (first.first_record, first.last_record) == (0, 4)
+    assert first.source.endswith("0.tfrecord")
+    assert "line 7" in first.traceback
+    assert world.ps.groups[0].next_batch(TaskId(0), 2) == 1
+    assert 1 in [event.task.number for event in world.finished()]
+
+
+def test_a_loss_that_raises_fails_its_task_and_pushes_nothing(world: World) -> None:
+    world.model.raise_at = 5
+    world.tasks.deliveries_max = 4
+    world.publish_plan()
+    world.run()
+    first = world.failed()[0]
+    assert (first.kind, first.task.number, first.batch) == (FailureKind.USER_CODE, 1, 0)
+    assert first.traceback == "File model.py, line 9"
+    assert "push 1.0" not in world.ps.wire
+    # Task 1 comes back again and again; whether task 2 gets its turn among the four deliveries is chance.
+    assert {0} <= {event.task.number for event in world.finished()} <= {0, 2}
+
+
+def test_a_loss_that_is_not_finite_is_never_pushed(world: World) -> None:
+    world.model.nan_from = 4
+    world.tasks.deliveries_max = 2
+    world.publish_plan()
+    world.run()
+    first = world.failed()[0]
+    assert (first.kind, first.task.number, first.step) == (FailureKind.NOT_FINITE, 1, 1)
+    assert [push.task for push in world.ps.pushes] == [0, 0]
+
+
+def test_gradients_that_a_ps_finds_not_finite_fail_the_task(world: World) -> None:
+    world.ps.not_finite_at = 2
+    world.publish_plan()
+    world.run()
+    assert [(event.kind, event.task.number) for event in world.failed()] == [(FailureKind.NOT_FINITE, 1)]
+    assert_absorbed_exactly_once(world)
+
+
+def test_an_overflow_is_absorbed_as_an_empty_batch(world: World) -> None:
+    world.model.overflow_at = 3
+    world.publish_plan()
+    world.run()
+    assert_absorbed_exactly_once(world)
+    assert "push 0.1 empty" in world.ps.wire
+    assert world.failed() == []
+
+
+def test_damaged_data_is_the_datas_fault(make_world: MakeWorld) -> None:
+    world = make_world()
+    path = world.plan.sources[0].uri.removeprefix("file://")
+    with open(path, "r+b") as file:
+        file.seek(12)
+        file.write(b"X")
+    world.tasks.deliveries_max = 1
+    world.tasks.publish(train(0))
+    world.run()
+    assert [event.kind for event in world.failed()] == [FailureKind.DATA]
+    assert world.tasks.deliveries[0].answer == "nak"
+
+
+def test_metric_states_are_those_of_the_tasks_own_batches(world: World) -> None:
+    world.publish_plan()
+    world.run()
+    sums = [tuple(np.frombuffer(array, "<f8")[0] for array in event.states["loss"]) for event in world.finished()]
+    assert sums == [(0 + 1 + 2 + 3, 4), (4 + 5 + 6 + 7, 4), (8 + 9, 2)]
+    assert [event.loss_sum for event in world.finished()] == [0.5 + 2.5, 4.5 + 6.5, 8.5]
+    assert all({"read", "feed", "pull", "compute", "push", "total"} <= set(e.seconds) for e in world.finished())
+
+
+def test_stopping_gives_everything_back(world: World) -> None:
+    class StopAtTwo(type(world.ps)):  # type: ignore[misc]
+        def push(self, push: object) -> object:
+            outcome = super().push(push)
+            if len(self.pushes) == 2:
+                world.stop.ask("SIGTERM")
+            return outcome
+
+    world.ps = StopAtTwo()
+    world.publish_plan()
+    world.run()
+    assert len(world.ps.pushes) == 2
+    assert [event.task.number for event in world.finished()] == [0]
+    assert {event.reason for event in world.returned()} <= {"SIGTERM"}
+    assert all(delivery.answer for delivery in world.tasks.deliveries)
+
+
+def test_event_numbers_have_no_gaps(world: World) -> None:
+    world.publish_plan()
+    world.run()
+    assert [envelope.number for envelope in world.envelopes] == list(range(1, len(world.envelopes) + 1))
+
+
+def test_finished_is_told_before_it_is_acknowledged(world: World) -> None:
+    answers_at_event: list[str] = []
+    append = world.envelopes.append
+
+    def note(envelope: object) -> None:
+        append(envelope)  # type: ignore[arg-type]
+        answers_at_event.append("".join(delivery.answer for delivery in world.tasks.deliveries))
+
+    world.journal._append = note
+    world.tasks.publish(train(2))
+    world.run()
+    assert answers_at_event == ["", ""]
+    assert world.tasks.deliveries[0].answer == "ack"

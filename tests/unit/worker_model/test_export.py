@@ -1,0 +1,134 @@
+"""Exported models load and predict in a process that has never heard of this package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.shared.errors import UserError
+from elasticdl.worker.model.export import check_export, export
+from elasticdl.worker.model.feeding import BatchFeeder
+
+from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
+
+pytestmark = pytest.mark.tensorflow
+
+LOAD = """
+import json, sys
+import numpy as np
+import tensorflow as tf, keras
+folder, inputs = sys.argv[1], np.load(sys.argv[2])
+features = {name: inputs[name] for name in inputs.files}
+kept = keras.models.load_model(folder + "/model.keras").predict(features, verbose=0)
+saved = tf.saved_model.load(folder + "/saved_model")
+served = saved.serve({k: tf.constant(v) for k, v in features.items()})
+assert not [name for name in sys.modules if name.startswith("elasticdl")]
+print(json.dumps([np.asarray(kept).ravel().tolist(), np.asarray(served).ravel().tolist()]))
+"""
+
+WITH_COMBINERS = """
+import elasticdl.layers
+
+def custom_model():
+    user = keras.Input((), dtype="int64", name="user")
+    item = keras.Input((3,), dtype="int64", name="item")
+    numbers = keras.Input((5,), name="numbers")
+    rows = [
+        elasticdl.layers.Embedding(4, 1000, name="user_table")(user),
+        elasticdl.layers.Embedding(4, 50, combiner="mean", mask_zero=True, name="mean")(item),
+        elasticdl.layers.Embedding(4, 50, combiner="sqrtn", name="sqrtn")(item),
+        numbers,
+    ]
+    x = layers.BatchNormalization()(layers.Concatenate()(rows))
+    return keras.Model({"user": user, "item": item, "numbers": numbers}, layers.Dense(1)(x))
+"""
+
+
+def predictions_elsewhere(folder: Path, features: dict[str, Any]) -> list[list[float]]:
+    """What both files predict in a process with an isolated path."""
+    inputs = folder / "inputs.npz"
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in features.items()}
+    np.savez(inputs, **arrays)
+    command = [sys.executable, "-W", "ignore", "-c", LOAD, str(folder), str(inputs)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr[-2000:]
+    loaded: list[list[float]] = json.loads(done.stdout.splitlines()[-1])
+    return loaded
+
+
+@pytest.mark.parametrize("body", [RECOMMENDER, WITH_COMBINERS], ids=["swapped", "combiners"])
+def test_exported_model_predicts_the_same_without_this_package(
+    write_module: WriteModule, tmp_path: Path, body: str
+) -> None:
+    raw = columns()
+    raw["item"][0] = 0
+    runner, batch = runner_of(write_module(body), raw)
+    tables = Tables(runner)
+    dense = runner.initial_dense() + 0.1
+    expected = runner.predict(batch, dense, tables.pull(batch, training=False)).ravel()
+    output = tmp_path / "output"
+    for _ in range(2):  # The second export replaces the first.
+        export(runner, dense, lambda name, ids: tables.full[name][ids], output)
+    assert sorted(path.name for path in output.iterdir()) == ["model.keras", "saved_model"]
+    for loaded in predictions_elsewhere(output, batch.features):
+        np.testing.assert_allclose(loaded, expected, atol=1e-5)
+
+
+def test_a_subclassed_model_is_served_without_its_class(write_module: WriteModule, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    body = """
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.table = layers.Embedding(1000, 4)
+            self.out = layers.Dense(1)
+
+        def call(self, features, training=False):
+            return self.out(self.table(features["user"]))
+
+    custom_model = Net
+
+    def feed_batch(records, mode, metadata):
+        return {"user": records["user"]}, records["label"]
+    """
+    runner, batch = runner_of(write_module(body), columns())
+    tables = Tables(runner)
+    dense = runner.initial_dense() + 0.1
+    export(runner, dense, lambda name, ids: tables.full[name][ids], tmp_path / "output")
+    saved = tf.saved_model.load(str(tmp_path / "output/saved_model"))
+    expected = runner.predict(batch, dense, tables.pull(batch, training=False))
+    np.testing.assert_allclose(saved.serve(batch.features).numpy(), expected, atol=1e-5)
+
+
+def test_a_model_above_the_limit_is_refused_before_training(write_module: WriteModule) -> None:
+    runner, _ = runner_of(write_module(RECOMMENDER), columns())
+    size = check_export(runner, 1 << 20)
+    assert size == 4 * (runner.dense.size + 1000 * 4 + 50 * 4)
+    with pytest.raises(UserError, match="largest table is user_table, 1,000 x 4"):
+        check_export(runner, size - 1)
+
+
+def test_an_open_ended_table_is_not_exported(write_module: WriteModule) -> None:
+    body = """
+    import elasticdl.layers
+
+    def custom_model():
+        user = keras.Input((), dtype="int64", name="user")
+        return keras.Model({"user": user}, layers.Dense(1)(elasticdl.layers.Embedding(4, name="open")(user)))
+
+    def feed_batch(records, mode, metadata):
+        return {"user": records["user"]}, records["label"]
+    """
+    module = write_module(body)
+    runner, batch = runner_of(module, columns())
+    assert BatchFeeder(module, "predict", None).feed(columns()) is not None
+    assert runner.train(batch, runner.initial_dense(), Tables(runner).pull(batch), step_seed=1).finite
+    with pytest.raises(UserError, match="open has no input_dim"):
+        check_export(runner, 1 << 30)

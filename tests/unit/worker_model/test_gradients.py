@@ -1,0 +1,20 @@
+"""What is done to gradients before they leave the worker."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.mark.parametrize(
+    ("value", "finite"), [(1.0, True), (0.0, True), (3e38, True), (np.nan, False), (np.inf, False), (-np.inf, False)]
+)
+def test_only_nan_and_infinity_are_not_finite(value: float, finite: bool) -> None:
+    import tensorflow as tf
+
+    from elasticdl.worker.model.gradients import all_finite
+
+    tensors = [tf.ones([2, 3]), tf.constant([0.5, value], tf.float32), tf.zeros([0])]
+    assert bool(tf.function(all_finite, autograph=False)(tensors)) is finite

@@ -1,0 +1,91 @@
+"""Metrics add up over workers, or are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from elasticdl.shared.errors import UserError
+from elasticdl.worker.model.feeding import BatchFeeder
+
+from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
+
+pytestmark = pytest.mark.tensorflow
+
+METRICS = """
+def eval_metrics_fn():
+    return {
+        "auc": keras.metrics.AUC(num_thresholds=50),
+        "accuracy": keras.metrics.BinaryAccuracy(),
+        "f1": keras.metrics.F1Score(threshold=0.5),
+        "error": lambda labels, predictions: ops.abs(labels - predictions),
+        "mean_error": lambda labels, predictions: ops.mean(ops.abs(labels - predictions)),
+    }
+"""
+
+
+def test_summed_states_give_the_metrics_of_the_whole(write_module: WriteModule) -> None:
+    module = write_module(RECOMMENDER + METRICS)
+    runner, whole = runner_of(module, columns(20))
+    tables = Tables(runner)
+    dense = runner.initial_dense()
+    runner.evaluate(whole, dense, tables.pull(whole, training=False))
+    expected = runner.merge([runner.metric_states()])
+
+    feeder = BatchFeeder(module, "evaluate", None)
+    raw = columns(20)
+    states = []
+    for part in (slice(0, 13), slice(13, 20)):
+        runner.reset_metrics()
+        batch = feeder.feed({name: column[part] for name, column in raw.items()})
+        assert batch is not None
+        runner.evaluate(batch, dense, tables.pull(batch, training=False))
+        states.append(runner.metric_states())
+    merged = runner.merge(states)
+    assert set(merged) == {"loss", "auc", "accuracy", "f1.0", "error", "mean_error"}
+    assert merged == pytest.approx(expected, rel=1e-5)
+    assert merged["error"] == pytest.approx(merged["mean_error"], rel=1e-5)
+    assert all(array.dtype == np.float64 for arrays in states[0].values() for array in arrays)
+
+
+def test_training_metrics_are_kept_apart(write_module: WriteModule) -> None:
+    runner, batch = runner_of(write_module(RECOMMENDER + METRICS), columns())
+    result = runner.train(batch, runner.initial_dense(), Tables(runner).pull(batch), step_seed=1)
+    assert runner.merge([runner.metric_states("train")])["loss"] == pytest.approx(result.loss, rel=1e-5)
+    assert runner.metric_states("evaluate")["loss"][1] == 0
+    runner.reset_metrics("train")
+    assert runner.metric_states("train")["loss"][1] == 0
+
+
+def test_a_metric_whose_states_do_not_add_up_is_refused_by_name(write_module: WriteModule) -> None:
+    body = (
+        RECOMMENDER
+        + """
+class Largest(keras.metrics.Metric):
+    def __init__(self):
+        super().__init__()
+        self.largest = self.add_variable((), "zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.largest.assign(ops.maximum(self.largest, ops.max(y_pred)))
+
+    def result(self):
+        return self.largest.value
+
+def eval_metrics_fn():
+    return {"largest": Largest()}
+"""
+    )
+    with pytest.raises(UserError, match="metric 'largest' can't be computed by several workers"):
+        runner_of(write_module(body), columns())
+
+
+def test_something_that_is_no_metric_is_refused(write_module: WriteModule) -> None:
+    with pytest.raises(UserError, match="metric 'auc' must be a Keras metric or a function"):
+        runner_of(write_module(RECOMMENDER + "\ndef eval_metrics_fn():\n    return {'auc': 'AUC'}\n"), columns())
+
+
+def test_states_of_another_file_are_refused(write_module: WriteModule) -> None:
+    runner, _ = runner_of(write_module(RECOMMENDER + METRICS), columns())
+    with pytest.raises(UserError, match="metric 'auc' are missing"):
+        runner.merge([{"loss": [np.zeros(()), np.ones(())]}])

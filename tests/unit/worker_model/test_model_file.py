@@ -1,0 +1,91 @@
+"""The model file, found and checked without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.model_file import ModelFile, check_syntax, literal_params, parse_params, resolve
+
+GOOD = "def custom_model(): ...\ndef loss(): ...\ndef optimizer(): ...\ndef feed(): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("model_def", "file", "symbol"),
+    [
+        ("net.py", "net.py", "custom_model"),
+        ("net.py:Net", "net.py", "Net"),
+        ("net.Net", "net.py", "Net"),
+        ("zoo/deep.py", "zoo/deep.py", "custom_model"),
+        ("zoo.deep.custom_model", "zoo/deep.py", "custom_model"),
+    ],
+)
+def test_every_form_is_found(tmp_path: Path, model_def: str, file: str, symbol: str) -> None:
+    path = tmp_path / "second" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(GOOD)
+    found = resolve(model_def, (tmp_path / "first", tmp_path / "second"))
+    assert found == ModelFile(path=path.resolve(), symbol=symbol)
+
+
+def test_the_first_folder_wins_and_an_absolute_path_needs_none(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "net.py").write_text(GOOD)
+    assert resolve("net.py", (tmp_path / "a", tmp_path / "b")).path == (tmp_path / "a/net.py").resolve()
+    assert resolve(f"{tmp_path}/b/net.py:x", (tmp_path / "a",)).path == (tmp_path / "b/net.py").resolve()
+
+
+@pytest.mark.parametrize("model_def", ["net", "", "a b.c", "net.txt:x"])
+def test_other_forms_are_refused(tmp_path: Path, model_def: str) -> None:
+    with pytest.raises(UserError, match=r"is neither module.symbol"):
+        resolve(model_def, (tmp_path,))
+
+
+def test_a_missing_file_names_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no file zoo/net.py") as caught:
+        resolve("zoo.net.custom_model", (tmp_path,))
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD.replace("custom_model", "custom_mdoel"), "defines no 'custom_model'\n  Did you mean 'custom_mdoel'"),
+        (GOOD.replace("loss", "lost"), "defines no 'loss'\n  Did you mean 'lost'"),
+        (GOOD.replace("feed", "read"), r"defines no feed\(dataset, mode, metadata\) or feed_batch"),
+        (GOOD + "def broken(:\n", "line 5: invalid syntax: def broken"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_nearest_name(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "net.py").write_text(text)
+    with pytest.raises(UserError, match=message):
+        check_syntax(ModelFile(path=tmp_path / "net.py"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD,
+        GOOD.replace("def feed():", "def feed_batch():"),
+        "from somewhere import *\n",
+        "import x as custom_model\nloss = optimizer = feed = None\n",
+        f"try:\n    import y\nexcept ImportError:\n    y = None\n{GOOD}",
+    ],
+)
+def test_every_way_to_define_a_name_counts(tmp_path: Path, text: str) -> None:
+    (tmp_path / "net.py").write_text(text)
+    check_syntax(ModelFile(path=tmp_path / "net.py"))
+
+
+def test_params_are_literals_or_strings() -> None:
+    params = literal_params(parse_params("width=8; rates=[0.1,0.2];name=deep;flag=True"))
+    assert params == {"width": 8, "rates": [0.1, 0.2], "name": "deep", "flag": True}
+
+
+@pytest.mark.parametrize("text", ["width", "=3", "a=1;a=2", "a b=1"])
+def test_malformed_params_are_refused(text: str) -> None:
+    with pytest.raises(UserError):
+        parse_params(text)

@@ -1,0 +1,140 @@
+"""Keras optimizers as the ps takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.model import Optimizer
+
+from .conftest import RECOMMENDER, WriteModule, columns, runner_of
+
+pytestmark = pytest.mark.tensorflow
+
+
+def translated(write_module: WriteModule, expression: str, before: str = "") -> Optimizer:
+    from elasticdl.worker.model.optimizers import translate
+
+    module = write_module(
+        f"custom_model = None\n{before}\ndef optimizer():\n    return {expression}\n".replace("= None", "= keras.Model")
+    )
+    return translate(module.make_optimizer()).optimizer
+
+
+@pytest.mark.parametrize(
+    ("expression", "name", "hyperparameters"),
+    [
+        ("keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)", "sgd", {"momentum": 0.9, "nesterov": True}),
+        ("keras.optimizers.Adagrad(0.1)", "adagrad", {"initial_accumulator_value": 0.1, "epsilon": 1e-7}),
+        (
+            "keras.optimizers.Adam(0.1, amsgrad=True)",
+            "adam",
+            {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7, "amsgrad": True},
+        ),
+        (
+            "keras.optimizers.AdamW(0.1)",
+            "adamw",
+            {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7, "amsgrad": False, "weight_decay": 0.004},
+        ),
+        (
+            "keras.optimizers.RMSprop(0.1, centered=True)",
+            "rmsprop",
+            {"rho": 0.9, "momentum": 0.0, "epsilon": 1e-7, "centered": True},
+        ),
+        (
+            "keras.optimizers.Ftrl(0.1)",
+            "ftrl",
+            {
+                "learning_rate_power": -0.5,
+                "initial_accumulator_value": 0.1,
+                "l1_regularization_strength": 0.0,
+                "l2_regularization_strength": 0.0,
+                "l2_shrinkage_regularization_strength": 0.0,
+                "beta": 0.0,
+            },
+        ),
+    ],
+)
+def test_hyperparameters_keep_keras_names(
+    write_module: WriteModule, expression: str, name: str, hyperparameters: dict[str, float]
+) -> None:
+    optimizer = translated(write_module, expression)
+    assert optimizer.name == name
+    assert optimizer.learning_rate == pytest.approx(0.1)
+    assert dict(optimizer.hyperparameters) == hyperparameters
+
+
+def test_a_built_in_schedule_is_computed_by_the_ps(write_module: WriteModule) -> None:
+    optimizer = translated(
+        write_module, "keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.5, 100, 0.9))"
+    )
+    assert optimizer.schedule == "ExponentialDecay"
+    assert dict(optimizer.schedule_config) == {
+        "initial_learning_rate": 0.5,
+        "decay_steps": 100,
+        "decay_rate": 0.9,
+        "staircase": False,
+    }
+    assert not optimizer.rate_from_worker
+
+
+def test_a_schedule_of_the_users_own_is_computed_by_the_worker(write_module: WriteModule) -> None:
+    body = (
+        RECOMMENDER
+        + """
+class Halving(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return 0.5 ** ops.cast(step, "float32")
+
+def optimizer():
+    return keras.optimizers.SGD(Halving())
+"""
+    )
+    runner, _ = runner_of(write_module(body), columns())
+    assert runner.signature().optimizer.rate_from_worker
+    assert [runner.rate(iteration) for iteration in (0, 1, 3)] == [1.0, 0.5, 0.125]
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("keras.optimizers.Lion()", "Lion is not supported"),
+        ("keras.optimizers.SGD(use_ema=True)", "use_ema"),
+        ("keras.optimizers.SGD(gradient_accumulation_steps=4)", "--grads_to_wait"),
+        ("keras.optimizers.SGD(loss_scale_factor=4.0)", "mixed_float16"),
+        ("keras.optimizers.SGD(lambda: 0.1)", "learning_rate is a function"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(write_module: WriteModule, expression: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        translated(write_module, expression)
+
+
+def test_weight_decay_exclusions_reach_the_signature(write_module: WriteModule) -> None:
+    body = (
+        RECOMMENDER
+        + """
+def optimizer():
+    made = keras.optimizers.AdamW(0.1)
+    made.exclude_from_weight_decay(var_names=["bias"])
+    return made
+"""
+    )
+    runner, _ = runner_of(write_module(body), columns())
+    decays = {spec.name: spec.weight_decay for spec in runner.signature().dense}
+    assert {name: decay == ("bias" not in name) for name, decay in decays.items()} == dict.fromkeys(decays, True)
+    assert set(decays.values()) == {True, False}
+
+
+def test_a_table_cannot_be_excluded_from_weight_decay(write_module: WriteModule) -> None:
+    body = (
+        RECOMMENDER
+        + """
+def optimizer():
+    made = keras.optimizers.AdamW(0.1)
+    made.exclude_from_weight_decay(var_names=["embeddings"])
+    return made
+"""
+    )
+    with pytest.raises(UserError, match="tables on the ps always decay"):
+        runner_of(write_module(body), columns())

@@ -1,0 +1,89 @@
+"""The model file: loaded, and checked against the contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.model_file import ModelFile
+from elasticdl.worker.model.user_code import UserCodeError
+from elasticdl.worker.model.user_module import load
+
+from .conftest import HEADER, RECOMMENDER, WriteModule, columns, runner_of
+
+pytestmark = pytest.mark.tensorflow
+
+OWN_TRAIN_STEP = """
+class custom_model(keras.Model):
+    def train_step(self, data):
+        pass
+
+    def call(self, features):
+        return features["numbers"]
+"""
+
+
+def test_modules_beside_the_file_can_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "beside_the_model.py").write_text("WIDTH = 7\n")
+    path = tmp_path / "keras.py"  # Even a file that is called like a module.
+    path.write_text(HEADER + "import beside_the_model\nclass Net(keras.Model):\n    width = beside_the_model.WIDTH\n")
+    module = load(ModelFile(path=path, symbol="Net"))
+    assert module.make_model().width == 7
+
+
+def test_a_file_in_a_package_may_import_relatively(tmp_path: Path) -> None:
+    package = tmp_path / "zoo_of_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "layers_of_mine.py").write_text("UNITS = 3\n")
+    (package / "net.py").write_text(HEADER + "from .layers_of_mine import UNITS\ncustom_model = keras.Model\n")
+    assert load(ModelFile(path=package / "net.py")).module.UNITS == 3
+
+
+def test_params_reach_the_model_function(write_module: WriteModule) -> None:
+    runner, _ = runner_of(write_module(RECOMMENDER, width=6), columns())
+    assert {table.width for table in runner.tables} == {6}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("def custom_model():\n    return 3\n", "must return a keras.Model, not int"),
+        ("def custom_model(wrong):\n    pass\n", r"custom_model\(\) of model.py raised TypeError"),
+        (RECOMMENDER + "\ndef optimizer():\n    return 'sgd'\n", "must return a Keras optimizer, not str"),
+        (OWN_TRAIN_STEP, r"overrides train_step\(\)"),
+        (
+            RECOMMENDER.replace("layers.Dense(8,", "layers.Dense(8, kernel_constraint='non_neg',"),
+            "has the constraint NonNeg",
+        ),
+        (
+            RECOMMENDER + "\ndef loss(labels, predictions):\n    return labels['x']\n",
+            r"raised TypeError at model.py:\d+",
+        ),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_with_the_reason(write_module: WriteModule, body: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        runner_of(write_module(body), columns())
+
+
+def test_weights_need_a_loss_with_three_arguments(write_module: WriteModule) -> None:
+    body = RECOMMENDER + "\ndef feed_batch(r, mode, m):\n    y = r.pop('label')\n    return r, y, tf.reshape(y, [-1])\n"
+    with pytest.raises(UserError, match="loss takes two arguments"):
+        runner_of(write_module(body), columns())
+
+
+def test_callbacks_are_refused_with_what_to_use_instead(write_module: WriteModule) -> None:
+    body = "custom_model = keras.Model\n\ndef callbacks():\n    return [keras.callbacks.EarlyStopping()]\n"
+    with pytest.raises(UserError, match=r"EarlyStopping.*\n.*--max_step"):
+        write_module(body)
+    write_module("custom_model = keras.Model\n\ndef callbacks():\n    return []\n")
+
+
+def test_an_error_while_importing_shows_the_line(write_module: WriteModule) -> None:
+    with pytest.raises(UserCodeError, match=r"importing of model.py raised NameError") as caught:
+        write_module("undefined_name\n")
+    assert "undefined_name" in caught.value.traceback
+    assert "importlib" not in caught.value.traceback

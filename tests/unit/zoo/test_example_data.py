@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from elasticdl.cli.zoo_data import DATA_SETS, best_reachable, census, deepfm, mnist, scores, write
+from elasticdl.shared.errors import UserError
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("part-*"))}
+
+
+@pytest.mark.parametrize(("name", "records"), [("mnist", None), ("census", 300), ("deepfm", 300)])
+def test_the_same_seed_writes_the_same_bytes(tmp_path: Path, name: str, records: int | None) -> None:
+    for folder, seed in (("a", 3), ("b", 3), ("c", 4)):
+        write(name, tmp_path / folder, records=records, seed=seed)
+    assert files(tmp_path / "a") == files(tmp_path / "b") != files(tmp_path / "c")
+
+
+def test_the_digits_are_split_by_class_and_lose_none(tmp_path: Path) -> None:
+    summary = write("mnist", tmp_path)
+    assert (summary.train_records, summary.test_records) == (1433, 364)
+    images, labels = mnist.read_images(summary.train)
+    test_images, test_labels = mnist.read_images(summary.test)
+    assert images.shape == (1433, 28, 28)
+    assert images.dtype == np.uint8
+    for label in range(10):
+        share = np.count_nonzero(test_labels == label) / np.count_nonzero(np.append(labels, test_labels) == label)
+        assert share == pytest.approx(mnist.TEST_SHARE, abs=0.01)
+    everything = {image.tobytes() for image in (*images, *test_images)}
+    assert len(everything) == 1797
+
+
+def test_upscaling_keeps_constant_images_and_straight_ramps() -> None:
+    assert mnist.upscale(np.full((1, 8, 8), 7.0)) == pytest.approx(7.0)
+    ramp = mnist.upscale(np.tile(np.arange(8.0), (1, 8, 1)))[0]
+    inner = (np.arange(28) + 0.5) * 8 / 28 - 0.5
+    assert ramp[10] == pytest.approx(np.clip(inner, 0, 7))
+
+
+def idx(elements: np.ndarray) -> bytes:
+    return struct.pack(f">4B{elements.ndim}I", 0, 0, 8, elements.ndim, *elements.shape) + elements.tobytes()
+
+
+def write_idx(folder: Path, change: Callable[[str, bytes], bytes] = lambda name, data: data) -> None:
+    """The four MNIST files with a few random images, half of them packed."""
+    random = np.random.default_rng(0)
+    folder.mkdir(exist_ok=True)
+    for part, count in (("train", 12), ("t10k", 5)):
+        images = idx(random.integers(0, 256, (count, 28, 28), np.uint8))
+        labels = idx(random.integers(0, 10, count, np.uint8))
+        name = f"{part}-images-idx3-ubyte"
+        (folder / f"{name}.gz").write_bytes(gzip.compress(change(name, images)))
+        name = f"{part}-labels-idx1-ubyte"
+        (folder / name).write_bytes(change(name, labels))
+
+
+def test_real_mnist_files_are_converted(tmp_path: Path) -> None:
+    write_idx(tmp_path / "idx")
+    summary = write("mnist", tmp_path / "out", source=tmp_path / "idx")
+    assert (summary.train_records, summary.test_records) == (12, 5)
+    images, labels = mnist.read_images(summary.test)
+    raw = gzip.decompress((tmp_path / "idx" / "t10k-images-idx3-ubyte.gz").read_bytes())
+    assert images.tobytes() == raw[16:]
+    assert bytes(labels.astype(np.uint8)) == (tmp_path / "idx" / "t10k-labels-idx1-ubyte").read_bytes()[8:]
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "says"),
+    [
+        ("t10k-labels-idx1-ubyte", lambda data: data[:-1], "says that it has 5 elements, it has 4"),
+        ("t10k-labels-idx1-ubyte", lambda data: b"<html>" + data, "is not an IDX file"),
+        ("train-labels-idx1-ubyte", lambda data: idx(np.zeros(11, np.uint8)), r"\(11,\)"),
+        ("train-images-idx3-ubyte", lambda data: idx(np.zeros((12, 8, 8), np.uint8)), r"\(12, 8, 8\)"),
+    ],
+)
+def test_broken_mnist_files_are_named(tmp_path: Path, name: str, broken: Callable[[bytes], bytes], says: str) -> None:
+    write_idx(tmp_path, lambda file, data: broken(data) if file == name else data)
+    with pytest.raises(UserError, match=says) as caught:
+        write("mnist", tmp_path / "out", source=tmp_path)
+    assert name in str(caught.value)
+
+
+def test_missing_mnist_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="train-images-idx3-ubyte"):
+        write("mnist", tmp_path / "out", source=tmp_path / "nowhere")
+
+
+def test_more_clicks_mean_more_files_and_the_same_ones_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deepfm, "RECORDS_PER_FILE", 200)
+    write("deepfm", tmp_path / "few", records=400)
+    write("deepfm", tmp_path / "many", records=1000)
+    few, many = (files(tmp_path / name / "train") for name in ("few", "many"))
+    assert few.items() <= many.items()
+    assert len(many) == 5
+
+
+def test_click_logs_have_criteos_shape_and_the_planted_rate(tmp_path: Path) -> None:
+    summary = write("deepfm", tmp_path, records=20_000)
+    table = pq.read_table(summary.train)
+    assert table.column_names == ["label", *(f"i{n}" for n in range(1, 14)), *(f"c{n}" for n in range(1, 27))]
+    for column, size in zip((f"c{n}" for n in range(1, 27)), deepfm.VOCABULARIES, strict=True):
+        ids = table[column].to_numpy()
+        assert ids.min() == 0, "the most popular id is drawn"
+        assert ids.max() < size
+    assert 0.1 < table["label"].to_numpy().mean() < 0.6
+
+
+def test_the_pairs_of_the_planted_model_are_summed_as_defined() -> None:
+    model = deepfm.ClickModel.plant(5)
+    random = np.random.default_rng(1)
+    ids = model.draw_ids(4, random)
+    numbers = [random.standard_normal(4, np.float32) for _ in range(deepfm.NUMBERS)]
+    for record, probability in enumerate(model.probabilities(numbers, ids)):
+        rows = [factors[column[record]] for factors, column in zip(model.factors, ids, strict=True)]
+        score = deepfm._BIAS + sum(float(w * x[record]) for w, x in zip(model.numbers, numbers, strict=True))
+        score += sum(float(weights[column[record]]) for weights, column in zip(model.weights, ids, strict=True))
+        score += sum(float(rows[f] @ rows[g]) for f in range(len(rows)) for g in range(f))
+        assert probability == pytest.approx(1 / (1 + np.exp(-score)), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["census", "deepfm"])
+def test_the_best_reachable_score_is_kept_beside_the_data(tmp_path: Path, name: str) -> None:
+    summary = write(name, tmp_path, records=8000)
+    assert 0.75 < summary.best["auc"] < 0.95
+    assert best_reachable(summary.test) == summary.best
+    assert best_reachable(summary.train) == {}
+    assert json.loads((tmp_path / "about.json").read_text())["test_records"] == summary.test_records
+
+
+@pytest.mark.parametrize("about", ["", "[]", "{}", '{"best": 3}', '{"best": {"auc": "high"}}'])
+def test_nobody_knows_the_best_score_of_strangers_data(tmp_path: Path, about: str) -> None:
+    (tmp_path / "about.json").write_text(about)
+    assert best_reachable(tmp_path / "test") == {}
+
+
+def test_people_are_plausible(tmp_path: Path) -> None:
+    summary = write("census", tmp_path, records=2000)
+    (path,) = summary.train.iterdir()
+    people = list(csv.DictReader(path.read_text().splitlines()))
+    assert len(people) == 2000
+    assert {person["relationship"] for person in people if person["marital_status"] == "Married"} == {"Husband", "Wife"}
+    assert {(p["sex"], p["relationship"]) for p in people} & {("Female", "Husband"), ("Male", "Wife")} == set()
+    assert {person["occupation"] for person in people} == set(census.OCCUPATIONS)
+
+
+def test_files_of_an_earlier_run_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deepfm, "RECORDS_PER_FILE", 100)
+    write("deepfm", tmp_path, records=500)
+    write("deepfm", tmp_path, records=200)
+    assert pq.read_table(tmp_path / "train").num_rows == 200
+
+
+def test_strangers_files_are_not_mixed_with_ours(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "my.csv").write_text("a\n1\n")
+    with pytest.raises(UserError, match=r"my\.csv"):
+        write("census", tmp_path, records=10)
+    assert (tmp_path / "train" / "my.csv").exists()
+
+
+def test_wrong_wishes_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="mnist, census, deepfm") as caught:
+        write("cifar", tmp_path)
+    assert caught.value.usage
+    with pytest.raises(UserError, match="--records does not go with mnist"):
+        write("mnist", tmp_path, records=3)
+    with pytest.raises(UserError, match="--source does not go with census"):
+        write("census", tmp_path, source=tmp_path)
+    with pytest.raises(UserError, match="--records=0"):
+        write("deepfm", tmp_path, records=0)
+    with pytest.raises(UserError, match="file"):
+        write("census", tmp_path / "file", records=10)
+    assert set(DATA_SETS) == {"mnist", "census", "deepfm"}
+
+
+def test_auc_counts_pairs_and_ties_half() -> None:
+    random = np.random.default_rng(2)
+    labels, values = random.random(200) < 0.3, np.round(random.random(200), 1)
+    positive, negative = values[labels], values[~labels]
+    pairs = (positive[:, None] > negative).mean() + (positive[:, None] == negative).mean() / 2
+    assert scores.auc(labels, values) == pytest.approx(pairs)
+    assert np.isnan(scores.auc(np.ones(3, bool), np.arange(3.0)))
+
+
+def test_log_loss_is_that_of_the_definition() -> None:
+    assert scores.log_loss(np.array([True, False]), np.array([0.8, 0.4])) == pytest.approx(
+        -(np.log(0.8) + np.log(0.6)) / 2
+    )
