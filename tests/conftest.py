@@ -1,6 +1,24 @@
 """For all tests: hypothesis asserts no times, because a busy machine is no bug."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("elasticdl", deadline=None, print_blob=True)
 settings.load_profile("elasticdl")
+
+_MARKED = "pytestmark = pytest.mark.tensorflow\n"
+_FOLDERS_MARKED = {"worker_model"}
+"""Folders all of whose modules are marked, and whose conftest.py imports TensorFlow."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Deselecting a module would still import TensorFlow, three seconds in each process; so it is not even read."""
+    if "not tensorflow" not in config.option.markexpr:
+        return None
+    if collection_path.is_dir():
+        return collection_path.name in _FOLDERS_MARKED or None
+    return (collection_path.suffix == ".py" and _MARKED in collection_path.read_text()) or None

@@ -19,6 +19,7 @@ from tests.sim.schedule import random_schedule
 SEEDS = int(os.environ.get("ELASTICDL_SIM_SEEDS", "1000" if os.environ.get("CI") else "200"))
 BLOCK = 50
 KNOWN = known_seeds()
+SEEDS_OF_A_SEARCH = 300
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
@@ -51,5 +52,6 @@ def test_every_kind_of_fault_is_drawn() -> None:
 
 @pytest.mark.parametrize("mutation", [m for m in MUTATIONS if m.name in KNOWN], ids=lambda mutation: mutation.name)
 def test_planted_bugs_are_found(mutation: Mutation) -> None:
-    found = find(mutation, KNOWN[mutation.name], 0)
-    assert found.seed >= 0, f"seed {KNOWN[mutation.name]} shows it no more; look for another: make sim-mutations"
+    # A change to a core shifts what a seed does, so the seed that showed it last is only where the search begins.
+    found = find(mutation, KNOWN[mutation.name], SEEDS_OF_A_SEARCH)
+    assert found.seed >= 0, f"not in {SEEDS_OF_A_SEARCH} seeds; if more find it, note the seed: make sim-mutations"

@@ -128,7 +128,7 @@ async def test_a_wrong_token_is_a_user_error(own_server: NatsServer, job: JobId)
         assert await bus.log.append(fact(1)) == 1
         await bus.close()
         with pytest.raises(UserError, match=r"(?i)authorization") as raised:
-            await connect(url.replace("t0ken@", "wrong@"), job, BusSettings(connect_s=1.0))
+            await connect(url.replace("t0ken@", "wrong@"), job, SETTINGS)
         assert "wrong" not in str(raised.value)
     finally:
         server.stop()

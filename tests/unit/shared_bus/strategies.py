@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from enum import Enum
+from functools import cache
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -33,6 +34,7 @@ _BOUNDED: dict[tuple[type, str], st.SearchStrategy[Any]] = {
 }
 
 
+@cache
 def values(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a type."""
     while hasattr(hint, "__supertype__"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -67,9 +67,12 @@ class Connection:
         """
         client = Client()
         reasons: list[str] = []
+        refused = asyncio.Event()
 
         async def note_error(error: Exception) -> None:
             reasons.append(str(error) or type(error).__name__)
+            if "authorization" in reasons[-1].lower():
+                refused.set()
             _log.debug("broker.error", error=reasons[-1])
 
         async def note_loss() -> None:
@@ -92,9 +95,14 @@ class Connection:
             pending_size=0,  # nothing is kept while the broker is away: it would be sent when nobody waits any more
         )
         try:
-            await asyncio.wait_for(connecting, settings.connect_s)
-        except (TimeoutError, ValueError, nats.errors.Error) as error:
+            await asyncio.wait_for(_unless(refused, connecting), settings.connect_s)
+        except (TimeoutError, PermissionError, ValueError, nats.errors.Error) as error:
             await client.close()
+            if refused.is_set():
+                raise UserError(
+                    f"the NATS server at {redact_url(url)} refuses this client: Authorization Violation",
+                    hint="Check the user and password, or the token, in --nats_url.",
+                ) from error
             reason = f" ({reasons[-1]})" if reasons else ""
             raise UserError(
                 f"no NATS server answers at {redact_url(url)} within {settings.connect_s:g} s{reason}",
@@ -272,6 +280,19 @@ class Connection:
         if code == 503 or number == _STREAM_CREATE_FAILED:
             raise TransientError(f"{what}: {text}")
         raise RefusedError(f"the broker refuses {what}: {text} ({number})", number)
+
+
+async def _unless(refused: asyncio.Event, connecting: Coroutine[Any, Any, None]) -> None:
+    """Connect, but end with PermissionError once the server has refused: the client itself would go on trying."""
+    attempt, refusal = asyncio.ensure_future(connecting), asyncio.ensure_future(refused.wait())
+    try:
+        await asyncio.wait((attempt, refusal), return_when=asyncio.FIRST_COMPLETED)
+        if refused.is_set():
+            raise PermissionError
+        attempt.result()
+    finally:
+        attempt.cancel()
+        refusal.cancel()
 
 
 def redact_url(url: str) -> str:
