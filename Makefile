@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 PARALLEL ?= -n 2 --dist worksteal
-EPOCHS ?= 20
+EPOCHS ?= 30
 SEED_START ?= 0
 N ?= 10000
 PROTOC := ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=protoc-gen-mypy=../$(BIN)/protoc-gen-mypy --python_out=. --mypy_out=quiet:.

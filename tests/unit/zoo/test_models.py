@@ -100,13 +100,20 @@ def test_a_model_is_trained_and_evaluated_on_its_example_data(folder: Path, name
 
 def test_both_feeds_of_the_digits_give_the_same(folder: Path) -> None:
     raw, module = read(folder / "mnist" / "train"), module_of("mnist_functional_api")
-    whole = fed(module, raw)
+    whole = fed(module, raw, "evaluate")
     by_record = ModuleType("without_feed_batch")
     by_record.__dict__.update({k: v for k, v in vars(module.module).items() if k != "feed_batch"})
-    single = fed(UserModule(file=module.file, params=module.params, module=by_record), raw)
+    single = fed(UserModule(file=module.file, params=module.params, module=by_record), raw, "evaluate")
     assert single.spec.key == whole.spec.key
     assert np.array_equal(single.features, whole.features)
     assert np.array_equal(single.labels, whole.labels)
+
+
+def test_digits_to_learn_from_are_moved_the_same_way_each_time(folder: Path) -> None:
+    raw, module = read(folder / "mnist" / "train"), module_of("mnist_functional_api")
+    moved, again, still = fed(module, raw), fed(module, raw), fed(module, raw, "evaluate")
+    assert np.array_equal(moved.features, again.features)
+    assert not np.array_equal(moved.features, still.features)
 
 
 def test_a_record_of_the_digits_is_an_example_to_tensorflow(folder: Path) -> None:
