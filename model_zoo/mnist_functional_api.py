@@ -45,7 +45,7 @@ def loss(labels, predictions):
 
 
 def optimizer():
-    """Adam with a rate that falls by a fifth every 100 updates; clipped, since workers' gradients come a little late."""
+    """Adam with a rate that falls by a fifth every 100 updates; clipped, as gradients come a little late."""
     rate = keras.optimizers.schedules.ExponentialDecay(0.0015, decay_steps=100, decay_rate=0.8)
     return keras.optimizers.Adam(rate, global_clipnorm=1.0)
 
@@ -64,7 +64,7 @@ def feed(dataset, mode, metadata):
 def feed_batch(records, mode, metadata):
     """The same for a whole batch at once: the fast path, taken wherever a model file defines it.
 
-    Digits to learn from are moved by up to two pixels, each batch another way: there are only 1,433 in the example data.
+    Digits to learn from are moved by up to two pixels, each batch another way; the example data is small.
     """
     examples = tf.io.parse_example(records, _EXAMPLE)
     pixels = tf.reshape(tf.io.decode_raw(examples["image"], tf.uint8, fixed_length=SIDE * SIDE), (-1, SIDE, SIDE))
