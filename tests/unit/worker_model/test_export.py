@@ -49,6 +49,16 @@ def custom_model():
     return keras.Model({"user": user, "item": item, "numbers": numbers}, layers.Dense(1)(x))
 """
 
+WITH_CHANCE = """
+def custom_model():
+    numbers = keras.Input((5,), name="numbers")
+    moved = layers.RandomTranslation(0.5, 0)(layers.Reshape((5, 1, 1))(numbers))
+    return keras.Model({"numbers": numbers}, layers.Dense(1)(layers.Flatten()(moved)))
+
+def feed_batch(records, mode, metadata):
+    return {"numbers": records["numbers"]}, records["label"]
+"""
+
 
 def predictions_elsewhere(folder: Path, features: dict[str, Any]) -> list[list[float]]:
     """What both files predict in a process with an isolated path."""
@@ -62,7 +72,7 @@ def predictions_elsewhere(folder: Path, features: dict[str, Any]) -> list[list[f
     return loaded
 
 
-@pytest.mark.parametrize("body", [RECOMMENDER, WITH_COMBINERS], ids=["swapped", "combiners"])
+@pytest.mark.parametrize("body", [RECOMMENDER, WITH_COMBINERS, WITH_CHANCE], ids=["swapped", "combiners", "chance"])
 def test_exported_model_predicts_the_same_without_this_package(
     write_module: WriteModule, tmp_path: Path, body: str
 ) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 from numpy.typing import NDArray
 
@@ -79,11 +80,18 @@ def export(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, outp
     output_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output_dir, prefix=".export-") as folder:
         written = Path(folder)
-        signature = [runner.example.spec.features]
-        model.export(written / SAVED_MODEL, format="tf_saved_model", verbose=False, input_signature=signature)
+        _write_saved_model(model, runner.example.spec.features, written / SAVED_MODEL)
         model.save(written / KERAS_FILE)
         for name in (SAVED_MODEL, KERAS_FILE):
             _replace(written / name, output_dir / name, written / f"old-{name}")
+
+
+def _write_saved_model(model: Any, features: Any, folder: Path) -> None:
+    """Like ``model.export``, but never in training mode, which RandomTranslation and its like take when nobody says."""
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint("serve", lambda inputs: model(inputs, training=False), [features])
+    archive.write_out(folder, verbose=False)
 
 
 def _plain_model(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction) -> Any:
