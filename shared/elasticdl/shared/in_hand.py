@@ -22,7 +22,7 @@ from elasticdl.shared.names import Purpose
 from elasticdl.shared.tasks import TaskRef
 
 ENVIRONMENT_VARIABLE = "ELASTICDL_IN_HAND"
-"""Where a worker is told the path of its file."""
+"""Where a worker is told the beginning of its file's path; see ``file_of``."""
 BATCHES_MAX = 4
 """Batches at a time: one per thread that runs the user's code, and room for one more."""
 
@@ -32,6 +32,11 @@ _SLOT = struct.Struct("<BBxxxxxxQQ")
 _FILE_BYTES = len(_MAGIC) + BATCHES_MAX * _SLOT.size
 _EMPTY, _HELD = 0, 1
 _PURPOSES = tuple(Purpose)
+
+
+def file_of(beginning: str | Path, pid: int) -> Path:
+    """The file of one process: each life has its own, so that nobody reads or removes a successor's."""
+    return Path(f"{beginning}.{pid}")
 
 
 class InHandFile:

@@ -16,7 +16,7 @@ from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.shared.commands import Command, StartPod, StopPod
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.events import Event, ExitCause, PodExited, PodStarted
-from elasticdl.shared.in_hand import read_in_hand
+from elasticdl.shared.in_hand import file_of, read_in_hand
 from elasticdl.shared.names import PodName, Service
 
 MODULES: Mapping[Service, str] = {
@@ -117,7 +117,7 @@ class PodKeeper:
         """Report the end of a process that ``obey`` started."""
         service = self._services[ended.name]
         cause = exit_cause(ended.exit_code)
-        in_hand = self._run.in_hand / ended.name
+        in_hand = file_of(self._run.in_hand / ended.name, ended.pid)
         held = read_in_hand(in_hand) if service is Service.WORKER else ()
         in_hand.unlink(missing_ok=True)
         self._note(

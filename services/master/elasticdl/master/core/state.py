@@ -226,6 +226,8 @@ class State:
     evaluations: list[Evaluation] = field(default_factory=list)
     evaluation_due: list[str] = field(default_factory=list)
     """Reasons to evaluate that nobody has acted on yet."""
+    step_reached: int = 0
+    """The last step that gave such a reason: a restored ps passes some steps once more."""
     pins_to_close: set[tuple[PodName, int]] = field(default_factory=set)
     """(ps, evaluation) of pins that nobody needs any more."""
     merges: dict[int, Merge] = field(default_factory=dict)

@@ -37,6 +37,7 @@ async def connect(url: str, job: JobId, settings: BusSettings | None = None) -> 
 
     Raises:
         UserError: nobody answers there, or somebody without JetStream.
+        TransientError: nobody answers there now, and the settings say that this is not final.
         PermanentError: the broker refuses to create the streams.
     """
     connection = await Connection.open(url, job, settings or BusSettings())

@@ -63,7 +63,8 @@ class Connection:
         """Connect for the first time.
 
         Raises:
-            UserError: nobody answers, or somebody without JetStream.
+            UserError: nobody answers (if that is final), or somebody without JetStream.
+            TransientError: nobody answers now.
         """
         client = Client()
         reasons: list[str] = []
@@ -104,10 +105,11 @@ class Connection:
                     hint="Check the user and password, or the token, in --nats_url.",
                 ) from error
             reason = f" ({reasons[-1]})" if reasons else ""
-            raise UserError(
-                f"no NATS server answers at {redact_url(url)} within {settings.connect_s:g} s{reason}",
-                hint="Check --nats_url, and that the server is running and reachable from here.",
-            ) from error
+            nobody = f"no NATS server answers at {redact_url(url)} within {settings.connect_s:g} s{reason}"
+            hint = "Check --nats_url, and that the server is running and reachable from here."
+            if settings.absence_is_final:
+                raise UserError(nobody, hint=hint) from error
+            raise TransientError(f"{nobody}. {hint}") from error
         connection = cls(client, job, settings)
         await connection._require_jetstream(url)
         return connection
