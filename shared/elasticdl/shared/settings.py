@@ -81,6 +81,8 @@ class MasterSettings(ProcessSettings):
 
     silence_s: float = field(default=6.0, metadata=_NOT_NEGATIVE)
     """Seconds without a heartbeat after which a process is replaced: six missing beats, noticed within ten seconds."""
+    core_snapshot_records: int = field(default=5000, metadata=_NOT_NEGATIVE)
+    """Log records between two snapshots of the folded state: so many a successor has to read. 0: it reads all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
-from elasticdl.master.core import State, evolve, fold
+from elasticdl.master.core import State, evolve
+from elasticdl.master.recovering import recover
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.commands import JobState
@@ -34,7 +35,7 @@ class Follower:
     """Folds the log as it grows.
 
     Records are folded in the order of the log, decisions a moment later than the master did; exact numbers come from
-    ``read_state``, which reads the whole log again.
+    ``read_state``, which folds as the master does.
 
     Args:
         audience: is told of every record.
@@ -106,26 +107,6 @@ class Follower:
             self.final.set()
 
 
-async def read_records(log: EventLog, until: int = 0) -> list[LogRecord]:
-    """The log as it is now, in its own order.
-
-    Args:
-        log: what to read.
-        until: last sequence number wanted; 0: all.
-    """
-    last = await log.last_seq()
-    records: list[LogRecord] = []
-    if last == 0:
-        return records
-    async for record in log.read(0):
-        if until and record.seq > until:
-            break
-        records.append(record)
-        if record.seq >= last:
-            break
-    return records
-
-
-async def read_state(log: EventLog) -> State:
+async def read_state(bus: Bus) -> State:
     """The whole log folded, exactly as the master does."""
-    return fold(await read_records(log))
+    return (await recover(bus)).state

@@ -157,7 +157,7 @@ class LocalJob:
         state = self._follower.state
         if not gave_up:
             with contextlib.suppress(ElasticDLError):  # The broker went at the very end: what was seen live must do.
-                state = await read_state(bus.log)
+                state = await read_state(bus)
         return Ending(
             state=state,
             gave_up=gave_up,

@@ -33,6 +33,9 @@ def evolve(state: State, record: LogRecord) -> State:
         state.unran.append((record.seq, envelope.event))
     else:
         state.seq = record.seq
+        state.last_id = envelope.id
+    if envelope.service is Service.MASTER:
+        state.master_seq = max(state.master_seq, record.seq)
     note = _NOTES[type(envelope.event)]
     note(state, envelope, envelope.event)
     return state

@@ -31,4 +31,5 @@ def messages(state: State, dispatch: Dispatch, term: int) -> list[TaskMessage]:
         )
         for start, end in dispatch.tasks
         for number in range(start, end)
+        if not (dispatch.purpose is Purpose.MERGE and state.merges[number].done)
     ]

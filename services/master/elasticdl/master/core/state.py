@@ -207,6 +207,10 @@ class State:
     """How many workers are wanted now."""
     seq: int = 0
     """Log sequence of the last folded input; decisions don't count, they follow an input."""
+    last_id: str = ""
+    """Id of that input's envelope."""
+    master_seq: int = 0
+    """Log sequence of the last folded record of a master."""
     term: int = 0
     submitted_s: float = 0.0
     now_s: float = 0.0

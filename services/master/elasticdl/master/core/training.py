@@ -12,6 +12,9 @@ from elasticdl.shared.plan import Plan
 from elasticdl.shared.rangeset import RangeSet
 from elasticdl.shared.tasks import MetricStates
 
+MetricSums = dict[str, tuple[list[float], ...]]
+"""As ``MetricStates``, as numbers."""
+
 WINDOW_TASKS_MIN = 64
 WINDOW_TASKS_MAX = 16_384
 
@@ -37,7 +40,7 @@ class EpochTotals:
     records: int = 0
     batches: int = 0
     loss_sum: float = 0.0
-    states: dict[str, tuple[array[float], ...]] = field(default_factory=dict)
+    states: MetricSums = field(default_factory=dict)
     started_s: float = 0.0
     ended_s: float = 0.0
     results: dict[str, float] = field(default_factory=dict)
@@ -196,13 +199,14 @@ class Training:
         totals.batches += event.batches
         totals.loss_sum += event.loss_sum
         totals.ended_s = time_s
-        add_states(totals.states, event.states)
+        if not totals.merged:
+            add_states(totals.states, event.states)
 
 
-def add_states(total: dict[str, tuple[array[float], ...]], states: MetricStates) -> None:
+def add_states(total: MetricSums, states: MetricStates) -> None:
     """Add one task's metric states to a running sum, in place."""
     for name, variables in states.items():
-        values = tuple(array("d", variable) for variable in variables)
+        values = tuple(array("d", variable).tolist() for variable in variables)
         if name not in total:
             total[name] = values
             continue
@@ -213,12 +217,12 @@ def add_states(total: dict[str, tuple[array[float], ...]], states: MetricStates)
 
 def sum_states(many: Mapping[int, MetricStates]) -> MetricStates:
     """Sum metric states over tasks, in the order of their numbers, so that the sum has the same bits every time."""
-    total: dict[str, tuple[array[float], ...]] = {}
+    total: MetricSums = {}
     for number in sorted(many):
         add_states(total, many[number])
     return to_bytes(total)
 
 
-def to_bytes(states: Mapping[str, tuple[array[float], ...]]) -> MetricStates:
+def to_bytes(states: MetricSums) -> MetricStates:
     """Metric states as they travel."""
-    return {name: tuple(variable.tobytes() for variable in variables) for name, variables in states.items()}
+    return {name: tuple(array("d", variable).tobytes() for variable in variables) for name, variables in states.items()}
