@@ -105,8 +105,8 @@ class Training:
     @property
     def epochs_complete(self) -> int:
         """How many epochs, from the first, are complete without a gap."""
-        first_missing = next((start for start, _ in self.complete.gaps(0, self.plan.tasks)), None)
-        if first_missing is None:
+        first_missing = self.complete.first_missing(0)
+        if first_missing >= self.plan.tasks:
             return self.plan.epoch(TaskId(self.plan.tasks - 1)) + 1 if self.plan.tasks else 0
         return first_missing // self.plan.tasks_per_epoch
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -57,6 +58,7 @@ class Connection:
         self.client = client
         self.job = job
         self.settings = settings
+        self._waiting: set[asyncio.Event] = set()
 
     @classmethod
     async def open(cls, url: str, job: JobId, settings: BusSettings) -> Connection:
@@ -127,6 +129,17 @@ class Connection:
     async def close(self) -> None:
         """Hang up for good."""
         await self.client.close()
+        for event in self._waiting:
+            event.set()
+
+    @contextmanager
+    def woken_at_the_end(self, event: asyncio.Event) -> Iterator[None]:
+        """Within this block ``close`` sets the event."""
+        self._waiting.add(event)
+        try:
+            yield
+        finally:
+            self._waiting.discard(event)
 
     @property
     def closed(self) -> bool:
