@@ -56,6 +56,7 @@ class Ending:
         usage: what each process name has cost.
         batches_absorbed: batches that the ps have absorbed in this run, each counted once.
         batches_computed: batches that this run's workers have computed, repeated ones too.
+        worker_seconds: seconds of all workers while the job trained: useful, recomputed, stalled, starting.
         first_gradient_s: when a ps was first seen to have learned something in this run; 0: never.
     """
 
@@ -65,6 +66,7 @@ class Ending:
     usage: Mapping[str, Usage]
     batches_absorbed: int
     batches_computed: int
+    worker_seconds: Mapping[str, float]
     first_gradient_s: float
 
 
@@ -165,6 +167,7 @@ class LocalJob:
             usage=self._processes.usage,
             batches_absorbed=self._follower.batches_absorbed,
             batches_computed=self._follower.batches_computed,
+            worker_seconds=self._follower.worker_seconds(),
             first_gradient_s=self._follower.first_gradient_s,
         )
 
@@ -207,7 +210,7 @@ class LocalJob:
         while True:
             for _ in range(round(1 / TICK_S)):
                 pids = {MASTER: self._processes.pid(MASTER) or 0, BROKER: self._broker.pid}
-                self._audience.tick(self._follower.state, self._follower.beats, pids)
+                self._audience.tick(self._follower.state, self._follower.beats, pids, self._follower.goodput)
                 self._processes.sample()
                 await asyncio.sleep(TICK_S)
             problem = self._disk_problem()

@@ -66,7 +66,6 @@ class Training:
         counted: tasks whose sums are in ``epochs``.
         epochs: sums per epoch.
         speculated: tasks of which a second attempt was dispatched.
-        computed: batches computed by all attempts; more than absorbed when something was recomputed.
         seconds: where the workers' time went, summed.
     """
 
@@ -78,7 +77,6 @@ class Training:
     credits: dict[PodName, Credit] = field(default_factory=dict)
     counted: RangeSet = field(default_factory=RangeSet)
     epochs: dict[int, EpochTotals] = field(default_factory=dict)
-    computed: int = 0
     speculated: set[int] = field(default_factory=set)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -186,7 +184,6 @@ class Training:
         self.lacking = {task for task in missing if task not in self.outstanding}
 
     def _count(self, event: TaskFinished, time_s: float) -> None:
-        self.computed += event.batches
         for part, seconds in event.seconds.items():
             self.seconds[part] = self.seconds.get(part, 0.0) + seconds
         task = TaskId(event.task.number)
