@@ -21,9 +21,9 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from elasticdl.cli.launcher.following import read_records
 from elasticdl.cli.open_log import open_bus
 from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.events import (
     JobSubmitted,
     LogRecord,
@@ -90,7 +90,7 @@ def train(folder: Path, workers: int) -> tuple[dict[str, float], dict[str, float
 
 async def read_log(run: RunDirectory) -> list[LogRecord]:
     async with open_bus(run) as bus:
-        return await read_records(bus.log)
+        return await read_present(bus.log)
 
 
 def print_medians(title: str, unit: str, runs: list[dict[str, float]]) -> None:

@@ -161,6 +161,7 @@ class Broker:
         self.log = Log()
         self.tasks = Tasks(clock, lease_s)
         self.registers = Registers()
+        self.cores = Registers()
 
     def stop(self) -> None:
         """SIGKILL; what was acknowledged is on disk."""

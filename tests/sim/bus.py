@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from tests.sim.broker import Queued, WrongLastSequenceError
+from tests.sim.broker import Queued, Registers, WrongLastSequenceError
 from tests.sim.client import Client, Hub, Probe, fail, settle
 from tests.sim.loop import Life
 
@@ -158,9 +158,10 @@ class SimTasks:
 class SimRegister:
     """See ``ports.Register``."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, registers: Registers, probe: str) -> None:
         self._client = client
-        self._registers = client.hub.broker.registers
+        self._registers = registers
+        self._probe = probe
         self._writes = 0
 
     async def read(self, name: str) -> RegisterEntry | None:
@@ -171,7 +172,7 @@ class SimRegister:
         self._writes += 1
         write_id = f"{self._client.life.name}.{self._writes}"
         try:
-            seq = await self._client.ask("register", lambda: self._write(name, value, after, write_id))
+            seq = await self._client.ask(self._probe, lambda: self._write(name, value, after, write_id))
         except WrongLastSequenceError as error:
             raise FencedError(f"register {name} was written by somebody else") from error
         return int(seq)
@@ -267,7 +268,8 @@ class SimBus:
         client = Client(hub, name, life, probe)
         self.log = SimLog(client)
         self.tasks = SimTasks(client)
-        self.register = SimRegister(client)
+        self.register = SimRegister(client, hub.broker.registers, "register")
+        self.core = SimRegister(client, hub.broker.cores, "core")
         self.signals = SimSignals(client)
 
     async def close(self) -> None:

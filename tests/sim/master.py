@@ -32,7 +32,9 @@ class MasterProcess(Process):
 
     def __init__(self, world: World) -> None:
         super().__init__(world, MASTER)
-        self.master = Master(self.bus, world.clock, self.incarnation, self._read_ledgers)
+        self.master = Master(
+            self.bus, world.clock, self.incarnation, self._read_ledgers, snapshot_records=1 + 7 * self.pid % 40
+        )
 
     async def main(self) -> None:
         self.spawn(self.beat)

@@ -16,8 +16,9 @@ from tests.sim.broker import Log, Registers
 from tests.sim.ps import PsProcess
 from tests.sim.worker import WorkerProcess
 
+from elasticdl.master import recovering
+from elasticdl.master.core import Fold, training
 from elasticdl.master.core import evolve as _evolve_function
-from elasticdl.master.core import training
 from elasticdl.master.service import Master
 from elasticdl.ps import snapshots
 from elasticdl.ps.core import PsCore
@@ -77,9 +78,10 @@ def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 # --- fencing ------------------------------------------------------------------------------------------------------
 
 
-@_mutation("a master's append names the last decision that it knows")
+@_mutation("a master's append names the last decision that it knows, and whoever sees a later term ends")
 def fencing_of_masters() -> Iterator[None]:
-    with _replaced(Log, "check_expected", lambda self, after: None):
+    unfenced = _replaced(Log, "check_expected", lambda self, after: None)
+    with unfenced, _replaced(Master, "_heed_term", lambda self, event: None):
         yield
 
 
@@ -147,11 +149,11 @@ def dispatch_anew_what_lost_its_credit() -> Iterator[None]:
 
 @_mutation("no command runs before its decision is acknowledged")
 def outbox_after_acknowledgement() -> Iterator[None]:
-    async def commit(self: Any, decision: Any) -> None:
+    async def commit(self: Any, decision: Any, now_s: float) -> None:
         decided = Decided(
             term=self.state.term,
             after_seq=self.state.seq,
-            now_s=self._clock.now(),
+            now_s=now_s,
             commands=decision.commands,
             reasons=decision.reasons,
         )
@@ -164,15 +166,33 @@ def outbox_after_acknowledgement() -> Iterator[None]:
         yield
 
 
+@_mutation("the log is read on from where a core snapshot ends")
+def log_goes_on_where_the_core_snapshot_ends() -> Iterator[None]:
+    original: Any = vars(recovering)["present_records"]
+
+    def later(log: Any, *, after: int, until: int) -> Any:
+        return original(log, after=after + 1 if after else 0, until=until)
+
+    with _replaced(recovering, "present_records", later):
+        yield
+
+
+@_mutation("inputs are folded only when no decision can come before them any more")
+def late_decisions_are_folded_in_their_place() -> Iterator[None]:
+    with _replaced(Fold, "take", lambda self, record: _evolve_function(self.state, record)):
+        yield
+
+
 @_mutation("a successor runs the commands that have no outcome on the log")
 def successor_runs_what_was_decided() -> Iterator[None]:
     original = Master._recover
 
-    async def recover(self: Any) -> None:
+    async def recover(self: Any) -> Any:
         put = self._outbox.put
         self._outbox.put = lambda seq, decided: None
-        await original(self)
+        recovered = await original(self)
         self._outbox.put = put
+        return recovered
 
     with _replaced(Master, "_recover", recover):
         yield

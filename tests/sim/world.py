@@ -18,6 +18,7 @@ from tests.sim.process import Process
 from tests.sim.ps import PsProcess
 from tests.sim.store import SimStore
 
+from elasticdl.shared.events import TaskFinished
 from elasticdl.shared.ledger import Verdict
 from elasticdl.shared.names import PodName
 from elasticdl.worker.ps_set.splitting import Splitter
@@ -111,13 +112,13 @@ class World:
             if not self.loop.errors:
                 self._problems.append(self._stuck())
         masters = [each for each in self.processes if isinstance(each, MasterProcess)]
-        training = masters[-1].master.state.training if masters else None
+        said = [record.envelope.event for record in self.broker.log.records]
         return Outcome(
             problems=tuple(self._problems),
             story=tuple(self.story),
             ended_s=self.loop.time(),
             events=self.loop.events,
-            computed=training.computed if training else 0,
+            computed=sum(event.batches for event in said if isinstance(event, TaskFinished)),
             masters=len(masters),
         )
 

@@ -18,7 +18,6 @@ from rich.table import Table
 from elasticdl.cli import run_directory
 from elasticdl.cli.describe import clock, one_line, story
 from elasticdl.cli.history import epoch_rows, evaluation_rows, metrics_text
-from elasticdl.cli.launcher.following import read_records
 from elasticdl.cli.live import progress_line
 from elasticdl.cli.open_log import open_bus
 from elasticdl.cli.picture import picture
@@ -26,6 +25,9 @@ from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.cli.running import resume_line
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.core.state import PodPhase
+from elasticdl.master.recovering import Recovered, recover
+from elasticdl.master.verifying import Verification, verify
+from elasticdl.shared.bus.reading import present_records, read_present
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.events import LogRecord
 from elasticdl.shared.names import Purpose, TaskId
@@ -36,7 +38,7 @@ from elasticdl.shared.tasks import TaskRef
 def status(job: str, root: Path, *, as_json: bool) -> None:
     """Print how a job stands."""
     run = run_directory.find(root, job)
-    state = fold(_records(run))
+    state = _recovered(run).state
     console = _console()
     alive = run.is_locked()
     if as_json:
@@ -73,7 +75,7 @@ def _status_facts(run: RunDirectory, state: State, alive: bool) -> dict[str, Any
 def tasks(job: str, root: Path, limit: int) -> None:
     """Print the training tasks that are not finished, or where all are, the last ones."""
     run = run_directory.find(root, job)
-    state = fold(_records(run))
+    state = _recovered(run).state
     if state.spec is None or state.training is None:
         raise UserError(f"the log of {run.job} holds no job yet")
     finished, plan = len(state.training.complete), state.plan
@@ -127,29 +129,64 @@ def events(job: str, root: Path, *, follow: bool) -> None:
     asyncio.run(_follow(run, console))
 
 
-def replay(job: str, root: Path, until: int) -> None:
+def replay(job: str, root: Path, until: int, *, check: bool) -> bool:
     """Print what the master knew after a record.
+
+    Args:
+        job: id or name.
+        root: the run directories' root.
+        until: sequence number of the last record to fold; 0: all.
+        check: fold from the beginning, and decide again whatever was decided.
+
+    Returns:
+        Whether every decision would be the same today; True if ``check`` is not set.
 
     Raises:
         UserError: the log is shorter.
     """
     run = run_directory.find(root, job)
-    records = _records(run, until)
-    last = records[-1].seq if records else 0
+    console = _console()
+    verified: Verification | None = None
+    if check:
+        verified = _verified(run, until)
+        state, last = verified.state, verified.last_seq
+    else:
+        recovered = _recovered(run, until)
+        state, last = recovered.state, recovered.read_seq
     if until and last < until:
         raise UserError(f"the log of {run.job} ends at #{last}")
-    state = fold(records)
-    console = _console()
     console.print(f"after #{last}, {clock(state.now_s)}, term {state.term}:")
     _print_state(state, console, state.now_s)
     for seq, decided in state.unran:
         console.print(f"decision #{seq} has no recorded outcome ({len(decided.commands)} commands)")
+    if verified is None:
+        return True
+    for difference in verified.differences:
+        console.print(difference)
+    console.print(f"{verified.decisions:,} decisions decided again, {len(verified.differences):,} of them otherwise")
+    return not verified.differences
 
 
-def _records(run: RunDirectory, until: int = 0) -> list[LogRecord]:
+def _records(run: RunDirectory) -> list[LogRecord]:
     async def read() -> list[LogRecord]:
         async with open_bus(run) as bus:
-            return await read_records(bus.log, until)
+            return await read_present(bus.log)
+
+    return asyncio.run(read())
+
+
+def _recovered(run: RunDirectory, until: int = 0) -> Recovered:
+    async def read() -> Recovered:
+        async with open_bus(run) as bus:
+            return await recover(bus, until)
+
+    return asyncio.run(read())
+
+
+def _verified(run: RunDirectory, until: int) -> Verification:
+    async def read() -> Verification:
+        async with open_bus(run) as bus:
+            return await verify(present_records(bus.log, until=until))
 
     return asyncio.run(read())
 

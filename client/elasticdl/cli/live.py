@@ -102,6 +102,8 @@ def progress_line(picture: Picture) -> str:
         parts.append(f"{picture.records_per_s:,.0f} records/s")
     if picture.loss is not None:
         parts.append(f"loss {picture.loss:.4f}")
+    if picture.goodput is not None:
+        parts.append(f"goodput {picture.goodput:.0%}")
     parts.append(f"workers {picture.workers[0]}/{picture.workers[1]}")
     parts.append(f"ps {picture.ps[0]}/{picture.ps[1]}")
     parts.append(f"queue {picture.queue[0]} ({picture.queue[1]} in hand)")
@@ -125,6 +127,7 @@ def _block(picture: Picture) -> Group:
         Text(f"workers {picture.workers[0]}/{picture.workers[1]}", style="dim"),
         Text(f"ps {picture.ps[0]}/{picture.ps[1]}", style="dim"),
         Text(f"queue {picture.queue[0]} ({picture.queue[1]} in hand)", style="dim"),
+        Text("" if picture.goodput is None else f"goodput {picture.goodput:.0%}", style="dim"),
         Text(_metrics(picture), style="dim"),
     )
     lines.append(below)

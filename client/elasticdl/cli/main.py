@@ -257,12 +257,16 @@ def events(
 def replay(
     job: o.Job,
     until: Annotated[int, typer.Option("--until", metavar="SEQ", min=0, help="Last event to fold (0: all).")] = 0,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Fold from the beginning, and decide again whatever was decided.")
+    ] = False,
     run_dir: o.RunDir = None,
 ) -> None:
     """Show what the master knew after a given event, by folding the log again."""
     from elasticdl.cli import inspect
 
-    inspect.replay(job, _root_of(run_dir), until)
+    if not inspect.replay(job, _root_of(run_dir), until, check=verify):
+        raise typer.Exit(1)
 
 
 @zoo.command("data")

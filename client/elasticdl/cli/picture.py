@@ -34,6 +34,7 @@ class Picture:
         ps: running ps, and how many are wanted.
         queue: tasks dispatched and not finished, and how many of them are in somebody's hands.
         elapsed_s: since the job was submitted.
+        goodput: batches absorbed by batches computed in this run; None: not known.
     """
 
     state: JobState
@@ -48,6 +49,7 @@ class Picture:
     ps: tuple[int, int] = (0, 0)
     queue: tuple[int, int] = (0, 0)
     elapsed_s: float = 0.0
+    goodput: float | None = None
 
     @property
     def done(self) -> float:

@@ -21,7 +21,13 @@
 ``history.evaluations``     for each evaluation: evaluation, epoch, step, final, reason, metrics, seconds
 ``records_per_second``      records of finished tasks by the time from the first to the last
 ``batches_computed``        batches computed by all attempts in the last run; more than absorbed if some were repeated
-``goodput``                 batches absorbed in the last run / batches computed in it, at most 1; null before any
+``goodput``                 batches absorbed in the last run / batches computed in it, at most 1; null before any.
+                            A batch counts as absorbed once, and only if the least advanced group has it in the end:
+                            what a ps had learned and lost with its death was not useful
+``worker_seconds``          seconds of all wanted workers in the last run, from its start to the end of training:
+                            ``useful`` and ``recomputed`` work (in the proportion of goodput), ``stalled`` (there, but
+                            without progress beyond the usual pace), ``starting`` (from the wish, or the death of the
+                            former one, to the first batch)
 ``wall_s``                  from the command to the end of the job
 ``start_s``                 from the command to the first gradient that a ps was seen to have applied
 ``train_s`` ``close_s``     from the first to the last task; from there to the end
@@ -95,6 +101,7 @@ def build(ending: Ending, run: RunDirectory, started_s: float, ended_s: float) -
         "records_per_second": round(records_of(state) / train_s, 1) if train_s else None,
         "batches_computed": computed,
         "goodput": round(ending.batches_absorbed / computed, 4) if computed else None,
+        "worker_seconds": {part: round(seconds, 3) for part, seconds in ending.worker_seconds.items()},
         "wall_s": round(ended_s - started_s, 3),
         "start_s": round(ending.first_gradient_s - started_s, 3) if ending.first_gradient_s else None,
         "train_s": round(train_s, 3),
@@ -153,6 +160,8 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
         yield "workers", _shares(seconds)
     if report["goodput"] is not None and report["goodput"] < 1.0:
         yield "goodput", f"{report['goodput']:.1%} of {report['batches_computed']:,} computed batches were new"
+    if sum(report["worker_seconds"].values()):
+        yield "their time", _worker_time(report["worker_seconds"])
     for name, usage in report["services"].items():
         restarts = f", restarted {usage['restarts']} times" if usage["restarts"] else ""
         yield name, f"{usage['cpu_s']:.1f} s of CPU, {usage['rss_max_bytes'] / 1e6:.0f} MB{restarts}"
@@ -227,6 +236,11 @@ def _time_text(report: Report) -> str:
     if report["close_s"] is not None and report["state"] == JobState.SUCCEEDED.value:
         parts.append(f"audit, evaluation and export {report['close_s']:.1f} s")
     return ", ".join(parts)
+
+
+def _worker_time(seconds: Mapping[str, float]) -> str:
+    total = sum(seconds.values())
+    return "  ".join(f"{part} {value / total:.0%}" for part, value in seconds.items())
 
 
 def _shares(seconds: Mapping[str, float]) -> str:

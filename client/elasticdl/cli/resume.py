@@ -91,4 +91,4 @@ def _check_data(run: RunDirectory, spec: JobSpec) -> None:
 
 async def _state(run: RunDirectory) -> State:
     async with open_bus(run) as bus:
-        return await read_state(bus.log)
+        return await read_state(bus)

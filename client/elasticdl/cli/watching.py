@@ -61,7 +61,7 @@ class Watcher:
             with contextlib.suppress(PermanentError):
                 self.note(state=state.job_state.value)
 
-    def tick(self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int]) -> None:
+    def tick(self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int], goodput: float | None) -> None:
         """Show where the job stands and what user code has printed."""
         if pids != self._record.pids:
             with contextlib.suppress(PermanentError):
@@ -69,7 +69,7 @@ class Watcher:
         self.show_printed()
         now_s = time.time()
         rate = self._rate.take(now_s, records_of(state))
-        self._view.show(picture(state, beats, now_s, rate))
+        self._view.show(replace(picture(state, beats, now_s, rate), goodput=goodput))
         self.keep_history(state)
 
     def show_printed(self) -> None:

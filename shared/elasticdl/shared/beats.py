@@ -17,7 +17,8 @@ class Beat:
         name: which process.
         incarnation: which life of it.
         time_s: the sender's wall clock.
-        metrics: ``rss_bytes``, ``cpu_s``; worker: ``records``, ``loss``; ps: ``step``, ``rows``...
+        metrics: ``rss_bytes``, ``cpu_s``; worker: ``records``, ``batches`` (computed), ``progress`` (batches of any
+            purpose that it came to the end of), ``loss``; ps: ``step``, ``rows``...
     """
 
     service: Service

@@ -112,6 +112,7 @@ class PodExited:
         exit_code: its exit code, or minus the signal's number.
         in_hand: workers: the batches that it was reading, feeding or computing.
         log_tail: the last lines of its log, for own faults and refusals.
+        batches: workers: how many it had computed, repeated ones too.
     """
 
     pod: PodName
@@ -121,6 +122,7 @@ class PodExited:
     exit_code: int
     in_hand: tuple[BatchInHand, ...] = ()
     log_tail: str = ""
+    batches: int = 0
 
 
 # --- workers ----------------------------------------------------------------------------------------------------

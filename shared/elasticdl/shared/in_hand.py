@@ -22,16 +22,24 @@ from elasticdl.shared.names import Purpose
 from elasticdl.shared.tasks import TaskRef
 
 ENVIRONMENT_VARIABLE = "ELASTICDL_IN_HAND"
-"""Where a worker is told the path of its file."""
+"""Where a worker is told the beginning of its file's path; see ``file_of``."""
 BATCHES_MAX = 4
 """Batches at a time: one per thread that runs the user's code, and room for one more."""
 
-_MAGIC = b"EDLhand2"
+_MAGIC = b"EDLhand3"
 _SLOT = struct.Struct("<BBxxxxxxQQ")
 """State, number of the purpose, task, batch."""
-_FILE_BYTES = len(_MAGIC) + BATCHES_MAX * _SLOT.size
+_COUNT = struct.Struct("<Q")
+"""Batches that this life has computed."""
+_COUNT_OFFSET = len(_MAGIC) + BATCHES_MAX * _SLOT.size
+_FILE_BYTES = _COUNT_OFFSET + _COUNT.size
 _EMPTY, _HELD = 0, 1
 _PURPOSES = tuple(Purpose)
+
+
+def file_of(beginning: str | Path, pid: int) -> Path:
+    """The file of one process: each life has its own, so that nobody reads or removes a successor's."""
+    return Path(f"{beginning}.{pid}")
 
 
 class InHandFile:
@@ -50,6 +58,7 @@ class InHandFile:
             os.close(descriptor)
         self._page[: len(_MAGIC)] = _MAGIC
         self._lock = threading.Lock()
+        self._batches = 0
         self._free = [_slot_offset(slot) for slot in reversed(range(BATCHES_MAX))]
 
     @contextmanager
@@ -66,6 +75,11 @@ class InHandFile:
             with self._lock:
                 self._page[offset] = _EMPTY
                 self._free.append(offset)
+
+    def count_batch(self) -> None:
+        """One more batch was computed; for the main thread only."""
+        self._batches += 1
+        _COUNT.pack_into(self._page, _COUNT_OFFSET, self._batches)
 
     def _take(self, batch: BatchInHand) -> int:
         purpose = _PURPOSES.index(batch.task.purpose)
@@ -93,11 +107,8 @@ class InHandFile:
 
 def read_in_hand(path: Path) -> tuple[BatchInHand, ...]:
     """The batches that the worker of this file had in hand; none: an empty hand, no file, or not such a file."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return ()
-    if len(content) != _FILE_BYTES or not content.startswith(_MAGIC):
+    content = _content(path)
+    if not content:
         return ()
     slots = (_SLOT.unpack_from(content, _slot_offset(slot)) for slot in range(BATCHES_MAX))
     return tuple(
@@ -105,6 +116,21 @@ def read_in_hand(path: Path) -> tuple[BatchInHand, ...]:
         for state, purpose, task, batch in slots
         if state == _HELD and purpose < len(_PURPOSES)
     )
+
+
+def read_batches(path: Path) -> int:
+    """How many batches the worker of this file had computed; 0 if that can't be read."""
+    content = _content(path)
+    return int(_COUNT.unpack_from(content, _COUNT_OFFSET)[0]) if content else 0
+
+
+def _content(path: Path) -> bytes:
+    """The file; empty if there is none, or it is another kind of file."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return b""
+    return content if len(content) == _FILE_BYTES and content.startswith(_MAGIC) else b""
 
 
 def _slot_offset(slot: int) -> int:

@@ -61,6 +61,11 @@ class RangeSet:
         self._starts[first:last] = [start]
         self._ends[first:last] = [end]
 
+    def first_missing(self, start: int) -> int:
+        """The least integer from ``start`` on that is not in the set."""
+        index = bisect_right(self._starts, start) - 1
+        return self._ends[index] if index >= 0 and start < self._ends[index] else start
+
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The ranges of ``[start, end)`` that are not in the set, in order."""
         position = start

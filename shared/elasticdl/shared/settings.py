@@ -45,6 +45,8 @@ class ProcessSettings:
     """Seconds without a sign of life after which a worker loses its task; the same in all processes of a job."""
     beat_interval_s: float = field(default=1.0, metadata=_NOT_NEGATIVE)
     """Seconds between heartbeats; a second is what people who watch find live, and costs nothing."""
+    broker_connect_s: float = field(default=15.0, metadata=_NOT_NEGATIVE)
+    """Seconds to try the first connection to the broker; then this process says so and ends, to be started again."""
     broker_retry_s: float = field(default=300.0, metadata=_NOT_NEGATIVE)
     """Seconds to go on asking an absent broker before giving up; long enough to restart it by hand."""
 
@@ -62,13 +64,11 @@ class ProcessSettings:
 
     @property
     def bus(self) -> BusSettings:
-        """What follows from these for the bus.
-
-        Whoever started this process has seen the broker, so one that is away at the moment is coming back.
-        """
+        """What follows from these for the bus."""
         return BusSettings(
             lease_s=self.lease_s,
-            connect_s=self.broker_retry_s,
+            connect_s=self.broker_connect_s,
+            absence_is_final=False,
             retry_s=self.broker_retry_s,
             dedupe_window_s=max(600.0, 2 * self.broker_retry_s),
             run_directory=self.run_dir,
@@ -81,6 +81,8 @@ class MasterSettings(ProcessSettings):
 
     silence_s: float = field(default=6.0, metadata=_NOT_NEGATIVE)
     """Seconds without a heartbeat after which a process is replaced: six missing beats, noticed within ten seconds."""
+    core_snapshot_records: int = field(default=5000, metadata=_NOT_NEGATIVE)
+    """Log records between two snapshots of the folded state: so many a successor has to read. 0: it reads all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

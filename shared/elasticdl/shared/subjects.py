@@ -75,6 +75,13 @@ TABLE: tuple[Row, ...] = (
         content="ring generation: members, addresses, reason",
     ),
     Row(
+        subject="edl.v1.<job>.core.<service>",
+        stream="CORE",
+        senders="master",
+        receivers="master, tools",
+        content="core snapshot: the folded state with its place in the log and its schema",
+    ),
+    Row(
         subject="edl.v1.<job>.beat.<service>.<name>",
         stream="core",
         senders="all",
@@ -137,6 +144,16 @@ def register_name(job: JobId, subject: str) -> str:
     return subject.removeprefix(_join(job, "model") + ".").removeprefix(_join(job) + ".")
 
 
+def core(job: JobId, name: str) -> str:
+    """The latest core snapshot of a service."""
+    return _join(job, "core", name)
+
+
+def core_name(job: JobId, subject: str) -> str:
+    """The inverse of ``core``."""
+    return subject.removeprefix(_join(job, "core") + ".")
+
+
 def beat(job: JobId, service: Service, name: PodName) -> str:
     """Where a process says that it lives."""
     return _join(job, "beat", service.value, name)
@@ -177,6 +194,11 @@ def model_stream(job: JobId) -> str:
     return f"EDL-{job}-MODEL"
 
 
+def core_stream(job: JobId) -> str:
+    """The core snapshots: one message per subject."""
+    return f"EDL-{job}-CORE"
+
+
 def task_patterns(job: JobId) -> list[str]:
     """What the work queue's stream holds."""
     return [_join(job, "task") + ".>"]
@@ -190,6 +212,11 @@ def event_patterns(job: JobId) -> list[str]:
 def register_patterns(job: JobId) -> list[str]:
     """What the registers' stream holds."""
     return [_join(job, "model") + ".>", _join(job, RING)]
+
+
+def core_patterns(job: JobId) -> list[str]:
+    """What the core snapshots' stream holds."""
+    return [_join(job, "core") + ".>"]
 
 
 def task_consumer(purpose: Purpose, *, again: bool) -> str:

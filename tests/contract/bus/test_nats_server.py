@@ -16,7 +16,7 @@ from elasticdl.shared.bus import BusSettings, RegisterEntry
 from elasticdl.shared.bus.nats_bus import connect
 from elasticdl.shared.bus.nats_bus.connection import Connection, RefusedError, redact_url
 from elasticdl.shared.bus.server import NatsServer
-from elasticdl.shared.errors import PermanentError, UserError
+from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.names import JobId, Purpose
 
 
@@ -118,6 +118,16 @@ async def test_nobody_at_the_url_is_a_user_error_without_the_password() -> None:
             await connect(url, JobId("job"), BusSettings(connect_s=0.3))
     assert "secret" not in str(raised.value)
     assert "127.0.0.1" in str(raised.value)
+
+
+async def test_nobody_at_the_url_is_an_absence_for_a_process_that_is_started_again() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"nats://me:secret@127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(TransientError, match=r"no NATS server answers .* Check --nats_url") as raised:
+            await connect(url, JobId("job"), BusSettings(connect_s=0.3, absence_is_final=False))
+    assert "\n" not in str(raised.value)
+    assert "secret" not in str(raised.value)
 
 
 async def test_a_wrong_token_is_a_user_error(own_server: NatsServer, job: JobId) -> None:

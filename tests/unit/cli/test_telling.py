@@ -188,6 +188,11 @@ def test_without_a_terminal_progress_is_told_when_something_moved() -> None:
     assert [line.split()[0] for line in out.getvalue().splitlines()] == ["[0:00]", "[0:06]", "[0:20]"]
 
 
+def test_goodput_is_shown_once_it_is_known() -> None:
+    assert "goodput" not in progress_line(Picture(state=JobState.TRAINING))
+    assert "goodput 97%" in progress_line(Picture(state=JobState.TRAINING, goodput=0.9712))
+
+
 def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
     ending = Ending(
         state=log.state,
@@ -196,6 +201,7 @@ def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
         usage={"ps-0": Usage(starts=3, cpu_s=1.5, rss_max_bytes=10)},
         batches_absorbed=3,
         batches_computed=4,
+        worker_seconds={"useful": 3.0, "recomputed": 1.0, "stalled": 0.0, "starting": 4.0},
         first_gradient_s=104.5,
     )
     run = RunDirectory(tmp_path, SPEC.job)
@@ -215,6 +221,7 @@ def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
     report.print_summary(facts, Console(file=out, width=200))
     assert "training metrics" in out.getvalue()
     assert "75.0% of 4 computed batches were new" in out.getvalue()
+    assert "useful 38%  recomputed 12%  stalled 0%  starting 50%" in out.getvalue()
 
 
 def test_every_documented_key_is_in_the_report(log: Log, tmp_path: Path) -> None:
@@ -225,6 +232,7 @@ def test_every_documented_key_is_in_the_report(log: Log, tmp_path: Path) -> None
         usage={},
         batches_absorbed=0,
         batches_computed=0,
+        worker_seconds={},
         first_gradient_s=0.0,
     )
     facts = report.build(ending, RunDirectory(tmp_path, SPEC.job), started_s=0.0, ended_s=1.0)

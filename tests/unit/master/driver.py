@@ -168,3 +168,23 @@ class Driver:
     def check_replay(self) -> None:
         """Folding the log gives the live state."""
         assert fold(self.log) == self.state
+
+
+def whole(training: Plan, **changes: int) -> LedgerRecord:
+    facts = {"step": training.batches, "records": training.records, "checksum": 0} | changes
+    return LedgerRecord(finished=((0, training.tasks),), **facts)  # type: ignore[arg-type]
+
+
+def close(driver: Driver, ledger: LedgerRecord, ps: tuple[str, ...] = ("ps-0",)) -> None:
+    """Answer the final snapshot order and the audit's reading."""
+    orders = driver.take(commands.TakeSnapshot)
+    assert [order.ps for order in orders] == list(ps)
+    ledgers = (GroupLedger(group=GroupId("g"), ledger=ledger),)
+    for order in orders:
+        taken = events.SnapshotTaken(
+            manifest=f"memory://{order.ps}/1", request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1
+        )
+        driver.feed(taken, Service.PS, order.ps, driver.life(order.ps))
+    for reading in driver.take(commands.ReadLedgers):
+        read = events.LedgersRead(ps=reading.ps, manifest=reading.manifest, ledgers=ledgers)
+        driver.feed(read, Service.MASTER, "master", "master")

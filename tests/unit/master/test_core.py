@@ -6,14 +6,13 @@ from array import array
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.master.driver import Driver, job_spec, plan
+from tests.unit.master.driver import Driver, close, job_spec, plan, whole
 
 from elasticdl.shared import commands, events
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import ExitCause, FailureKind, GroupLedger
 from elasticdl.shared.ledger import LedgerRecord
 from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service
-from elasticdl.shared.plan import Plan
 from elasticdl.shared.tasks import TaskRef
 
 PS = PodName("ps-0")
@@ -24,26 +23,6 @@ def driver() -> Iterator[Driver]:
     driver = Driver(job_spec(output="file:///out"))
     yield driver
     driver.check_replay()
-
-
-def whole(training: Plan, **changes: int) -> LedgerRecord:
-    facts = {"step": training.batches, "records": training.records, "checksum": 0} | changes
-    return LedgerRecord(finished=((0, training.tasks),), **facts)  # type: ignore[arg-type]
-
-
-def close(driver: Driver, ledger: LedgerRecord, ps: tuple[str, ...] = ("ps-0",)) -> None:
-    """Answer the final snapshot order and the audit's reading."""
-    orders = driver.take(commands.TakeSnapshot)
-    assert [order.ps for order in orders] == list(ps)
-    ledgers = (GroupLedger(group=GroupId("g"), ledger=ledger),)
-    for order in orders:
-        taken = events.SnapshotTaken(
-            manifest=f"memory://{order.ps}/1", request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1
-        )
-        driver.feed(taken, Service.PS, order.ps, driver.life(order.ps))
-    for reading in driver.take(commands.ReadLedgers):
-        read = events.LedgersRead(ps=reading.ps, manifest=reading.manifest, ledgers=ledgers)
-        driver.feed(read, Service.MASTER, "master", "master")
 
 
 def test_pods_are_started_and_tasks_dispatched_once_every_ps_serves(driver: Driver) -> None:
@@ -223,46 +202,19 @@ def test_stop_ends_workers_then_snapshots_then_ends(driver: Driver) -> None:
     assert {command.pod for command in driver.take(commands.StartPod)} == {"ps-0", "worker-0", "worker-1"}
 
 
-def test_an_evaluation_at_the_end_of_each_epoch_and_of_the_job() -> None:
-    validation = plan(records=100, epochs=1)
-    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data))
+def test_the_audit_wants_a_group_of_every_ps() -> None:
+    driver = Driver(job_spec(ps=2))
     driver.start_all()
     for task in driver.dispatched():
         driver.finish(task)
-        evaluate(driver, validation)
-    close(driver, whole(driver.state.plan))
-    evaluate(driver, validation)
-    assert driver.is_in(JobState.SUCCEEDED)
-    reasons = [(evaluation.reason, evaluation.results) for evaluation in driver.state.evaluations]
-    assert reasons == [("epoch 0 is complete", {"loss": 2.0}), ("training is complete", {"loss": 2.0})]
-    driver.check_replay()
-
-
-def evaluate(driver: Driver, validation: Plan) -> None:
-    """Pin, evaluate and merge, if the master wants an evaluation."""
-    for order in driver.take(commands.OpenPin):
-        pinned = events.ModelPinned(evaluation=order.evaluation, step=17)
-        driver.feed(pinned, Service.PS, order.ps, driver.life(order.ps))
-    tasks = driver.dispatched(Purpose.EVALUATE)
-    assert len(tasks) in (0, validation.tasks)
-    for number in tasks:
-        driver.finish(number, purpose=Purpose.EVALUATE, states={"loss": (b"\0" * 16,)})
-    for number in driver.dispatched(Purpose.MERGE):
-        driver.finish(number, purpose=Purpose.MERGE, results={"loss": 2.0})
-
-
-def test_a_ps_death_during_an_evaluation_starts_it_again_under_a_new_number() -> None:
-    validation = plan(records=100, epochs=1)
-    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data))
-    driver.start_all()
-    for task in range(20):
-        driver.finish(task)
-    (order,) = driver.take(commands.OpenPin)
-    driver.feed(events.ModelPinned(evaluation=order.evaluation, step=100), Service.PS, "ps-0", driver.life("ps-0"))
-    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
-    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
-    (again,) = driver.take(commands.OpenPin)
-    assert again.evaluation == order.evaluation + 1
+    for order in driver.take(commands.TakeSnapshot):
+        taken = events.SnapshotTaken(manifest="m", request=order.request, ledgers=(), size_bytes=1, seconds=0.1)
+        driver.feed(taken, Service.PS, order.ps, driver.life(order.ps))
+    held = (GroupLedger(group=GroupId("g"), ledger=whole(driver.state.plan)),)
+    for ps, ledgers in (("ps-0", held), ("ps-1", ())):
+        read = events.LedgersRead(ps=PodName(ps), manifest="m", ledgers=ledgers)
+        driver.feed(read, Service.MASTER, "master", "master")
+    assert "ps-1 has no group in its final snapshot" in driver.failure()
     driver.check_replay()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tests.unit.master.driver import Driver
 
+from elasticdl.master.core import messages
 from elasticdl.master.outbox import Outbox
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.client import Bell, Client
@@ -45,3 +46,12 @@ async def test_a_dispatch_is_queued_however_often_the_broker_was_away() -> None:
     worker = broker.connect()
     taken = [await worker.tasks.take((Purpose.TRAIN,)) for _ in range(3)]
     assert [delivery.task.task.number if delivery else None for delivery in taken] == [0, 1, None]
+
+
+def test_a_successor_sends_the_messages_of_the_term_that_decided() -> None:
+    state = Driver().state
+    dispatch = Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 2),))
+    before = messages(state, dispatch, term=1)
+    state.term = 2
+    assert messages(state, dispatch, term=1) == before
+    assert {message.term for message in before} == {1}

@@ -57,6 +57,17 @@ def everything(store: RowStore) -> Slabs:
         return slabs_of(cut)
 
 
+def test_a_push_that_names_a_row_twice_is_refused_before_anything_changes() -> None:
+    store = store_of()
+    push(store, [1, 2])
+    before = everything(store)
+    for ids in ([1, 1], [7, 2, 9, 7], [-1, 2**62, -1]):
+        with pytest.raises(ProtocolError, match="there twice"):
+            push(store, ids)
+    assert everything(store) == before
+    push(store, [*range(1000), -(2**63), 2**63 - 1])
+
+
 def test_a_pull_stores_nothing_and_repeats() -> None:
     store = store_of()
     first = pulled(store, [5, -5, 5])

@@ -24,6 +24,8 @@ def test_a_range_set_is_a_set(pairs: list[tuple[int, int]]) -> None:
     assert list(mine) == sorted(model)
     assert len(mine) == len(model)
     assert all((value in mine) == (value in model) for value in range(-1, 62))
+    missing = [next(value for value in range(start, 62) if value not in model) for start in range(61)]
+    assert [mine.first_missing(start) for start in range(61)] == missing
     kept = mine.ranges()
     assert all(end < start for (_, end), (start, _) in pairwise(kept))
     assert as_set(list(mine.gaps(0, 60))) == set(range(60)) - model

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.proto import wire_pb2
-from elasticdl.shared.wire.buffers import BufferPool
+from elasticdl.shared.wire.buffers import BufferPool, Bytes
 from elasticdl.shared.wire.client import ClientSettings, WireClient
 from elasticdl.shared.wire.connection import ConnectionLostError, Frame
 from elasticdl.shared.wire.frames import Tensor, encode
@@ -97,6 +97,26 @@ def test_many_threads_on_one_connection(peer: Echo) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+    client.close()
+
+
+class Full(BufferPool):
+    """A pool without memory for a reply; the handshake has none."""
+
+    def take(self, size_bytes: int) -> Bytes:
+        if size_bytes > 100_000:
+            raise MemoryError
+        return super().take(size_bytes)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_error_that_nobody_foresaw_ends_all_waiting(peer: Echo) -> None:
+    client = WireClient(peer.server.address, token=TOKEN, peer="test", pool=Full())
+    tickets = [client.send(b"", [np.zeros(1 << 20, np.float32)]) for _ in range(2)]
+    for ticket in tickets:
+        with pytest.raises(ConnectionLostError, match="receives replies has ended"):
+            ticket.result()
+    assert client.lost
     client.close()
 
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
-from elasticdl.master.core import State, evolve, fold
+from elasticdl.cli.launcher.time_split import TimeSplit
+from elasticdl.master.core import State, evolve
+from elasticdl.master.recovering import recover
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import LogRecord, PsStarted, StopRequested
-from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.events import Envelope, LogRecord, PodExited, PsStarted, StopRequested
+from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
+
+LATELY_S = 2.0
+"""Heartbeats of two processes are not farther apart than so many seconds."""
+GOODPUT_BATCHES_MIN = 100
+"""Batches below which goodput says nothing."""
 
 
 class Audience(Protocol):
@@ -25,8 +33,15 @@ class Audience(Protocol):
         """A record was folded into ``state``; ``past``: it happened before this launcher took over."""
         ...
 
-    def tick(self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int]) -> None:
-        """Some time has passed; called several times a second. ``pids``: master and broker, which are in no log."""
+    def tick(self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int], goodput: float | None) -> None:
+        """Some time has passed; called several times a second.
+
+        Args:
+            state: the job as folded so far.
+            beats: the last one of each process.
+            pids: master and broker, which are in no log.
+            goodput: batches absorbed by batches computed; None: not known yet.
+        """
         ...
 
 
@@ -34,7 +49,7 @@ class Follower:
     """Folds the log as it grows.
 
     Records are folded in the order of the log, decisions a moment later than the master did; exact numbers come from
-    ``read_state``, which reads the whole log again.
+    ``read_state``, which folds as the master does.
 
     Args:
         audience: is told of every record.
@@ -53,6 +68,8 @@ class Follower:
         self._first_steps: dict[PodName, int] = {}
         """Step of each ps when it was first seen in this run."""
         self._computed: dict[tuple[PodName, Incarnation], float] = {}
+        self._computed_before: deque[tuple[float, int]] = deque()
+        self._time = TimeSplit()
 
     @property
     def batches_absorbed(self) -> int:
@@ -71,6 +88,24 @@ class Follower:
         """Batches that workers, dead ones too, have computed since this launcher listens, as of their last beats."""
         return int(sum(self._computed.values()))
 
+    @property
+    def goodput(self) -> float | None:
+        """Batches absorbed by batches computed, so far in this run; None while that says little.
+
+        Counts of ps and workers are of different moments: what was computed in the last seconds is not counted against
+        the ps.
+        """
+        computed = self.batches_computed
+        if computed < GOODPUT_BATCHES_MIN:
+            return None
+        lately = computed - (self._computed_before[0][1] if self._computed_before else computed)
+        return min(1.0, (self.batches_absorbed + lately) / computed)
+
+    def worker_seconds(self) -> dict[str, float]:
+        """Where the workers' time went while the job trained."""
+        computed = max(self.batches_computed, self.batches_absorbed)
+        return self._time.seconds.split(absorbed=self.batches_absorbed, computed=computed)
+
     async def follow(self, log: EventLog) -> None:
         """Read the log for ever."""
         async for record in log.read(0):
@@ -82,16 +117,33 @@ class Follower:
             self.beats[beat.name] = beat
             if beat.service is Service.WORKER:
                 self._computed[beat.name, beat.incarnation] = beat.metrics.get("batches", 0.0)
+                self._computed_before.append((beat.time_s, self.batches_computed))
+                while self._computed_before[0][0] < beat.time_s - LATELY_S:
+                    self._computed_before.popleft()
+                self._time.beat(beat)
             step = beat.metrics.get("step", 0.0)
             restored = self._restored_steps.get(beat.name)
             if not self.first_gradient_s and beat.service is Service.PS and restored is not None and step > restored:
                 self.first_gradient_s = beat.time_s
+
+    def _note_workers(self, envelope: Envelope) -> None:
+        """Who is wanted, who has ended and what it had computed until then."""
+        state, event = self.state, envelope.event
+        training = state.job_state in (JobState.STARTING, JobState.TRAINING)
+        self._time.want(_workers(state) if training else (), envelope.time_s)
+        if isinstance(event, PodExited) and event.service is Service.WORKER:
+            self._time.ended(event.pod, envelope.time_s)
+            pod = state.pods.get(event.pod)
+            if pod and event.batches:
+                # Its last beat was up to a second old.
+                self._computed[pod.name, pod.incarnation] = event.batches
 
     def _take(self, record: LogRecord) -> None:
         evolve(self.state, record)
         past = record.seq <= self._past
         envelope = record.envelope
         if not past:
+            self._note_workers(envelope)
             match envelope.event:
                 case PsStarted(ledgers=ledgers):
                     step = max((group.ledger.step for group in ledgers), default=0)
@@ -106,26 +158,10 @@ class Follower:
             self.final.set()
 
 
-async def read_records(log: EventLog, until: int = 0) -> list[LogRecord]:
-    """The log as it is now, in its own order.
-
-    Args:
-        log: what to read.
-        until: last sequence number wanted; 0: all.
-    """
-    last = await log.last_seq()
-    records: list[LogRecord] = []
-    if last == 0:
-        return records
-    async for record in log.read(0):
-        if until and record.seq > until:
-            break
-        records.append(record)
-        if record.seq >= last:
-            break
-    return records
+def _workers(state: State) -> list[PodName]:
+    return [pod_name(Service.WORKER, number) for number in range(state.workers)]
 
 
-async def read_state(log: EventLog) -> State:
+async def read_state(bus: Bus) -> State:
     """The whole log folded, exactly as the master does."""
-    return fold(await read_records(log))
+    return (await recover(bus)).state

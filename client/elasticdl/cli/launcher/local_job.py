@@ -7,20 +7,20 @@ import contextlib
 import shutil
 import signal
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from elasticdl.cli.launcher.broker import Broker
-from elasticdl.cli.launcher.exits import describe_exit, exit_cause
+from elasticdl.cli.launcher.exits import exit_cause
 from elasticdl.cli.launcher.following import Audience, Follower, read_state
 from elasticdl.cli.launcher.fork_server import FORK_SERVER, ForkServer
 from elasticdl.cli.launcher.journal import Journal
-from elasticdl.cli.launcher.logs import tail
+from elasticdl.cli.launcher.logs import last_word, tail
 from elasticdl.cli.launcher.pods import PodKeeper, service_command
 from elasticdl.cli.launcher.processes import Exit, Processes, Usage
+from elasticdl.cli.launcher.reviving import Revivals
 from elasticdl.cli.launcher.spawner import Spawner
 from elasticdl.cli.launcher.watchdog import Watchdog
 from elasticdl.cli.run_directory import RunDirectory
@@ -38,8 +38,6 @@ STOP_S_MAX = 45.0
 """Seconds from a request to stop until everything is killed; the master itself gives its pods less."""
 LEFTOVERS_S_MAX = 10.0
 """Seconds that the processes of a job that is over get to end by themselves."""
-MASTER_RESTARTS_MAX, MASTER_RESTARTS_S = 5, 60.0
-"""The master is given up at so many restarts within so many seconds."""
 DISK_BYTES_MIN = 8 << 20
 """Free space in the run directory below which the job stops while it still can."""
 
@@ -58,6 +56,7 @@ class Ending:
         usage: what each process name has cost.
         batches_absorbed: batches that the ps have absorbed in this run, each counted once.
         batches_computed: batches that this run's workers have computed, repeated ones too.
+        worker_seconds: seconds of all workers while the job trained: useful, recomputed, stalled, starting.
         first_gradient_s: when a ps was first seen to have learned something in this run; 0: never.
     """
 
@@ -67,6 +66,7 @@ class Ending:
     usage: Mapping[str, Usage]
     batches_absorbed: int
     batches_computed: int
+    worker_seconds: Mapping[str, float]
     first_gradient_s: float
 
 
@@ -107,7 +107,7 @@ class LocalJob:
         self._command = command
         self._forks = forks
         self._processes = Processes(forks or spawner, self._exited_on_its_thread)
-        self._master_deaths: deque[float] = deque(maxlen=MASTER_RESTARTS_MAX)
+        self._revivals = Revivals()
         self._begun = False
         self._interrupted = False
         self._stopping = False
@@ -159,7 +159,7 @@ class LocalJob:
         state = self._follower.state
         if not gave_up:
             with contextlib.suppress(ElasticDLError):  # The broker went at the very end: what was seen live must do.
-                state = await read_state(bus.log)
+                state = await read_state(bus)
         return Ending(
             state=state,
             gave_up=gave_up,
@@ -167,6 +167,7 @@ class LocalJob:
             usage=self._processes.usage,
             batches_absorbed=self._follower.batches_absorbed,
             batches_computed=self._follower.batches_computed,
+            worker_seconds=self._follower.worker_seconds(),
             first_gradient_s=self._follower.first_gradient_s,
         )
 
@@ -209,7 +210,7 @@ class LocalJob:
         while True:
             for _ in range(round(1 / TICK_S)):
                 pids = {MASTER: self._processes.pid(MASTER) or 0, BROKER: self._broker.pid}
-                self._audience.tick(self._follower.state, self._follower.beats, pids)
+                self._audience.tick(self._follower.state, self._follower.beats, pids, self._follower.goodput)
                 self._processes.sample()
                 await asyncio.sleep(TICK_S)
             problem = self._disk_problem()
@@ -261,21 +262,15 @@ class LocalJob:
                 self._revive_master(ended)
 
     def _revive_master(self, ended: Exit) -> None:
-        deaths, now_s = self._master_deaths, time.monotonic()
         if self._ended.done():
             return
-        if exit_cause(ended.exit_code) is ExitCause.OUTSIDE:
-            # Whoever kills it from outside may do so as often as they like.
-            self._audience.say("the master was killed and is started again; training goes on")
-            self._start_master()
+        log = self._run.log(MASTER)
+        revival = self._revivals.after(ended.exit_code, time.monotonic(), lambda lines: last_word(log, lines))
+        if revival.is_hopeless:
+            self._end(revival.text)
             return
-        if len(deaths) == MASTER_RESTARTS_MAX and now_s - deaths[0] < MASTER_RESTARTS_S:
-            self._end(f"the master keeps dying ({describe_exit(ended.exit_code)}):\n{tail(self._run.log(MASTER))}")
-            return
-        recent = sum(1 for death_s in deaths if now_s - death_s < MASTER_RESTARTS_S)
-        deaths.append(now_s)
-        self._audience.say(f"the master died ({describe_exit(ended.exit_code)}) and is started again; training goes on")
-        self._loop.call_later(0.0 if not recent else 0.25 * 2.0**recent, self._start_master)
+        self._audience.say(revival.text)
+        self._loop.call_later(revival.wait_s, self._start_master)
 
     def _end_frozen_master(self) -> None:
         self._audience.say("the master does not answer and is replaced")

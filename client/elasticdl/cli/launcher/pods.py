@@ -16,7 +16,7 @@ from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.shared.commands import Command, StartPod, StopPod
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.events import Event, ExitCause, PodExited, PodStarted
-from elasticdl.shared.in_hand import read_in_hand
+from elasticdl.shared.in_hand import file_of, read_batches, read_in_hand
 from elasticdl.shared.names import PodName, Service
 
 MODULES: Mapping[Service, str] = {
@@ -117,8 +117,9 @@ class PodKeeper:
         """Report the end of a process that ``obey`` started."""
         service = self._services[ended.name]
         cause = exit_cause(ended.exit_code)
-        in_hand = self._run.in_hand / ended.name
+        in_hand = file_of(self._run.in_hand / ended.name, ended.pid)
         held = read_in_hand(in_hand) if service is Service.WORKER else ()
+        batches = read_batches(in_hand) if service is Service.WORKER else 0
         in_hand.unlink(missing_ok=True)
         self._note(
             PodExited(
@@ -129,6 +130,7 @@ class PodKeeper:
                 exit_code=ended.exit_code,
                 in_hand=held,
                 log_tail=_log_tail(self._run.log(ended.name), cause),
+                batches=batches,
             )
         )
 

@@ -9,7 +9,8 @@ import sys
 import structlog
 
 from elasticdl.master.ledgers import read_ledgers
-from elasticdl.master.service import MASTER, Master
+from elasticdl.master.recovering import MASTER
+from elasticdl.master.service import Master
 from elasticdl.shared import logs
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus import nats_bus
@@ -35,6 +36,7 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
             read_ledgers,
             silence_s=settings.silence_s,
             beat_interval_s=settings.beat_interval_s,
+            snapshot_records=settings.core_snapshot_records,
         )
         state = await master.run()
         _log.info("job ended", state=state.job_state.value)

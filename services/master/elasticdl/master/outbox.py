@@ -56,20 +56,20 @@ class Outbox:
             failures = []
             for position, command in enumerate(decided.commands):
                 try:
-                    await self._run(command, cause=str(seq))
+                    await self._run(command, cause=str(seq), term=decided.term)
                 except (TransientError, OrderRefusedError) as error:
                     _log.warning("command failed", command=type(command).__name__, error=str(error))
                     failures.append(CommandFailure(position=position, message=str(error)))
             self._report(CommandsRan(up_to=seq, failures=tuple(failures)))
 
-    async def _run(self, command: Command, cause: str) -> None:
+    async def _run(self, command: Command, cause: str, term: int) -> None:
         match command:
             case commands.StartPod() | commands.StopPod():
                 await self._order(LAUNCHER, command, cause)
             case commands.TakeSnapshot() | commands.OpenPin() | commands.ClosePin():
                 await self._order(command.ps, command, cause)
             case Dispatch():
-                await self._publish(command)
+                await self._publish(command, term)
             case commands.ReturnDelivery():
                 await self._bus.tasks.give_back(command.reply)
             case commands.ReadLedgers():
@@ -80,9 +80,9 @@ class Outbox:
             case _:
                 assert_never(command)
 
-    async def _publish(self, dispatch: Dispatch) -> None:
+    async def _publish(self, dispatch: Dispatch, term: int) -> None:
         """Queue the messages of a dispatch, however long the broker is away: the core never dispatches them again."""
-        queued = [(task, dispatch.again) for task in messages(self.state, dispatch)]
+        queued = [(task, dispatch.again) for task in messages(self.state, dispatch, term)]
         while True:
             try:
                 return await self._bus.tasks.publish(queued)

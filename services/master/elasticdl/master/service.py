@@ -6,19 +6,19 @@ import asyncio
 
 import structlog
 
-from elasticdl.master.core import Decision, State, decide, evolve, fold
+from elasticdl.master.core import Decision, State, decide, evolve
 from elasticdl.master.core.state import PodPhase
 from elasticdl.master.listening import listen
 from elasticdl.master.outbox import Outbox, ReadLedgers
+from elasticdl.master.recovering import MASTER, Recovered, recover
+from elasticdl.master.remembering import CoreSnapshots
 from elasticdl.shared.bus.ports import Bus
-from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.errors import FencedError, InvariantError
 from elasticdl.shared.events import Decided, Envelope, Event, LogRecord, TermStarted, TimerFired
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.silence import SilenceWatch
 
-MASTER = PodName("master")
 DECISIONS_IN_A_ROW_MAX = 64
 TAKEOVER_TRIES_MAX = 10
 """Times that a new master reads the log anew because a former one has decided something meanwhile."""
@@ -39,6 +39,7 @@ class Master:
         read_ledgers: reads the audit's evidence.
         silence_s: seconds without a heartbeat after which a process is replaced.
         beat_interval_s: seconds between heartbeats.
+        snapshot_records: log records between two core snapshots; 0: none.
     """
 
     def __init__(
@@ -50,12 +51,15 @@ class Master:
         *,
         silence_s: float = 6.0,
         beat_interval_s: float = 1.0,
+        snapshot_records: int = 0,
     ) -> None:
         self.state = State()
         self._bus = bus
         self._clock = clock
         self._incarnation = incarnation
         self._number = 0
+        self._term = 0
+        self._snapshot_records = snapshot_records
         self._last_append = 0
         self._last_input = 0
         """Where the log has this master's latest input; nothing is decided before it was read back in its place."""
@@ -75,9 +79,11 @@ class Master:
             FencedError: a later master has taken over.
             PermanentError: the log refuses (disk full).
         """
-        await self._recover()
+        recovered = await self._recover()
+        self._snapshots = CoreSnapshots(self._bus.core, self._snapshot_records, recovered)
         reader = asyncio.create_task(self._read(), name="log reader")
         outbox = asyncio.create_task(self._outbox.run(), name="outbox")
+        snapshots = asyncio.create_task(self._snapshots.run(), name="core snapshots")
         watch = SilenceWatch(own=MASTER, limit_s=self._silence_s, interval_s=self._beat_interval_s)
         listener = asyncio.create_task(
             listen(self._bus, self._clock, watch, self._beat_interval_s, self._expected, self._inbox.put_nowait),
@@ -85,24 +91,25 @@ class Master:
         )
         try:
             while not (self.state.is_final and not self.state.unran):
-                await self._turn(reader, outbox, listener)
+                await self._turn(reader, outbox, listener, snapshots)
         finally:
-            for task in (reader, outbox, listener):
+            for task in (reader, outbox, listener, snapshots):
                 task.cancel()
             for _, handle in self._armed.values():
                 handle.cancel()
         return self.state
 
-    async def _recover(self) -> None:
+    async def _recover(self) -> Recovered:
         for attempt in range(1, TAKEOVER_TRIES_MAX + 1):
-            records = await read_present(self._bus.log)
-            self.state = fold(records)
+            recovered = await recover(self._bus)
+            self.state = recovered.state
             self._outbox.state = self.state
-            self._read_seq = records[-1].seq if records else 0
+            self._read_seq = recovered.read_seq
             # Only what was folded may be named here: a decision that came later has to refuse us.
-            self._last_append = max((r.seq for r in records if r.envelope.service is Service.MASTER), default=0)
+            self._last_append = self.state.master_seq
+            self._term = self.state.term + 1
             try:
-                self._last_input = await self._append(TermStarted(term=self.state.term + 1))
+                self._last_input = await self._append(TermStarted(term=self._term))
                 break
             except FencedError:
                 # A former master, or a message that it sent before it died. Once our term is on the log it is fenced.
@@ -110,7 +117,14 @@ class Master:
                     raise
         for seq, decided in self.state.unran:
             self._outbox.put(seq, decided)
-        _log.info("term started", records=len(records), unfinished_decisions=len(self.state.unran))
+        _log.info(
+            "term started",
+            term=self._term,
+            records=recovered.read_seq,
+            from_core_snapshot=recovered.snapshot_seq,
+            unfinished_decisions=len(self.state.unran),
+        )
+        return recovered
 
     async def _read(self) -> None:
         async for record in self._bus.log.read(self._read_seq):
@@ -131,29 +145,38 @@ class Master:
         # Own inputs count from where the log has them: decide only after reading up to there.
         if self._read_seq >= self._last_input:
             await self._decide()
+            self._snapshots.offer(self.state)
 
     async def _take_in(self, item: LogRecord | Event) -> None:
         if not isinstance(item, LogRecord):
             self._last_input = await self._append(item)
             return
+        event = item.envelope.event
+        self._heed_term(event)
         self._read_seq = max(self._read_seq, item.seq)
-        if not (isinstance(item.envelope.event, Decided) and item.envelope.incarnation == self._incarnation):
+        if not (isinstance(event, Decided) and item.envelope.incarnation == self._incarnation):
             evolve(self.state, item)
+
+    def _heed_term(self, event: Event) -> None:
+        """A later term's decisions are not ours to fold: they belong elsewhere than where they are read."""
+        if isinstance(event, TermStarted) and event.term > self._term:
+            raise FencedError(f"term {event.term} has begun, this one was {self._term}")
 
     async def _decide(self) -> None:
         for _ in range(DECISIONS_IN_A_ROW_MAX):
-            decision = decide(self.state, self._clock.now())
+            now_s = self._clock.now()
+            decision = decide(self.state, now_s)
             if not decision:
                 self._arm_timers()
                 return
-            await self._commit(decision)
+            await self._commit(decision, now_s)
         raise InvariantError(f"{DECISIONS_IN_A_ROW_MAX} decisions without a new input, the last: {decision.reasons}")
 
-    async def _commit(self, decision: Decision) -> None:
+    async def _commit(self, decision: Decision, now_s: float) -> None:
         decided = Decided(
-            term=self.state.term,
+            term=self._term,
             after_seq=self.state.seq,
-            now_s=self._clock.now(),
+            now_s=now_s,
             commands=decision.commands,
             reasons=decision.reasons,
         )

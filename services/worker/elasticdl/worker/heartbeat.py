@@ -17,13 +17,14 @@ from elasticdl.worker.stopping import Stop
 from elasticdl.worker.training import Meter
 
 
-def beat_of(journal: Journal, meter: Meter, clock: Clock) -> Beat:
+def beat_of(journal: Journal, meter: Meter, leases: Leases, clock: Clock) -> Beat:
     """A heartbeat as of now."""
     process = psutil.Process()
     times = process.cpu_times()
     metrics = {
         "records": float(meter.records),
         "batches": float(meter.batches),
+        "progress": float(leases.progressed),
         "loss": meter.loss,
         "step": float(meter.step),
         "rss_bytes": float(process.memory_info().rss),
@@ -40,10 +41,12 @@ def beat_of(journal: Journal, meter: Meter, clock: Clock) -> Beat:
     )
 
 
-async def keep_beating(signals: Signals, journal: Journal, meter: Meter, clock: Clock, interval_s: float) -> None:
+async def keep_beating(
+    signals: Signals, journal: Journal, meter: Meter, leases: Leases, clock: Clock, interval_s: float
+) -> None:
     """Beat until cancelled."""
     while True:
-        await signals.beat(beat_of(journal, meter, clock))
+        await signals.beat(beat_of(journal, meter, leases, clock))
         await asyncio.sleep(interval_s)
 
 

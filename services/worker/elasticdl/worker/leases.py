@@ -34,6 +34,8 @@ class Leases:
         self._lock = threading.Lock()
         self._held: dict[TaskRef, list[Delivery]] = {}
         self._progress_s = clock.monotonic()
+        self.progressed = 0
+        """How often there was progress."""
 
     def hold(self, delivery: Delivery) -> None:
         """Begin to keep a delivery alive. One task may come twice: a lost lease, a second dispatch."""
@@ -62,6 +64,7 @@ class Leases:
     def progress(self) -> None:
         """A batch is done, or the next one begins after a pause that was nobody's fault."""
         self._progress_s = self._clock.monotonic()
+        self.progressed += 1
 
     def extend(self) -> int:
         """Extend every delivery, unless work stands still.

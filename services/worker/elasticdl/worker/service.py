@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,7 +18,7 @@ from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.events import WorkerFailed, WorkerStarted, WorkerStopped
 from elasticdl.shared.exits import EXIT_AWAY, EXIT_REFUSED
-from elasticdl.shared.in_hand import ENVIRONMENT_VARIABLE, InHandFile
+from elasticdl.shared.in_hand import ENVIRONMENT_VARIABLE, InHandFile, file_of
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.names import Incarnation, Service, pod_name
 from elasticdl.shared.settings import WorkerSettings
@@ -92,7 +93,7 @@ class Worker:
             The process' exit code.
         """
         beating = heartbeat.keep_beating(
-            self.bus.signals, self.journal, self.meter, self.clock, self.settings.beat_interval_s
+            self.bus.signals, self.journal, self.meter, self.leases, self.clock, self.settings.beat_interval_s
         )
         self.loop.spawn(beating)
         try:
@@ -202,4 +203,6 @@ def notes(built: Built, settings: WorkerSettings) -> list[str]:
 def in_hand_path(settings: WorkerSettings, environment: Mapping[str, str]) -> Path:
     """Where the batches in hand are noted: where the launcher says, or in a file that nobody reads."""
     told = environment.get(ENVIRONMENT_VARIABLE, "")
-    return Path(told) if told else Path(tempfile.gettempdir()) / f"elasticdl-{settings.job}-{settings.pod}.in_hand"
+    return file_of(
+        told or Path(tempfile.gettempdir()) / f"elasticdl-{settings.job}-{settings.pod}.in_hand", os.getpid()
+    )

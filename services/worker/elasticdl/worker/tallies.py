@@ -56,7 +56,6 @@ class Tally:
     Attributes:
         records: raw records, those that the user's filter dropped included.
         batches: batches, empty ones included.
-        overflows: batches whose mixed-precision gradients overflowed and were pushed empty.
         loss_sum: sum over batches of the mean loss of a batch.
         states: metric states, the loss (weighted by records) among them.
         seconds: phase -> seconds.
@@ -64,7 +63,6 @@ class Tally:
 
     records: int = 0
     batches: int = 0
-    overflows: int = 0
     loss_sum: float = 0.0
     states: MetricArrays = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)

@@ -33,7 +33,14 @@ _STEP_SEED = 3
 
 @dataclass(slots=True)
 class Meter:
-    """What the heartbeat says of the training; written by the main thread, read by another."""
+    """What the heartbeat says of the training; written by the main thread, read by another.
+
+    Attributes:
+        records: records of batches that were pushed.
+        batches: batches computed.
+        loss: of the last batch.
+        step: of the model after the last push.
+    """
 
     records: int = 0
     batches: int = 0
@@ -152,8 +159,9 @@ class Trainer:
     def _weigh(self, hand: Loaded, result: StepResult | None, tally: Tally) -> PushRequest:
         """Count a computed batch and wrap it up; an overflow is absorbed as an empty batch."""
         prepared = hand.prepared
+        self._meter.batches += 1
+        self._hand.count_batch()
         if result is not None and result.overflow:
-            tally.overflows += 1
             _LOG.info("gradients overflowed, batch absorbed empty", task=prepared.ticket.task)
             result = None
         if result is None:
@@ -193,7 +201,6 @@ class Trainer:
             return
         self._leases.progress()
         self._meter.records += push.records
-        self._meter.batches += 1
         self._meter.step = outcome.step
         progress, deliveries = self._held.answered(ticket, outcome.next_batch)
         if progress is Progress.MOVED:

@@ -166,7 +166,7 @@ class Register(Protocol):
         """Replace the value.
 
         Args:
-            name: name of a ps, or ``subjects.RING``.
+            name: name of a ps, or ``subjects.RING``; of a service, where core snapshots are kept.
             value: the new value.
             after: ``seq`` of the entry to replace (0: there is none yet).
 
@@ -225,6 +225,11 @@ class Bus(Protocol):
     @property
     def register(self) -> Register:
         """The registers."""
+        ...
+
+    @property
+    def core(self) -> Register:
+        """The core snapshots, by the name of the service."""
         ...
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.errors import ProtocolError, TransientError
 from elasticdl.shared.events import JobSubmitted, LogRecord
@@ -22,13 +24,25 @@ async def read_spec(log: EventLog) -> JobSpec:
     raise TransientError("the log ended before its first record")
 
 
-async def read_present(log: EventLog) -> list[LogRecord]:
-    """The log as it is now, in its own order; records that are appended meanwhile are left out."""
+async def present_records(log: EventLog, *, after: int = 0, until: int = 0) -> AsyncIterator[LogRecord]:
+    """The log as it is now, in its own order; records that are appended meanwhile are left out.
+
+    Args:
+        log: what to read.
+        after: sequence number of the last record that is not wanted.
+        until: sequence number of the last one that is; 0: all.
+    """
     last = await log.last_seq()
-    records: list[LogRecord] = []
-    if last:
-        async for record in log.read(0):
-            records.append(record)
-            if record.seq >= last:
-                break
-    return records
+    if until:
+        last = min(last, until)
+    if last <= after:
+        return
+    async for record in log.read(after):
+        yield record
+        if record.seq >= last:
+            return
+
+
+async def read_present(log: EventLog) -> list[LogRecord]:
+    """The whole log as it is now, in its own order."""
+    return [record async for record in present_records(log)]

@@ -13,6 +13,9 @@ class BusSettings:
     """Seconds without a sign of life after which a task is delivered again. The same in all clients of a job."""
     connect_s: float = 10.0
     """Seconds to try the first connection before saying that nobody is there; later ones are tried for ever."""
+    absence_is_final: bool = True
+    """Whether nobody at the first connection is the user's mistake; otherwise it is an absence for now, and the keeper
+    of this process starts it again."""
     answer_s: float = 2.0
     """Seconds to wait for one answer of the broker before asking again."""
     retry_s: float = 300.0

@@ -1102,12 +1102,14 @@ class PodExited(_message.Message):
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     IN_HAND_FIELD_NUMBER: _builtins.int
     LOG_TAIL_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
     pod: _builtins.str
     service: Global___Service.ValueType
     pid: _builtins.int
     cause: Global___ExitCause.ValueType
     exit_code: _builtins.int
     log_tail: _builtins.str
+    batches: _builtins.int
     @_builtins.property
     def in_hand(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchInHand]: ...
     def __init__(
@@ -1120,10 +1122,11 @@ class PodExited(_message.Message):
         exit_code: _builtins.int = ...,
         in_hand: _abc.Iterable[Global___BatchInHand] | None = ...,
         log_tail: _builtins.str = ...,
+        batches: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "exit_code", b"exit_code", "in_hand", b"in_hand", "log_tail", b"log_tail", "pid", b"pid", "pod", b"pod", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "cause", b"cause", "exit_code", b"exit_code", "in_hand", b"in_hand", "log_tail", b"log_tail", "pid", b"pid", "pod", b"pod", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,6 +27,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
@@ -248,9 +249,12 @@ def _single(hint: Any, field: Any, place: str) -> tuple[Write, Read]:
         else:
             setattr(message, name, encode(each) if encode else each)
 
+    if decode is None:
+        return write, attrgetter(name)
+    decode_value = decode
+
     def read(message: Any) -> Any:
-        each = getattr(message, name)
-        return decode(each) if decode else each
+        return decode_value(getattr(message, name))
 
     return write, read
 

@@ -165,6 +165,8 @@ class WireClient:
         except (ConnectionLostError, ProtocolError) as error:
             self._fail(error)
         finally:
+            # Also after an error that nobody foresaw: whoever waits for a reply must not wait for the deadline.
+            self._fail(ConnectionLostError("the thread that receives replies has ended"))
             self._connection.abort()  # wakes a thread that is sending
             with self._send_lock:  # the socket's number must not be used by anybody else while that thread has it
                 self._connection.close()

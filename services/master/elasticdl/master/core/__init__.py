@@ -10,8 +10,8 @@ TensorFlow or any client library.
 
 from elasticdl.master.core.decide import Decision, decide
 from elasticdl.master.core.evolve import evolve
-from elasticdl.master.core.fold import fold, in_fold_order
+from elasticdl.master.core.fold import Fold, fold
 from elasticdl.master.core.messages import messages
 from elasticdl.master.core.state import State
 
-__all__ = ["Decision", "State", "decide", "evolve", "fold", "in_fold_order", "messages"]
+__all__ = ["Decision", "Fold", "State", "decide", "evolve", "fold", "messages"]

@@ -42,7 +42,7 @@ def audit(plan: Plan, checksum: int, ledgers: Mapping[PodName, tuple[GroupLedger
         ledgers: ps -> the ledgers read from its final snapshot.
     """
     missing = RangeSet()
-    problems: list[str] = []
+    problems = [f"{ps} has no group in its final snapshot" for ps, held in sorted(ledgers.items()) if not held]
     groups = [(f"{ps}/{group.group}", group.ledger) for ps, held in sorted(ledgers.items()) for group in held]
     for name, ledger in groups:
         lacks = RangeSet(RangeSet(ledger.finished).gaps(0, plan.tasks))
@@ -54,8 +54,8 @@ def audit(plan: Plan, checksum: int, ledgers: Mapping[PodName, tuple[GroupLedger
             problems.append(
                 f"{name} absorbed {ledger.step} batches of {plan.batches} and still lacks {len(lacks)} tasks"
             )
-    if not groups:
-        problems.append("no group was found in the final snapshots")
+    if not ledgers:
+        problems.append("there is no final snapshot")
     return AuditResult(
         exact=not missing and not problems,
         groups=len(groups),

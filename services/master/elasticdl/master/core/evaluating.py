@@ -135,6 +135,10 @@ def abandon_evaluation(state: State) -> None:
     if evaluation is None:
         return
     evaluation.phase = EvaluationPhase.ABANDONED
+    evaluation.states = {}
+    for merge in state.merges.values():
+        if merge.label == "evaluation" and merge.subject == evaluation.number:
+            merge.done = True  # Nobody waits for what may still come of it.
     _close_pins(state, evaluation)
     if not evaluation.final:
         state.evaluation_due.append(evaluation.reason)
@@ -160,6 +164,7 @@ def note_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
             totals = state.training.epochs[merge.subject]
             totals.results = dict(event.results)
             totals.merged = True
+            totals.states = {}
         return
     evaluation = state.evaluation
     if evaluation and evaluation.number == merge.subject:

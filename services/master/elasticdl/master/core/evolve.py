@@ -33,6 +33,9 @@ def evolve(state: State, record: LogRecord) -> State:
         state.unran.append((record.seq, envelope.event))
     else:
         state.seq = record.seq
+        state.last_id = envelope.id
+    if envelope.service is Service.MASTER:
+        state.master_seq = max(state.master_seq, record.seq)
     note = _NOTES[type(envelope.event)]
     note(state, envelope, envelope.event)
     return state
@@ -297,9 +300,12 @@ def _snapshot_taken(state: State, envelope: Envelope, event: events.SnapshotTake
 
 def _model_pinned(state: State, envelope: Envelope, event: events.ModelPinned) -> None:
     evaluation = state.evaluation
-    if evaluation is None or evaluation.number != event.evaluation:
-        return
     pod = state.pods.get(envelope.name)
+    if evaluation is None or evaluation.number != event.evaluation:
+        # It was opened after its evaluation had come to an end: nobody will read it.
+        if pod and pod.incarnation == envelope.incarnation and pod.phase is PodPhase.RUNNING:
+            state.pins_to_close.add((envelope.name, event.evaluation))
+        return
     if pod is None or pod.incarnation != envelope.incarnation:
         if envelope.name not in evaluation.pins:  # As with snapshots.
             note_failed_command(state, OpenPin(ps=envelope.name, evaluation=evaluation.number), envelope.time_s)
@@ -310,7 +316,10 @@ def _model_pinned(state: State, envelope: Envelope, event: events.ModelPinned) -
 
 def _step_reached(state: State, envelope: Envelope, event: events.StepReached) -> None:
     first_ps = next(state.pods_of(Service.PS), None)
-    if first_ps and first_ps.name == envelope.name and state.job.validation:
+    if not first_ps or first_ps.name != envelope.name or event.step <= state.step_reached:
+        return
+    state.step_reached = event.step
+    if state.job.validation:
         state.evaluation_due.append(f"step {event.step} is reached")
 
 

@@ -9,8 +9,14 @@ from elasticdl.shared.names import Purpose
 from elasticdl.shared.tasks import MetricStates, TaskMessage, TaskRef
 
 
-def messages(state: State, dispatch: Dispatch) -> list[TaskMessage]:
-    """The messages of one dispatch; asked again, it gives the same ones."""
+def messages(state: State, dispatch: Dispatch, term: int) -> list[TaskMessage]:
+    """The messages of one dispatch; a successor that asks again gets the same ones.
+
+    Args:
+        state: everything that is known.
+        dispatch: what was decided.
+        term: the term that decided it, whoever runs it now.
+    """
     states: MetricStates = {}
     if dispatch.purpose is Purpose.MERGE:
         states = merge_states(state, dispatch.label, dispatch.evaluation)
@@ -18,11 +24,12 @@ def messages(state: State, dispatch: Dispatch) -> list[TaskMessage]:
         TaskMessage(
             task=TaskRef(purpose=dispatch.purpose, number=number),
             dispatch=dispatch.dispatch,
-            term=state.term,
+            term=term,
             evaluation=dispatch.evaluation,
             label=dispatch.label,
             states=states,
         )
         for start, end in dispatch.tasks
         for number in range(start, end)
+        if not (dispatch.purpose is Purpose.MERGE and state.merges[number].done)
     ]

@@ -207,6 +207,10 @@ class State:
     """How many workers are wanted now."""
     seq: int = 0
     """Log sequence of the last folded input; decisions don't count, they follow an input."""
+    last_id: str = ""
+    """Id of that input's envelope."""
+    master_seq: int = 0
+    """Log sequence of the last folded record of a master."""
     term: int = 0
     submitted_s: float = 0.0
     now_s: float = 0.0
@@ -226,6 +230,8 @@ class State:
     evaluations: list[Evaluation] = field(default_factory=list)
     evaluation_due: list[str] = field(default_factory=list)
     """Reasons to evaluate that nobody has acted on yet."""
+    step_reached: int = 0
+    """The last step that gave such a reason: a restored ps passes some steps once more."""
     pins_to_close: set[tuple[PodName, int]] = field(default_factory=set)
     """(ps, evaluation) of pins that nobody needs any more."""
     merges: dict[int, Merge] = field(default_factory=dict)

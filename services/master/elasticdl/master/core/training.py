@@ -12,6 +12,9 @@ from elasticdl.shared.plan import Plan
 from elasticdl.shared.rangeset import RangeSet
 from elasticdl.shared.tasks import MetricStates
 
+MetricSums = dict[str, tuple[list[float], ...]]
+"""As ``MetricStates``, as numbers."""
+
 WINDOW_TASKS_MIN = 64
 WINDOW_TASKS_MAX = 16_384
 
@@ -37,7 +40,7 @@ class EpochTotals:
     records: int = 0
     batches: int = 0
     loss_sum: float = 0.0
-    states: dict[str, tuple[array[float], ...]] = field(default_factory=dict)
+    states: MetricSums = field(default_factory=dict)
     started_s: float = 0.0
     ended_s: float = 0.0
     results: dict[str, float] = field(default_factory=dict)
@@ -63,7 +66,6 @@ class Training:
         counted: tasks whose sums are in ``epochs``.
         epochs: sums per epoch.
         speculated: tasks of which a second attempt was dispatched.
-        computed: batches computed by all attempts; more than absorbed when something was recomputed.
         seconds: where the workers' time went, summed.
     """
 
@@ -75,7 +77,6 @@ class Training:
     credits: dict[PodName, Credit] = field(default_factory=dict)
     counted: RangeSet = field(default_factory=RangeSet)
     epochs: dict[int, EpochTotals] = field(default_factory=dict)
-    computed: int = 0
     speculated: set[int] = field(default_factory=set)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -102,8 +103,8 @@ class Training:
     @property
     def epochs_complete(self) -> int:
         """How many epochs, from the first, are complete without a gap."""
-        first_missing = next((start for start, _ in self.complete.gaps(0, self.plan.tasks)), None)
-        if first_missing is None:
+        first_missing = self.complete.first_missing(0)
+        if first_missing >= self.plan.tasks:
             return self.plan.epoch(TaskId(self.plan.tasks - 1)) + 1 if self.plan.tasks else 0
         return first_missing // self.plan.tasks_per_epoch
 
@@ -183,7 +184,6 @@ class Training:
         self.lacking = {task for task in missing if task not in self.outstanding}
 
     def _count(self, event: TaskFinished, time_s: float) -> None:
-        self.computed += event.batches
         for part, seconds in event.seconds.items():
             self.seconds[part] = self.seconds.get(part, 0.0) + seconds
         task = TaskId(event.task.number)
@@ -196,13 +196,14 @@ class Training:
         totals.batches += event.batches
         totals.loss_sum += event.loss_sum
         totals.ended_s = time_s
-        add_states(totals.states, event.states)
+        if not totals.merged:
+            add_states(totals.states, event.states)
 
 
-def add_states(total: dict[str, tuple[array[float], ...]], states: MetricStates) -> None:
+def add_states(total: MetricSums, states: MetricStates) -> None:
     """Add one task's metric states to a running sum, in place."""
     for name, variables in states.items():
-        values = tuple(array("d", variable) for variable in variables)
+        values = tuple(array("d", variable).tolist() for variable in variables)
         if name not in total:
             total[name] = values
             continue
@@ -213,12 +214,12 @@ def add_states(total: dict[str, tuple[array[float], ...]], states: MetricStates)
 
 def sum_states(many: Mapping[int, MetricStates]) -> MetricStates:
     """Sum metric states over tasks, in the order of their numbers, so that the sum has the same bits every time."""
-    total: dict[str, tuple[array[float], ...]] = {}
+    total: MetricSums = {}
     for number in sorted(many):
         add_states(total, many[number])
     return to_bytes(total)
 
 
-def to_bytes(states: Mapping[str, tuple[array[float], ...]]) -> MetricStates:
+def to_bytes(states: MetricSums) -> MetricStates:
     """Metric states as they travel."""
-    return {name: tuple(variable.tobytes() for variable in variables) for name, variables in states.items()}
+    return {name: tuple(array("d", variable).tobytes() for variable in variables) for name, variables in states.items()}

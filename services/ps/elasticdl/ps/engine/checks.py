@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticdl.ps.engine.kernels.index import first_repeated
 from elasticdl.ps.engine.kernels.slabs import all_finite
 from elasticdl.shared.errors import ProtocolError
 
@@ -24,3 +25,12 @@ def check_finite(name: str, values: NDArray[np.float32]) -> None:
     """Raise NotFiniteError if the contiguous ``values`` hold NaN or infinity."""
     if not all_finite(values.reshape(-1).view(np.int32)):
         raise NotFiniteError(f"{name}: {np.count_nonzero(~np.isfinite(values))} of {values.size} values are not finite")
+
+
+def check_unique(name: str, ids: NDArray[np.int64]) -> None:
+    """Raise ProtocolError if an id is there twice: its row would be moved twice by one batch."""
+    # At most half full: a probe rarely takes a second step.
+    places = np.zeros(1 << max(4, (2 * ids.size - 1).bit_length()), np.int32)
+    position = first_repeated(ids, places)
+    if position >= 0:
+        raise ProtocolError(f"{name}: row {ids[position]} is there twice in one push")

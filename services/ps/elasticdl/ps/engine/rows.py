@@ -13,7 +13,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.checks import check_array, check_finite
+from elasticdl.ps.engine.checks import check_array, check_finite, check_unique
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.initializer import Initializer
@@ -91,10 +91,10 @@ class RowStore:
         check_array(f"table {self.table.name!r}: rows", out, np.float32, (ids.size, self.table.width))
 
     def check(self, ids: NDArray[np.int64], gradients: NDArray[np.float32]) -> None:
-        """Refuse a push that can't be applied: ``ids`` int64[n] (unique, by contract), ``gradients`` float32[n, width].
+        """Refuse a push that can't be applied: ``ids`` int64[n], ``gradients`` float32[n, width].
 
         Raises:
-            ProtocolError: wrong shape or dtype, an id outside of the table, or a frozen table.
+            ProtocolError: wrong shape or dtype, an id outside of the table or there twice, or a frozen table.
             NotFiniteError: a gradient holds NaN or infinity.
         """
         name = f"table {self.table.name!r}"
@@ -103,6 +103,7 @@ class RowStore:
         self._check_ids(ids)
         check_array(f"{name}: gradients", gradients, np.float32, (ids.size, self.table.width))
         check_finite(f"{name}: gradients", gradients)
+        check_unique(f"{name}: ids", ids)
 
     def reserve(self, rows: int) -> None:
         """Make room for a push of ``rows`` rows, all new or all to be saved aside, so that it needs no memory any more.

@@ -27,6 +27,7 @@ class MemoryBroker:
         self._records = Records()
         self._queue = Queue(clock or SystemClock(), lease_s)
         self._entries: dict[str, RegisterEntry] = {}
+        self._cores: dict[str, RegisterEntry] = {}
         self._beats: list[asyncio.Queue[bytes | None]] = []
         self._orders: dict[PodName, OrderServer] = {}
 
@@ -38,6 +39,7 @@ class MemoryBroker:
             log=MemoryEventLog(client, self._records),
             tasks=MemoryTaskQueue(client, self._queue),
             register=MemoryRegister(client, self._entries),
+            core=MemoryRegister(client, self._cores),
             signals=MemorySignals(client, self._beats, self._orders),
         )
 
@@ -52,12 +54,14 @@ class MemoryBus:
         log: MemoryEventLog,
         tasks: MemoryTaskQueue,
         register: MemoryRegister,
+        core: MemoryRegister,
         signals: MemorySignals,
     ) -> None:
         self._client = client
         self.log = log
         self.tasks = tasks
         self.register = register
+        self.core = core
         self.signals = signals
 
     async def close(self) -> None:

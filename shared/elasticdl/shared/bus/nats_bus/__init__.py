@@ -4,6 +4,18 @@ Speaks JetStream's JSON interface over the client's plain requests: every questi
 which the client's own JetStream layer leaves to its callers.
 """
 
-from elasticdl.shared.bus.nats_bus.bus import NatsBus, connect
+import sys
+
+_WEBSOCKETS = "aiohttp"
+# The client imports it wherever it is installed, for a transport that nobody here uses: a quarter of a second of every
+# process' start. A module that is None counts as not installed.
+_unwanted = _WEBSOCKETS not in sys.modules
+if _unwanted:
+    sys.modules[_WEBSOCKETS] = None  # type: ignore[assignment]
+try:
+    from elasticdl.shared.bus.nats_bus.bus import NatsBus, connect
+finally:
+    if _unwanted:
+        del sys.modules[_WEBSOCKETS]
 
 __all__ = ["NatsBus", "connect"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elasticdl.shared import subjects
 from elasticdl.shared.bus.nats_bus.connection import Connection
 from elasticdl.shared.bus.nats_bus.log import NatsEventLog
 from elasticdl.shared.bus.nats_bus.register import NatsRegister
@@ -19,7 +20,9 @@ class NatsBus:
         self._connection = connection
         self.log = NatsEventLog(connection)
         self.tasks = NatsTaskQueue(connection)
-        self.register = NatsRegister(connection)
+        job = connection.job
+        self.register = NatsRegister(connection, subjects.model_stream(job), subjects.register, subjects.register_name)
+        self.core = NatsRegister(connection, subjects.core_stream(job), subjects.core, subjects.core_name)
         self.signals = NatsSignals(connection)
 
     async def close(self) -> None:
@@ -37,6 +40,7 @@ async def connect(url: str, job: JobId, settings: BusSettings | None = None) -> 
 
     Raises:
         UserError: nobody answers there, or somebody without JetStream.
+        TransientError: nobody answers there now, and the settings say that this is not final.
         PermanentError: the broker refuses to create the streams.
     """
     connection = await Connection.open(url, job, settings or BusSettings())

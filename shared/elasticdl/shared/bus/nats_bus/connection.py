@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -57,13 +58,15 @@ class Connection:
         self.client = client
         self.job = job
         self.settings = settings
+        self._waiting: set[asyncio.Event] = set()
 
     @classmethod
     async def open(cls, url: str, job: JobId, settings: BusSettings) -> Connection:
         """Connect for the first time.
 
         Raises:
-            UserError: nobody answers, or somebody without JetStream.
+            UserError: nobody answers (if that is final), or somebody without JetStream.
+            TransientError: nobody answers now.
         """
         client = Client()
         reasons: list[str] = []
@@ -104,10 +107,11 @@ class Connection:
                     hint="Check the user and password, or the token, in --nats_url.",
                 ) from error
             reason = f" ({reasons[-1]})" if reasons else ""
-            raise UserError(
-                f"no NATS server answers at {redact_url(url)} within {settings.connect_s:g} s{reason}",
-                hint="Check --nats_url, and that the server is running and reachable from here.",
-            ) from error
+            nobody = f"no NATS server answers at {redact_url(url)} within {settings.connect_s:g} s{reason}"
+            hint = "Check --nats_url, and that the server is running and reachable from here."
+            if settings.absence_is_final:
+                raise UserError(nobody, hint=hint) from error
+            raise TransientError(f"{nobody}. {hint}") from error
         connection = cls(client, job, settings)
         await connection._require_jetstream(url)
         return connection
@@ -125,6 +129,17 @@ class Connection:
     async def close(self) -> None:
         """Hang up for good."""
         await self.client.close()
+        for event in self._waiting:
+            event.set()
+
+    @contextmanager
+    def woken_at_the_end(self, event: asyncio.Event) -> Iterator[None]:
+        """Within this block ``close`` sets the event."""
+        self._waiting.add(event)
+        try:
+            yield
+        finally:
+            self._waiting.discard(event)
 
     @property
     def closed(self) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import nats.errors
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
 from elasticdl.shared.bus.nats_bus.connection import STREAM_NOT_FOUND, Connection, RefusedError
 from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
@@ -90,11 +90,44 @@ async def _create_consumer(connection: Connection, stream: str, first: int) -> s
     return name
 
 
+class _Inbox:
+    """Where messages arrive; taking one that is there costs no task switch, as the client's own ``next_msg`` does."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._messages: deque[Msg] = deque()
+        self._arrived = asyncio.Event()
+
+    async def put(self, message: Msg) -> None:
+        """A message has arrived."""
+        self._messages.append(message)
+        self._arrived.set()
+
+    async def take(self, silence_s: float) -> Msg | None:
+        """The next message; None once this client hangs up.
+
+        Raises:
+            _BrokenError: nothing came for so long.
+        """
+        while not self._messages:
+            self._arrived.clear()
+            with self._connection.woken_at_the_end(self._arrived):
+                if self._connection.closed:
+                    return None
+                try:
+                    async with asyncio.timeout(silence_s):
+                        await self._arrived.wait()
+                except TimeoutError as error:
+                    raise _BrokenError("silence") from error
+        return self._messages.popleft()
+
+
 async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIterator[StoredMessage]:
     """Messages of one consumer, until something goes wrong."""
     settings = connection.settings
-    inbox = connection.client.new_inbox()
-    subscription = await connection.client.subscribe(inbox)
+    inbox = _Inbox(connection)
+    reply = connection.client.new_inbox()
+    subscription = await connection.client.subscribe(reply, cb=inbox.put)
     request = {
         "batch": settings.read_batch,
         "max_bytes": _PULL_BYTES_MAX,
@@ -107,9 +140,11 @@ async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIter
             if not connection.client.is_connected:
                 raise _BrokenError
             next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
-            await connection.client.publish(next_subject, json.dumps(request).encode(), reply=inbox)
+            await connection.client.publish(next_subject, json.dumps(request).encode(), reply=reply)
             for _ in range(settings.read_batch):
-                message = await _next(subscription, settings.heartbeat_s * _HEARTBEATS_MISSED_MAX)
+                message = await _next(inbox, settings.heartbeat_s * _HEARTBEATS_MISSED_MAX)
+                if connection.closed:
+                    return
                 if message is None:
                     break
                 place = message.metadata.sequence
@@ -126,14 +161,9 @@ async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIter
             await subscription.unsubscribe()
 
 
-async def _next(subscription: Subscription, silence_s: float) -> Msg | None:
-    """The next message, or None when the pull request is used up."""
-    while True:
-        message = await subscription.next_msg(timeout=silence_s)
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            # Its wait_for loses a cancellation that meets a message (Python 3.11): we would go on reading for ever.
-            raise asyncio.CancelledError
+async def _next(inbox: _Inbox, silence_s: float) -> Msg | None:
+    """The next message, or None when the pull request is used up or this client hangs up."""
+    while (message := await inbox.take(silence_s)) is not None:
         status = (message.headers or {}).get("Status")
         if status is None:
             return message
@@ -143,3 +173,4 @@ async def _next(subscription: Subscription, silence_s: float) -> Msg | None:
         if status in ("404", "408") or "Batch Completed" in description:
             return None
         raise _BrokenError(description)
+    return None

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from elasticdl.shared import subjects
 from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, WRONG_LAST_SEQUENCE, Connection, RefusedError
 from elasticdl.shared.bus.nats_bus.follow import follow
 from elasticdl.shared.bus.ports import RegisterEntry
 from elasticdl.shared.errors import FencedError
+from elasticdl.shared.names import JobId
 
 
 class NatsRegister:
-    """See ``ports.Register``."""
+    """See ``ports.Register``.
 
-    def __init__(self, connection: Connection) -> None:
+    Args:
+        connection: to the broker.
+        stream: where the values are.
+        subject_of: (job, name) -> subject.
+        name_of: its inverse.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        stream: str,
+        subject_of: Callable[[JobId, str], str],
+        name_of: Callable[[JobId, str], str],
+    ) -> None:
         self._connection = connection
-        self._stream = subjects.model_stream(connection.job)
+        self._stream = stream
+        self._subject_of = subject_of
+        self._name_of = name_of
 
     async def read(self, name: str) -> RegisterEntry | None:
         """The present value."""
@@ -30,7 +45,7 @@ class NatsRegister:
         """Replace the value that the writer knows; a refusal of our own repetition is a success."""
         write_id = secrets.token_hex(12)
         headers = {"Nats-Msg-Id": write_id, "Nats-Expected-Last-Subject-Sequence": str(after)}
-        subject = subjects.register(self._connection.job, name)
+        subject = self._subject_of(self._connection.job, name)
         try:
             return await self._connection.store(self._stream, subject, value, headers)
         except RefusedError as error:
@@ -47,11 +62,11 @@ class NatsRegister:
     async def watch(self) -> AsyncIterator[tuple[str, RegisterEntry]]:
         """Present values, then changes for ever."""
         async for message in follow(self._connection, self._stream, 0, dense=False):
-            name = subjects.register_name(self._connection.job, message.subject)
+            name = self._name_of(self._connection.job, message.subject)
             yield name, RegisterEntry(value=message.data, seq=message.seq)
 
     async def _last(self, name: str) -> dict[str, Any] | None:
-        request = {"last_by_subj": subjects.register(self._connection.job, name)}
+        request = {"last_by_subj": self._subject_of(self._connection.job, name)}
         try:
             message: dict[str, Any] = (await self._connection.api(f"STREAM.MSG.GET.{self._stream}", request))["message"]
         except RefusedError as error:

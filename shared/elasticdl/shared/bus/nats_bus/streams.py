@@ -1,4 +1,4 @@
-"""The three streams of a job, as design and documentation describe them."""
+"""The streams of a job, as design and documentation describe them."""
 
 from __future__ import annotations
 
@@ -43,6 +43,14 @@ def stream_configs(job: JobId, settings: BusSettings) -> list[dict[str, Any]]:
             **every,
             "name": subjects.model_stream(job),
             "subjects": subjects.register_patterns(job),
+            "retention": "limits",
+            "discard": "old",
+            "max_msgs_per_subject": 1,
+        },
+        {
+            **every,
+            "name": subjects.core_stream(job),
+            "subjects": subjects.core_patterns(job),
             "retention": "limits",
             "discard": "old",
             "max_msgs_per_subject": 1,

@@ -12,7 +12,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels.compiled import INT64S, INT64S_OUT, inlined, kernel, prefetch
+from elasticdl.ps.engine.kernels.compiled import INT32S_OUT, INT64S, INT64S_OUT, inlined, kernel, prefetch
 from elasticdl.ps.engine.kernels.hashing import mix64
 
 EMPTY = -1
@@ -67,3 +67,20 @@ def insert(table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.i
             used += 1
         slots[i] = table[pair + 1]
     return used
+
+
+@kernel(types.int64, INT64S, INT32S_OUT)
+def first_repeated(ids: NDArray[np.int64], places: NDArray[np.int32]) -> int:
+    """Position of the first id that occurred before, or -1.
+
+    ``places`` is zeroed, a power of two long and longer than ``ids``; a place holds 1 + the position of an id.
+    """
+    mask = places.size - 1
+    for i in range(ids.size):
+        place = int(np.int64(mix64(np.uint64(ids[i]) ^ _SALT)) & mask)
+        while places[place] != 0:
+            if ids[places[place] - 1] == ids[i]:
+                return i
+            place = (place + 1) & mask
+        places[place] = i + 1
+    return -1

@@ -1,0 +1,224 @@
+"""Core snapshots: nothing is lost in them, and what is of no use is not used."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.unit.master.driver import Driver, job_spec, plan
+from tests.unit.master.histories import History
+from tests.unit.shared_bus.strategies import values
+
+from elasticdl.master import core_snapshot
+from elasticdl.master.core import Fold, State, fold
+from elasticdl.master.recovering import MASTER, recover
+from elasticdl.master.remembering import CoreSnapshots
+from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.events import Decided, Envelope, LogRecord
+from elasticdl.shared.job import JobSpec
+from elasticdl.shared.names import Incarnation, Service
+from elasticdl.shared.plain import Plain
+
+
+def example() -> Driver:
+    driver = Driver(job_spec(plan(records=20_000, epochs=2)))
+    driver.start_all()
+    for task in driver.dispatched():
+        driver.finish(task, seconds={"total": 0.1})
+    return driver
+
+
+def restored(state: State) -> State:
+    return core_snapshot.decode(core_snapshot.encode(state))
+
+
+@given(st.data(), st.integers(0, 100))
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_a_snapshot_and_the_rest_of_the_log_give_the_state_of_the_whole_log(data: st.DataObject, percent: int) -> None:
+    history = History(data.draw)
+    for _ in range(data.draw(st.integers(0, 40))):
+        history.go_on()
+    log = history.driver.log
+    place = len(log) * percent // 100
+    snapshot = restored(fold(log[:place]))
+    assert snapshot == fold(log[:place])
+    folding = Fold(snapshot)
+    # One input before the place: a reader of the rest begins at the snapshot's own last input.
+    for record in log[max(0, snapshot.seq - 1) :]:
+        folding.take(record)
+    assert folding.finish() == fold(log) == history.driver.state
+
+
+@given(st.data())
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_decisions_that_arrive_late_are_folded_where_they_were_made(data: st.DataObject) -> None:
+    history = History(data.draw)
+    for _ in range(data.draw(st.integers(0, 40))):
+        history.go_on()
+    arrived = fold(_arriving(history.driver.log, lambda: data.draw(st.booleans())))
+    for field in fields(State):
+        if field.name not in ("seq", "master_seq", "unran"):  # Those name places in the log.
+            assert getattr(arrived, field.name) == getattr(history.driver.state, field.name), field.name
+    assert [decided.commands for _, decided in arrived.unran] == [d.commands for _, d in history.driver.state.unran]
+
+
+def _arriving(log: list[LogRecord], is_late: Callable[[], bool]) -> list[LogRecord]:
+    """The same things happen, but inputs of others come between some decisions' last input and their arrival."""
+    arrived: list[LogRecord] = []
+    under_way: list[Envelope] = []
+    places: dict[int, int] = {}
+
+    def append(envelope: Envelope) -> None:
+        arrived.append(LogRecord(seq=len(arrived) + 1, envelope=envelope))
+
+    for record in log:
+        event = record.envelope.event
+        if isinstance(event, Decided):
+            under_way.append(replace(record.envelope, event=replace(event, after_seq=places[event.after_seq])))
+            continue
+        if under_way and (record.envelope.service is Service.MASTER or not is_late()):
+            for envelope in under_way:
+                append(envelope)
+            under_way.clear()
+        append(record.envelope)
+        places[record.seq] = len(arrived)
+    for envelope in under_way:
+        append(envelope)
+    return arrived
+
+
+@given(values(Envelope) | values(JobSpec))
+@settings(deadline=None)
+def test_every_kind_of_value_comes_back(value: Any) -> None:
+    plain = Plain(type(value))
+    assert plain.load(json.loads(json.dumps(plain.dump(value)))) == value
+
+
+def test_a_snapshot_grows_with_what_is_under_way_and_not_with_what_is_done() -> None:
+    sizes = []
+    for records in (100_000, 1_000_000):
+        driver = Driver(job_spec(plan(records=records, epochs=2)))
+        driver.start_all()
+        for _ in range(40):
+            for task in driver.dispatched():
+                driver.finish(task)
+        sizes.append(len(core_snapshot.encode(driver.state)))
+    assert max(sizes) < 2000
+
+
+@pytest.mark.parametrize("place", [0, 5, 25, 30, 50, -1])
+def test_a_damaged_snapshot_is_none(place: int) -> None:
+    data = bytearray(core_snapshot.encode(example().state))
+    data[place] ^= 1
+    with pytest.raises(ProtocolError):
+        core_snapshot.decode(bytes(data))
+
+
+def test_a_cut_off_snapshot_is_none() -> None:
+    data = core_snapshot.encode(example().state)
+    for length in (0, 3, 20, 40, len(data) - 1):
+        with pytest.raises(ProtocolError):
+            core_snapshot.decode(data[:length])
+
+
+# --- recovery -----------------------------------------------------------------------------------------------------
+
+
+async def bus_with(log: list[LogRecord]) -> MemoryBus:
+    bus = MemoryBroker().connect()
+    for record in log:
+        await bus.log.append(record.envelope)
+    return bus
+
+
+async def test_recovery_begins_at_the_snapshot() -> None:
+    driver = example()
+    half = len(driver.log) // 2
+    bus = await bus_with(driver.log)
+    entry = await bus.core.write(MASTER, core_snapshot.encode(fold(driver.log[:half])), after=0)
+    recovered = await recover(bus)
+    assert recovered.state == driver.state
+    assert (recovered.snapshot_seq, recovered.entry_seq) == (fold(driver.log[:half]).seq, entry)
+    assert recovered.read_seq == len(driver.log)
+
+
+async def test_a_snapshot_of_another_log_is_not_used() -> None:
+    driver, other = example(), example()
+    stranger = [replace(r, envelope=replace(r.envelope, incarnation=Incarnation("x"))) for r in other.log]
+    bus = await bus_with(driver.log)
+    await bus.core.write(MASTER, core_snapshot.encode(fold(stranger[:40])), after=0)
+    recovered = await recover(bus)
+    assert (recovered.state, recovered.snapshot_seq) == (driver.state, 0)
+
+
+async def test_a_snapshot_that_is_ahead_of_the_log_is_not_used() -> None:
+    driver = example()
+    bus = await bus_with(driver.log[:10])
+    await bus.core.write(MASTER, core_snapshot.encode(driver.state), after=0)
+    recovered = await recover(bus)
+    assert (recovered.state, recovered.snapshot_seq) == (fold(driver.log[:10]), 0)
+
+
+async def test_a_snapshot_of_another_schema_is_not_used() -> None:
+    driver = example()
+    bus = await bus_with(driver.log)
+    data = core_snapshot.encode(driver.state)
+    other = data[:4] + bytes(16) + data[20:]
+    for useless in (other, b"", b"EDLC", data[:-1]):
+        present = await bus.core.read(MASTER)
+        await bus.core.write(MASTER, useless, after=present.seq if present else 0)
+        recovered = await recover(bus)
+        assert (recovered.state, recovered.snapshot_seq) == (driver.state, 0)
+
+
+async def test_a_state_before_the_snapshot_is_folded_from_the_beginning() -> None:
+    driver = example()
+    bus = await bus_with(driver.log)
+    await bus.core.write(MASTER, core_snapshot.encode(driver.state), after=0)
+    recovered = await recover(bus, until=20)
+    assert (recovered.state, recovered.snapshot_seq) == (fold(driver.log[:20]), 0)
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+async def written(bus: MemoryBus, snapshots: CoreSnapshots, state: State, seq: int) -> int:
+    """Offer a state and wait until the register says so."""
+    state.seq = seq
+    snapshots.offer(state)
+    writing = asyncio.create_task(snapshots.run())
+    while snapshots.is_busy:
+        await asyncio.sleep(0)
+    writing.cancel()
+    entry = await bus.core.read(MASTER)
+    return core_snapshot.seq_of(entry.value) if entry else 0
+
+
+async def test_a_snapshot_is_written_every_so_many_records() -> None:
+    bus = MemoryBroker().connect()
+    snapshots = CoreSnapshots(bus.core, 10, await recover(bus))
+    state = State()
+    assert [await written(bus, snapshots, state, seq) for seq in (9, 10, 19, 21, 30, 31)] == [0, 10, 10, 21, 21, 31]
+
+
+async def test_none_is_written_if_none_is_wanted() -> None:
+    bus = MemoryBroker().connect()
+    assert await written(bus, CoreSnapshots(bus.core, 0, await recover(bus)), State(), 1000) == 0
+
+
+async def test_an_overtaken_master_replaces_nothing_newer_and_its_successor_goes_on() -> None:
+    broker = MemoryBroker()
+    bus = broker.connect()
+    recovered = await recover(bus)
+    old, new = (CoreSnapshots(broker.connect().core, 10, recovered) for _ in range(2))
+    assert await written(bus, old, State(), 10) == 10
+    assert await written(bus, new, State(), 30) == 30
+    assert await written(bus, old, State(), 20) == 30
+    assert await written(bus, new, State(), 40) == 40

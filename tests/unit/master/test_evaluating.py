@@ -1,0 +1,87 @@
+"""Evaluations in the master's core: when they start, what becomes of them, which pins are closed."""
+
+from __future__ import annotations
+
+from tests.unit.master.driver import Driver, close, job_spec, plan, whole
+
+from elasticdl.shared import commands, events
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.events import ExitCause
+from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.names import Purpose, Service
+from elasticdl.shared.plan import Plan
+
+
+def test_an_evaluation_at_the_end_of_each_epoch_and_of_the_job() -> None:
+    validation = plan(records=100, epochs=1)
+    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data))
+    driver.start_all()
+    for task in driver.dispatched():
+        driver.finish(task)
+        evaluate(driver, validation)
+    close(driver, whole(driver.state.plan))
+    evaluate(driver, validation)
+    assert driver.is_in(JobState.SUCCEEDED)
+    reasons = [(evaluation.reason, evaluation.results) for evaluation in driver.state.evaluations]
+    assert reasons == [("epoch 0 is complete", {"loss": 2.0}), ("training is complete", {"loss": 2.0})]
+    driver.check_replay()
+
+
+def evaluate(driver: Driver, validation: Plan) -> None:
+    """Pin, evaluate and merge, if the master wants an evaluation."""
+    for order in driver.take(commands.OpenPin):
+        pinned = events.ModelPinned(evaluation=order.evaluation, step=17)
+        driver.feed(pinned, Service.PS, order.ps, driver.life(order.ps))
+    tasks = driver.dispatched(Purpose.EVALUATE)
+    assert len(tasks) in (0, validation.tasks)
+    for number in tasks:
+        driver.finish(number, purpose=Purpose.EVALUATE, states={"loss": (b"\0" * 16,)})
+    for number in driver.dispatched(Purpose.MERGE):
+        driver.finish(number, purpose=Purpose.MERGE, results={"loss": 2.0})
+
+
+def test_a_ps_death_during_an_evaluation_starts_it_again_under_a_new_number() -> None:
+    validation = plan(records=100, epochs=1)
+    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data))
+    driver.start_all()
+    for task in range(20):
+        driver.finish(task)
+    (order,) = driver.take(commands.OpenPin)
+    driver.feed(events.ModelPinned(evaluation=order.evaluation, step=100), Service.PS, "ps-0", driver.life("ps-0"))
+    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
+    (again,) = driver.take(commands.OpenPin)
+    assert again.evaluation == order.evaluation + 1
+    driver.check_replay()
+
+
+def test_a_step_that_a_restored_ps_reaches_once_more_asks_for_nothing() -> None:
+    validation = plan(records=100, epochs=1)
+    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data, evaluation_steps=50))
+    driver.start_all()
+    for step in (50, 100):
+        driver.feed(events.StepReached(step=step), Service.PS, "ps-0", driver.life("ps-0"))
+        evaluate(driver, validation)
+    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 8),), step=40)})
+    for step in (50, 100, 150):
+        driver.feed(events.StepReached(step=step), Service.PS, "ps-0", driver.life("ps-0"))
+        evaluate(driver, validation)
+    reasons = [evaluation.reason for evaluation in driver.state.evaluations]
+    assert reasons == ["step 50 is reached", "step 100 is reached", "step 150 is reached"]
+    driver.check_replay()
+
+
+def test_a_pin_that_was_opened_too_late_is_closed() -> None:
+    validation = plan(records=100, epochs=1)
+    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data, ps=2))
+    driver.start_all()
+    for task in range(20):
+        driver.finish(task)
+    first, second = driver.take(commands.OpenPin)
+    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.feed(events.ModelPinned(evaluation=second.evaluation, step=9), Service.PS, "ps-1", driver.life("ps-1"))
+    assert driver.take(commands.ClosePin) == [commands.ClosePin(ps=second.ps, evaluation=second.evaluation)]
+    driver.feed(events.ModelPinned(evaluation=first.evaluation, step=9), Service.PS, "ps-0", driver.life("ps-0"))
+    assert driver.take(commands.ClosePin) == []
+    driver.check_replay()
