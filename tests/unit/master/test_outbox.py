@@ -12,10 +12,11 @@ from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.client import Bell, Client
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue
 from elasticdl.shared.clock import SystemClock
-from elasticdl.shared.commands import Dispatch
+from elasticdl.shared.commands import Dispatch, ReadLedgers
 from elasticdl.shared.errors import TransientError
-from elasticdl.shared.events import CommandsRan, Decided, Event
-from elasticdl.shared.names import Purpose
+from elasticdl.shared.events import CommandsRan, Decided, Event, SnapshotDamaged
+from elasticdl.shared.manifests import DamagedError
+from elasticdl.shared.names import PodName, Purpose
 from elasticdl.shared.tasks import TaskMessage
 
 
@@ -45,3 +46,19 @@ async def test_a_dispatch_is_queued_however_often_the_broker_was_away() -> None:
     worker = broker.connect()
     taken = [await worker.tasks.take((Purpose.TRAIN,)) for _ in range(3)]
     assert [delivery.task.task.number if delivery else None for delivery in taken] == [0, 1, None]
+
+
+async def test_a_damaged_final_snapshot_is_reported_and_ends_nobody() -> None:
+    reports: asyncio.Queue[Event] = asyncio.Queue()
+
+    def read(manifest: str) -> tuple[()]:
+        raise DamagedError(manifest, "is missing")
+
+    outbox = Outbox(MemoryBroker().connect(), SystemClock(), read, Driver().state, reports.put_nowait)
+    running = asyncio.create_task(outbox.run())
+    reading = ReadLedgers(ps=PodName("ps-0"), manifest="m/1")
+    outbox.put(7, Decided(term=1, after_seq=1, now_s=0.0, commands=(reading,), reasons=()))
+    found = await reports.get()
+    assert found == SnapshotDamaged(ps=PodName("ps-0"), snapshot="m/1", object="m/1", problem="is missing")
+    assert await reports.get() == CommandsRan(up_to=7)
+    running.cancel()
