@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -120,14 +121,14 @@ class Watch:
 
     def progress(self, since_s: float) -> Iterator[float]:
         """Times at which a step was seen that had been absorbed just then; a restored one does not count."""
-        for before, after in zip(self.samples, self.samples[1:], strict=False):
+        for before, after in itertools.pairwise(self.samples):
             if after.time_s >= since_s and before.incarnation == after.incarnation and after.step > before.step:
                 yield after.time_s
 
     def longest_gap_s(self, start_s: float, end_s: float) -> float:
         """Longest time without an absorbed push, seconds."""
         times = [start_s, *(each for each in self.progress(start_s) if each < end_s), end_s]
-        return max(after - before for before, after in zip(times, times[1:], strict=False))
+        return max(after - before for before, after in itertools.pairwise(times))
 
 
 def token_of(pid: int) -> str:
@@ -204,7 +205,7 @@ def rounds(watch: Watch, count: int, pause_s: float) -> dict[str, list[dict[str,
         for kind in PROOF:
             killed_s = kill(watch, kind)
             time.sleep(pause_s)
-            while next(watch.since(killed_s, *PROOF[kind]), None) is None or not next(watch.progress(killed_s + pause_s), 0):
+            while not any(watch.since(killed_s, *PROOF[kind])) or not any(watch.progress(killed_s + pause_s)):
                 time.sleep(POLL_S)
             found[kind].append(measure(watch, kind, killed_s, time.time()))
             shown = ", ".join(f"{name} {value:.2f}" for name, value in found[kind][-1].items())

@@ -18,9 +18,12 @@ from tests.sim.process import Process
 from tests.sim.ps import PsProcess
 from tests.sim.store import SimStore
 
+from elasticdl.cli.run_directory import LogEnd
 from elasticdl.shared.events import TaskFinished
 from elasticdl.shared.ledger import Verdict
+from elasticdl.shared.manifests import MANIFEST_NAME, chunk_uri
 from elasticdl.shared.names import PodName
+from elasticdl.shared.registers import decode_register
 from elasticdl.worker.ps_set.splitting import Splitter
 
 CALM_S_MAX = 400.0
@@ -98,6 +101,7 @@ class World:
         self._problems: list[str] = []
         self._schedule = schedule
         self._pids = 0
+        self.log_end = LogEnd()
         self._launcher: Launcher | None = None
         self._done = False
 
@@ -150,7 +154,7 @@ class World:
 
     def succeeded(self, process: MasterProcess) -> None:
         """A master says that the job is over."""
-        self.store.away = 0
+        self.store.heal()
         self._problems += self.oracle.judge(self, process)
         self._done = True
 
@@ -197,18 +201,46 @@ class World:
                     process.answer(spoiled)
                 return
 
+    def damage(self, ps: str, part: str) -> None:
+        """Storage damages an object of the newest snapshot chain of a ps; never snapshot 0, so there is a way out."""
+        entry = self.broker.registers.entries.get(ps)
+        newest = decode_register(entry.value).manifest if entry else ""
+        chain = self.store.chain(newest)
+        if not chain:
+            return
+        uri, manifest = chain[-1] if part == "newest" else chain[int(self.random.random() * len(chain))]
+        if manifest.ledger.ledger.step == 0:
+            return
+        names = [MANIFEST_NAME, *(chunk.name for chunk in manifest.chunks)]
+        name = MANIFEST_NAME if part == "newest" else names[int(self.random.random() * len(names))]
+        self.note(f"{name} of snapshot {manifest.number} by {manifest.incarnation} is damaged")
+        self.store.damage(chunk_uri(uri, name), int(self.random.random() * 3))
+
     def lose_everything(self) -> None:
         """The machine of the launcher dies with all processes."""
+        records = self.broker.log.records
+        if records:
+            self.log_end = LogEnd(seq=len(records), time_s=records[-1].envelope.time_s)
         if self._launcher:
             self._launcher.life.kill()
             self._launcher = None
         for process in self.processes:
             process.end(-9)
 
+    def lose_log(self, whole: bool) -> None:
+        """The broker's disk forgets all of its streams, or the ends of log and registers; of the queue nothing."""
+        if whole:
+            self.broker.log.cut(0)
+            self.broker.registers.entries.clear()
+            self.broker.registers.former.clear()
+        else:
+            self.broker.log.cut(1 + int(self.random.random() * len(self.broker.log.records)))
+            self.broker.registers.cut(self.random)
+
     def start_launcher(self, resumed: bool) -> None:
         """Somebody types ``elasticdl train`` or ``elasticdl resume``."""
         if self._launcher is None and not self._done:
-            self._launcher = Launcher(self, resumed=resumed and bool(self.broker.log.records))
+            self._launcher = Launcher(self, resumed=resumed)
             self._launcher.start()
 
     def _tell_keeper(self, process: Process, exit_code: int) -> None:

@@ -86,7 +86,7 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 
 
 def is_forked(process: psutil.Process) -> bool:
-    return "elasticdl.worker.fork_server" in process.cmdline()
+    return "elasticdl.shared.fork_server" in process.cmdline()
 
 
 def test_a_forked_worker_is_a_child_in_a_session_of_its_own_and_its_end_is_reported(

@@ -52,7 +52,7 @@ class Launcher:
             lambda pod, service: os.environ,
             lambda event, cause="": self.noted.put_nowait(event),
             lambda service: [program, "-c", ""],
-            self.kettle,
+            {Service.WORKER: self.kettle},
         )
         self._loop = asyncio.get_running_loop()
 

@@ -1,6 +1,6 @@
-"""The launcher's end of the workers' fork server; see ``elasticdl.worker.fork_server``.
+"""The launcher's end of the fork servers, one per service; see ``elasticdl.shared.fork_server``.
 
-It only saves time: whenever it is not ready in time, died or did not answer, workers are started the usual way.
+They only save time: whenever one is not ready in time, died or did not answer, processes are started the usual way.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from elasticdl.cli.launcher.spawner import Spawner
-from elasticdl.shared.names import PodName
-from elasticdl.worker.fork_server import READY, Request
+from elasticdl.shared.fork_server import READY, Request
+from elasticdl.shared.names import PodName, Service
 
-MODULE = "elasticdl.worker.fork_server"
-FORK_SERVER = PodName("fork-server")
+MODULE = "elasticdl.shared.fork_server"
+FORKED = (Service.MASTER, Service.PS, Service.WORKER)
 READY_S_MAX = 30.0
 """Seconds from its start until it is given up: on a busy machine importing once, late, is still the fastest."""
 _ANSWER_S_MAX = 5.0
@@ -30,11 +30,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class ForkServer:
-    """Starts workers by forking them, and everything else as ``Spawner`` does.
+    """Starts the processes of one service by forking them, and everything else as ``Spawner`` does.
 
     Args:
         spawner: starts the server, and whatever it can't fork.
-        command: the command line that a fork stands for.
+        command: the command line that a fork stands for; its last word is the module.
     """
 
     def __init__(self, spawner: Spawner, command: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ class ForkServer:
         """Start it, and return before it is ready.
 
         Args:
-            environment: all of its environment; what TensorFlow reads when it is imported must be as for workers.
+            environment: all of its environment; what is read at imports must be as for the service.
             log: what it writes is appended here.
 
         Raises:
@@ -61,7 +61,7 @@ class ForkServer:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-m", MODULE]
+            command = [sys.executable, "-m", MODULE, self._command[-1]]
             self._pid = self._spawner.start(command, environment=environment, log=log, stdin=theirs.fileno())
         self._server = ours
         self._settled.clear()
@@ -89,7 +89,7 @@ class ForkServer:
         return self._spawner.start(command, environment=environment, log=log, output=output)
 
     def stop(self) -> tuple[float, int]:
-        """End it and say what it cost; the workers live on.
+        """End it and say what it cost; those that it forked live on.
 
         Returns:
             The processor seconds and the most memory (bytes) that it has used.
@@ -114,7 +114,7 @@ class ForkServer:
         self._settled.set()
 
     def _fork(self, environment: Mapping[str, str], output: int, errors: int) -> int:
-        """Process id of a new worker, or 0 when there is none and will be none."""
+        """Process id of a new process, or 0 when there is none and will be none."""
         assert self._server is not None
         request = Request(parent=os.getpid(), environment=environment).encode()
         gate, opener = os.pipe()
@@ -124,9 +124,52 @@ class ForkServer:
             os.write(opener, b"!")
         except (OSError, ValueError):
             self._usable = False
-            return 0  # A worker that was forked nevertheless waits at the gate, which is closed now, and ends.
+            return 0  # A process that was forked nevertheless waits at the gate, which is closed now, and ends.
         else:
             return pid
         finally:
             os.close(gate)
             os.close(opener)
+
+
+class ForkServers:
+    """A fork server for each service, and ``Spawner`` for everything else.
+
+    Args:
+        spawner: starts the servers, and whatever they can't fork.
+        command: the command line of a service.
+    """
+
+    def __init__(self, spawner: Spawner, command: Callable[[Service], list[str]]) -> None:
+        self._spawner = spawner
+        self._commands = {service: command(service) for service in FORKED}
+        self.servers = {service: ForkServer(spawner, line) for service, line in self._commands.items()}
+
+    def begin(self, environment: Callable[[PodName, Service], Mapping[str, str]], log: Callable[[str], Path]) -> None:
+        """Start them all, and return before they are ready.
+
+        Args:
+            environment: (name, service) -> all of its environment.
+            log: name -> file.
+        """
+        for service, server in self.servers.items():
+            name = fork_server_name(service)
+            server.begin(environment=environment(name, service), log=log(name))
+
+    def start(
+        self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, output: Path | None = None
+    ) -> int:
+        """See ``Spawner.start``."""
+        for service, line in self._commands.items():
+            if line == list(command):
+                return self.servers[service].start(command, environment=environment, log=log, output=output)
+        return self._spawner.start(command, environment=environment, log=log, output=output)
+
+    def stop(self) -> dict[PodName, tuple[float, int]]:
+        """End them; returns each one's processor seconds and most memory (bytes)."""
+        return {fork_server_name(service): server.stop() for service, server in self.servers.items()}
+
+
+def fork_server_name(service: Service) -> PodName:
+    """What a service's fork server is called in reports and by its log file."""
+    return PodName(f"{service.value}-fork-server")

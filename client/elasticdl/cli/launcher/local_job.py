@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from elasticdl.cli.launcher.broker import Broker
 from elasticdl.cli.launcher.exits import exit_cause
 from elasticdl.cli.launcher.following import Audience, Follower, read_state
-from elasticdl.cli.launcher.fork_server import FORK_SERVER, ForkServer
+from elasticdl.cli.launcher.fork_server import ForkServers
 from elasticdl.cli.launcher.journal import Journal
 from elasticdl.cli.launcher.logs import last_word, tail
 from elasticdl.cli.launcher.pods import PodKeeper, service_command
@@ -80,7 +80,7 @@ class LocalJob:
         environment: of each process.
         audience: is told what happens.
         spawner: forks the children.
-        forks: forks the workers in its stead, if given.
+        forks: forks the services in its stead, if given.
         clock: for the times of events.
         command: the command line of a service.
     """
@@ -94,7 +94,7 @@ class LocalJob:
         environment: Environment,
         audience: Audience,
         spawner: Spawner,
-        forks: ForkServer | None = None,
+        forks: ForkServers | None = None,
         clock: Clock | None = None,
         command: Callable[[Service], list[str]] = service_command,
     ) -> None:
@@ -113,11 +113,11 @@ class LocalJob:
         self._stopping = False
         self._kill = False
 
-    async def run(self, opening: Event) -> Ending:
+    async def run(self, *opening: Event) -> Ending:
         """Run the job.
 
         Args:
-            opening: JobSubmitted or JobResumed, the first thing to be put on the log.
+            opening: JobSubmitted or JobResumed, or one after the other where the log is lost: what is put on it first.
 
         Raises:
             ElasticDLError: the broker can't be started or reached.
@@ -138,20 +138,24 @@ class LocalJob:
                 if starts := self._broker.starts:
                     self._processes.usage[BROKER] = Usage(starts=starts, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
 
-    async def _run_on(self, bus: Bus, url: str, opening: Event) -> Ending:
-        if isinstance(opening, JobResumed):
+    async def _run_on(self, bus: Bus, url: str, opening: Sequence[Event]) -> Ending:
+        if isinstance(opening[-1], JobResumed):
             await bus.tasks.purge()
         self._follower = Follower(self._audience, past=await bus.log.last_seq())
         self._journal = Journal(bus.log, self._clock, Service.LAUNCHER, LAUNCHER)
-        self._journal.note(opening)
+        for event in opening:
+            self._journal.note(event)
         environment = partial(self._environment, url)
+        preparations = self._forks.servers if self._forks else {}
         self._keeper = PodKeeper(
-            self._processes, self._run, environment, self._journal.note, self._command, self._forks
+            self._processes, self._run, environment, self._journal.note, self._command, preparations
         )
         await bus.signals.serve_orders(LAUNCHER, self._keeper.obey)
         self._watchdog = Watchdog(bus, self._clock, self._end_frozen_master, self._end_frozen_broker)
         self._begun = True
         self._url = url
+        if self._forks:
+            await self._forks.servers[Service.MASTER].settle()
         self._start_master()
         gave_up = await self._until_ended(bus)
         self._keeper.close()
@@ -220,17 +224,16 @@ class LocalJob:
 
     @contextlib.contextmanager
     def _forking(self) -> Iterator[None]:
-        """Have the workers' fork server import TensorFlow while broker and master start."""
+        """Have the services imported while the broker starts."""
         if self._forks is None:
             yield
             return
-        environment = self._environment("", FORK_SERVER, Service.WORKER)
-        self._forks.begin(environment=environment, log=self._run.log(FORK_SERVER))
+        self._forks.begin(partial(self._environment, ""), self._run.log)
         try:
             yield
         finally:
-            cpu_s, rss_bytes = self._forks.stop()
-            self._processes.usage[FORK_SERVER] = Usage(starts=1, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
+            for name, (cpu_s, rss_bytes) in self._forks.stop().items():
+                self._processes.usage[name] = Usage(starts=1, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
 
     # --- the master -----------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ class NoteEvent(Protocol):
 
 
 class Preparation(Protocol):
-    """Something that makes the start of workers cheaper once it is done: ``ForkServer``."""
+    """Something that makes the start of a service's processes cheaper once it is done: ``ForkServer``."""
 
     @property
     def is_settled(self) -> bool:
@@ -64,7 +64,7 @@ class PodKeeper:
         environment: (pod, service) -> the environment to start it with.
         note: takes events for the log.
         command: the command line of a service.
-        preparation: workers wait for it; their orders are answered meanwhile, so that others can be given.
+        preparations: what the processes of a service wait for; their orders are answered meanwhile.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class PodKeeper:
         environment: Callable[[PodName, Service], Mapping[str, str]],
         note: NoteEvent,
         command: Callable[[Service], list[str]] = service_command,
-        preparation: Preparation | None = None,
+        preparations: Mapping[Service, Preparation] | None = None,
     ) -> None:
-        self._preparation = preparation
+        self._preparations = preparations or {}
         self._waiting: dict[str, asyncio.Task[None]] = {}
         self._processes = processes
         self._run = run
@@ -94,9 +94,9 @@ class PodKeeper:
         match command:
             case StartPod(pod=pod) if pod in self._waiting:
                 pass
-            case StartPod(pod=pod, service=Service.WORKER) if self._preparation and not self._preparation.is_settled:
-                waiting = self._start_when_prepared(pod, self._preparation, cause)
-                self._waiting[pod] = asyncio.create_task(waiting)
+            case StartPod(pod=pod, service=service) if not self._is_prepared(service):
+                self._services[pod] = service
+                self._waiting[pod] = asyncio.create_task(self._start_when_prepared(pod, service, cause))
             case StartPod(pod=pod, service=service):
                 self._start(pod, service, cause)
             case StopPod(pod=pod) if pod in self._waiting:
@@ -134,21 +134,24 @@ class PodKeeper:
             )
         )
 
-    async def _start_when_prepared(self, pod: PodName, preparation: Preparation, cause: str) -> None:
-        await preparation.settle()
+    def _is_prepared(self, service: Service) -> bool:
+        preparation = self._preparations.get(service)
+        return preparation is None or preparation.is_settled
+
+    async def _start_when_prepared(self, pod: PodName, service: Service, cause: str) -> None:
+        await self._preparations[service].settle()
         del self._waiting[pod]
         try:
-            self._start(pod, Service.WORKER, cause)
+            self._start(pod, service, cause)
         except PermanentError as error:  # The order was answered, so it can't be refused any more.
             self._note_never_started(pod, ExitCause.REFUSED, str(error))
 
     def _note_never_started(self, pod: PodName, cause: ExitCause, reason: str) -> None:
-        """Report the beginning and the end of a worker that there was no process of."""
-        self._note(PodStarted(pod=pod, service=Service.WORKER, pid=0))
+        """Report the beginning and the end of a life that there was no process of."""
+        service = self._services[pod]
+        self._note(PodStarted(pod=pod, service=service, pid=0))
         code = int(cause is not ExitCause.FINISHED)
-        self._note(
-            PodExited(pod=pod, service=Service.WORKER, pid=0, cause=cause, exit_code=code, in_hand=(), log_tail=reason)
-        )
+        self._note(PodExited(pod=pod, service=service, pid=0, cause=cause, exit_code=code, in_hand=(), log_tail=reason))
 
     def _start(self, pod: PodName, service: Service, cause: str) -> None:
         self._services[pod] = service

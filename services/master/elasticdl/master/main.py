@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 
 import structlog
 
@@ -17,7 +16,7 @@ from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.errors import FencedError
-from elasticdl.shared.exits import EXIT_AWAY, EXIT_FAULT, exit_code
+from elasticdl.shared.exits import EXIT_AWAY, EXIT_FAULT, exit_code, leave
 from elasticdl.shared.names import Incarnation, Service, new_incarnation
 from elasticdl.shared.settings import MasterSettings, from_environment
 
@@ -84,4 +83,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import structlog
@@ -10,9 +9,8 @@ import structlog
 from elasticdl.master import core_snapshot
 from elasticdl.master.core import Fold, State
 from elasticdl.shared.bus.ports import Bus, EventLog
-from elasticdl.shared.bus.reading import present_records
+from elasticdl.shared.bus.reading import present_records, record_at
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.events import LogRecord
 from elasticdl.shared.names import PodName
 
 MASTER = PodName("master")
@@ -72,7 +70,7 @@ async def _usable(log: EventLog, data: bytes, until: int) -> State | None:
         return None
     try:
         state = core_snapshot.decode(data)
-        anchor = await _record_at(log, seq)
+        anchor = await record_at(log, seq)
     except ProtocolError as error:
         _log.warning("the core snapshot is of no use, the log is folded from its beginning", reason=str(error))
         return None
@@ -82,10 +80,3 @@ async def _usable(log: EventLog, data: bytes, until: int) -> State | None:
         _log.warning("the core snapshot is of another log, this one is folded from its beginning", seq=seq)
         return None
     return state
-
-
-async def _record_at(log: EventLog, seq: int) -> LogRecord | None:
-    if await log.last_seq() < seq:
-        return None
-    records: AsyncIterator[LogRecord] = log.read(seq - 1)
-    return await anext(records)

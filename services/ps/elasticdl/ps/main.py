@@ -15,7 +15,7 @@ from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.errors import FencedError, UserError
-from elasticdl.shared.exits import EXIT_FAULT, EXIT_REFUSED, exit_code
+from elasticdl.shared.exits import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
 from elasticdl.shared.names import Incarnation, Service, new_incarnation
 from elasticdl.shared.settings import PsSettings, from_environment
 from elasticdl.shared.storage import open_store
@@ -78,6 +78,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stderr.flush()
-    os._exit(code)  # at once: after an error no thread may write anything more
+    leave(main())

@@ -33,11 +33,13 @@ from elasticdl.shared.manifests import (
     chunk_uri,
     decode_manifest,
     encode_manifest,
+    read_chunk,
     read_manifest,
+    snapshots_folder,
 )
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import GroupId, Incarnation, PodName
-from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join
+from elasticdl.shared.storage import ObjectStore
 
 CHUNK_BYTES = 8 << 20
 """Size of a chunk of rows, about: what is copied under a table's lock, and held in memory twice while it is written."""
@@ -105,7 +107,7 @@ class SnapshotWriter:
         group = core.group
         if group is None:
             raise ValueError("a cut without a group")
-        folder = _folder(self._spec, self._ps, f"{self._incarnation}-{number:06d}")
+        folder = snapshots_folder(self._spec.storage, self._spec.job, self._ps, f"{self._incarnation}-{number:06d}")
         chunks: list[Chunk] = []
         for name, part, table, rows, data in _encoded(group, cut):
             yield folder + name, data
@@ -142,7 +144,7 @@ class SnapshotWriter:
             TransientError, PermanentError: the store.
         """
         folders = tuple(uri.removesuffix(MANIFEST_NAME) for uri in kept)
-        found = self._store.list(_folder(self._spec, self._ps))
+        found = self._store.list(snapshots_folder(self._spec.storage, self._spec.job, self._ps))
         return [info.uri for info in found if not info.uri.startswith(folders)]
 
     def delete(self, garbage: Iterable[str]) -> None:
@@ -165,7 +167,7 @@ def read_chain(store: ObjectStore, uri: str) -> list[tuple[str, Manifest]]:
     chain: list[tuple[str, Manifest]] = []
     while uri:
         if any(uri == seen for seen, _ in chain):
-            raise DamagedError(f"the snapshot {uri} builds on itself")
+            raise DamagedError(uri, "builds on itself")
         manifest = read_manifest(store, uri)
         chain.append((uri, manifest))
         uri = manifest.base
@@ -203,23 +205,6 @@ def restore(store: ObjectStore, core: PsCore, chain: list[tuple[str, Manifest]])
     return group
 
 
-def read_chunk(store: ObjectStore, manifest: str, chunk: Chunk) -> bytearray:
-    """A chunk's bytes, verified.
-
-    Raises:
-        TransientError: the store is away.
-        DamagedError: it is missing or damaged.
-    """
-    uri = chunk_uri(manifest, chunk.name)
-    try:
-        data = bytearray(store.read(uri))
-    except ObjectNotFoundError as error:
-        raise DamagedError(f"{uri}, a part of the snapshot {manifest}, is missing") from error
-    if len(data) != chunk.size_bytes or checksum_of(data) != chunk.checksum:
-        raise DamagedError(f"{uri}, a part of the snapshot {manifest}, is damaged: its checksum differs")
-    return data
-
-
 def delete_snapshot(store: ObjectStore, uri: str, manifest: Manifest) -> None:
     """Remove a snapshot that nothing builds on any more, its manifest first.
 
@@ -229,10 +214,6 @@ def delete_snapshot(store: ObjectStore, uri: str, manifest: Manifest) -> None:
     store.delete(uri)
     for chunk in manifest.chunks:
         store.delete(chunk_uri(uri, chunk.name))
-
-
-def _folder(spec: JobSpec, ps: PodName, *names: str) -> str:
-    return join(spec.storage, spec.job, "snapshots", ps, *names, "")
 
 
 _Encoded = tuple[str, ChunkPart, int, int, bytes]

@@ -16,7 +16,7 @@ from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.errors import ElasticDLError
-from elasticdl.shared.exits import EXIT_FAULT, EXIT_REFUSED, exit_code
+from elasticdl.shared.exits import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
 from elasticdl.shared.names import Incarnation, Service, new_incarnation
 from elasticdl.shared.settings import WorkerSettings, describe, from_environment
 from elasticdl.worker.importing import import_model_code
@@ -89,11 +89,9 @@ def import_ahead(settings: WorkerSettings) -> Callable[[], None]:
     return thread.join
 
 
-def leave(exit_code: int) -> None:
-    """End the process without waiting for threads: a read or a pull may be under way, and the goodbye is said."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exit_code)
+def prepare() -> None:
+    """Import what ``main`` would import on a thread of its own."""
+    import_model_code()
 
 
 if __name__ == "__main__":

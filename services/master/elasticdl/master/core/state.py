@@ -9,7 +9,16 @@ from enum import Enum
 from elasticdl.master.core.audit import AuditResult
 from elasticdl.master.core.training import Training
 from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import BatchInHand, Decided, Envelope, FailureKind, GroupLedger, TaskFailed
+from elasticdl.shared.events import (
+    BatchInHand,
+    Decided,
+    Envelope,
+    FailureKind,
+    GroupLedger,
+    LostLog,
+    SnapshotDamaged,
+    TaskFailed,
+)
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service
 from elasticdl.shared.plan import Plan
@@ -149,6 +158,7 @@ class Closing:
         manifests: ps -> manifest of its final snapshot.
         ledgers: ps -> ledgers as read back from storage.
         asked: ps that were asked for a final snapshot.
+        damaged: ps -> its final snapshots that turned out to be damaged, the last one at the end.
         reading: ps whose ledgers were asked for.
         audit: the verdict.
         exported: whether the export task is done.
@@ -158,6 +168,7 @@ class Closing:
     request: int = 0
     asked: set[PodName] = field(default_factory=set)
     manifests: dict[PodName, str] = field(default_factory=dict)
+    damaged: dict[PodName, list[str]] = field(default_factory=dict)
     reading: set[PodName] = field(default_factory=set)
     ledgers: dict[PodName, tuple[GroupLedger, ...]] = field(default_factory=dict)
     audit: AuditResult | None = None
@@ -218,6 +229,12 @@ class State:
     trained_s: float = 0.0
     ended_s: float = 0.0
     resumes: int = 0
+    run: Incarnation = NOBODY
+    """Whoever submitted or resumed the job last."""
+    floor: int = 0
+    """Evaluations and merges get higher numbers: lower ones may have been used by a part of the log that is lost."""
+    lost_logs: list[tuple[float, LostLog]] = field(default_factory=list)
+    """Parts of the log that are gone, each with the time of the resume that went on without it."""
     seen: dict[Incarnation, int] = field(default_factory=dict)
     pods: dict[PodName, Pod] = field(default_factory=dict)
     training: Training | None = None
@@ -241,6 +258,8 @@ class State:
     closing: Closing = field(default_factory=Closing)
     stopping: Stopping = field(default_factory=Stopping)
     snapshots: dict[PodName, Snapshot] = field(default_factory=dict)
+    damaged: dict[str, SnapshotDamaged] = field(default_factory=dict)
+    """URI of a damaged object -> what became of its snapshot."""
     repaired: int = 0
     unran: list[tuple[int, Decided]] = field(default_factory=list)
     """Decisions without a recorded outcome: a successor runs their commands again."""

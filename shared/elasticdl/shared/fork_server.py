@@ -1,25 +1,32 @@
-"""``python -m elasticdl.worker.fork_server``: imports TensorFlow once and forks workers that need not.
+"""``python -m elasticdl.shared.fork_server MODULE``: imports a service once and forks processes of it that need not.
 
-For several workers on one machine: the import is most of what a worker does before its first batch, and a worker that
-takes another's place is there at once. The launcher speaks to it over the socket that is its standard input:
+For the processes of one machine: imports are most of what a service does before it is of any use, and one that takes
+another's place is there at once. The launcher speaks to it over the socket that is its standard input:
 
     fork server -> launcher    ``READY``, when the import is done
     launcher -> fork server    JSON of a ``Request``, with three descriptors: output, errors, a pipe to wait at
-    fork server -> launcher    the worker's process id
+    fork server -> launcher    the new process' id
 
-A worker is forked twice and its first parent ends, which makes it a child of the launcher (a "subreaper"): it is waited
-for, signalled and accounted for like a process that the launcher started itself. It waits until the launcher, knowing
-its id, writes to the pipe; if the launcher hangs up instead, it ends without having done anything.
+MODULE is what ``python -m`` runs without a fork server: it has a ``main`` that returns the exit code and may have a
+``prepare`` that imports what it would otherwise import late.
 
-Forking is safe because nothing of TensorFlow has run: the import starts no threads, and should a version do so, this
-process refuses to be used. OpenBLAS and jemalloc (of Arrow) have threads and handlers that take care of them at a fork.
+A process is forked twice and its first parent ends, which makes it a child of the launcher (a "subreaper"): it is
+waited for, signalled and accounted for like a process that the launcher started itself. It waits until the launcher,
+knowing its id, writes to the pipe; if the launcher hangs up instead, it ends without having done anything.
+
+Forking is safe because nothing has run: the imports, TensorFlow's and numba's among them, start no threads, and should
+a version do so, this process refuses to be used. OpenBLAS and jemalloc (of Arrow) have threads and handlers that take
+care of them at a fork.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
+import importlib
 import json
 import os
+import random
 import signal
 import socket
 import sys
@@ -27,7 +34,10 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
+
+from elasticdl.shared.exits import leave
 
 READY = b"ready"
 REQUEST_BYTES_MAX = 128 << 10
@@ -40,11 +50,11 @@ _EXIT_ABANDONED = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A worker that is wanted.
+    """A process that is wanted.
 
     Attributes:
         parent: process id of the launcher.
-        environment: all of the worker's environment.
+        environment: all of its environment.
     """
 
     parent: int
@@ -55,17 +65,18 @@ class Request:
         return json.dumps(asdict(self)).encode()
 
 
-def main() -> int:
+def main(name: str) -> int:
     """Serve until the launcher hangs up.
+
+    Args:
+        name: of the module that every fork runs.
 
     Returns:
         0, or 1 when this process must not be forked.
     """
     launcher = socket.socket(fileno=os.dup(0))
     _replace(0, os.open(os.devnull, os.O_RDONLY))
-    from elasticdl.worker.importing import import_model_code
-
-    import_model_code()
+    module = _imported(name)
     threads = _threads_after_a_fork()
     if threads:
         sys.stderr.write(f"not used: the import started the threads {threads}, which a fork would lose\n")
@@ -75,14 +86,24 @@ def main() -> int:
         message, descriptors, _, _ = socket.recv_fds(launcher, REQUEST_BYTES_MAX, _DESCRIPTORS)
         if not message:
             return 0
-        pid = _fork_worker(Request(**json.loads(message)), descriptors, launcher.fileno())
+        pid = _fork(module, Request(**json.loads(message)), descriptors, launcher.fileno())
         for descriptor in descriptors:
             os.close(descriptor)
         launcher.send(str(pid).encode())
 
 
-def _fork_worker(request: Request, descriptors: list[int], launcher: int) -> int:
-    """Fork a worker; when this returns, the launcher is its parent."""
+def _imported(name: str) -> ModuleType:
+    """The module with all that it needs; what was imported lives for ever and is never looked through for garbage."""
+    gc.disable()
+    module = importlib.import_module(name)
+    getattr(module, "prepare", lambda: None)()
+    gc.freeze()
+    gc.enable()
+    return module
+
+
+def _fork(module: ModuleType, request: Request, descriptors: list[int], launcher: int) -> int:
+    """Fork a process; when this returns, the launcher is its parent."""
     come, go = os.pipe()
     between = os.fork()
     if between == 0:
@@ -90,7 +111,7 @@ def _fork_worker(request: Request, descriptors: list[int], launcher: int) -> int
         if pid:
             os.write(go, str(pid).encode())
             os._exit(0)
-        _be_worker(request, *descriptors, inherited=[launcher, come, go])
+        _live(module, request, *descriptors, inherited=[launcher, come, go])
     os.close(go)
     pid = int(os.read(come, 32))
     os.close(come)
@@ -98,8 +119,10 @@ def _fork_worker(request: Request, descriptors: list[int], launcher: int) -> int
     return pid
 
 
-def _be_worker(request: Request, output: int, errors: int, gate: int, *, inherited: list[int]) -> NoReturn:
-    """What a process started with ``python -m elasticdl.worker.main`` would be."""
+def _live(
+    module: ModuleType, request: Request, output: int, errors: int, gate: int, *, inherited: list[int]
+) -> NoReturn:
+    """What a process started with ``python -m`` would be."""
     try:
         os.setsid()
         _replace(1, output)
@@ -113,12 +136,10 @@ def _be_worker(request: Request, output: int, errors: int, gate: int, *, inherit
             os.close(descriptor)
         os.environ.clear()
         os.environ.update(request.environment)
-        import numpy as np
-
-        from elasticdl.worker import main as worker
-
-        np.random.seed()
-        worker.leave(worker.main())
+        random.seed()
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed()
+        leave(module.main())
     except BaseException:  # It must not go on as another fork server.
         traceback.print_exc()
     finally:
@@ -141,4 +162,4 @@ def _threads_after_a_fork() -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))
