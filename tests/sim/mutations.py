@@ -27,6 +27,7 @@ from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.group import Group, GroupCut
 from elasticdl.ps.history import SnapshotHistory
+from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.events import Decided, LogRecord
 from elasticdl.shared.ledger import Ledger, Verdict
 from elasticdl.worker.pipeline import Pipeline
@@ -92,6 +93,12 @@ def fencing_of_ps() -> Iterator[None]:
 
     unfenced = _replaced(Registers, "check_expected", lambda self, name, after, write_id: None)
     with unfenced, _replaced(PsProcess, "_watch_register", watch):
+        yield
+
+
+@_mutation("whoever has obeyed a master refuses the orders of its predecessors")
+def orders_of_former_terms_are_refused() -> Iterator[None]:
+    with _replaced(Terms, "admit", lambda self, term: None):
         yield
 
 

@@ -81,6 +81,9 @@ class MasterSettings(ProcessSettings):
 
     silence_s: float = field(default=6.0, metadata=_NOT_NEGATIVE)
     """Seconds without a heartbeat after which a process is replaced: six missing beats, noticed within ten seconds."""
+    return_deliveries: bool = True
+    """Whether a dead worker's tasks are given back as soon as its death is known; otherwise their leases bring them
+    back after ``lease_s``, as they do while no master is there. For trying just that."""
     core_snapshot_records: int = field(default=5000, metadata=_NOT_NEGATIVE)
     """Log records between two snapshots of the folded state: so many a successor has to read. 0: it reads all."""
 

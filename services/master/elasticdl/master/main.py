@@ -10,7 +10,7 @@ import structlog
 
 from elasticdl.master.ledgers import read_ledgers
 from elasticdl.master.recovering import MASTER
-from elasticdl.master.service import Master
+from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared import logs
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus import nats_bus
@@ -34,9 +34,12 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
             SystemClock(),
             incarnation,
             read_ledgers,
-            silence_s=settings.silence_s,
-            beat_interval_s=settings.beat_interval_s,
-            snapshot_records=settings.core_snapshot_records,
+            MasterOptions(
+                silence_s=settings.silence_s,
+                beat_interval_s=settings.beat_interval_s,
+                snapshot_records=settings.core_snapshot_records,
+                return_deliveries=settings.return_deliveries,
+            ),
         )
         state = await master.run()
         _log.info("job ended", state=state.job_state.value)
