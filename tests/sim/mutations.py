@@ -165,7 +165,7 @@ def outbox_after_acknowledgement() -> Iterator[None]:
             reasons=decision.reasons,
         )
         self._outbox.put(self._read_seq + 1, decided)
-        envelope = self._envelope(decided)
+        envelope = self._voice.envelope(decided)
         seq = await self._append_envelope(envelope)
         _evolve_function(self.state, LogRecord(seq=seq, envelope=envelope))
 

@@ -19,6 +19,7 @@ from elasticdl.shared.errors import FencedError, InvariantError
 from elasticdl.shared.events import Decided, Envelope, Event, LogRecord, TermStarted, TimerFired
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.silence import SilenceWatch
+from elasticdl.shared.voice import Voice
 
 DECISIONS_IN_A_ROW_MAX = 64
 TAKEOVER_TRIES_MAX = 10
@@ -69,8 +70,7 @@ class Master:
         self.state = State()
         self._bus = bus
         self._clock = clock
-        self._incarnation = incarnation
-        self._number = 0
+        self._voice = Voice(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=clock)
         self._term = 0
         self._options = options or MasterOptions()
         self._last_append = 0
@@ -168,7 +168,7 @@ class Master:
         event = item.envelope.event
         self._heed_term(event)
         self._read_seq = max(self._read_seq, item.seq)
-        if not (isinstance(event, Decided) and item.envelope.incarnation == self._incarnation):
+        if not (isinstance(event, Decided) and item.envelope.incarnation == self._voice.incarnation):
             evolve(self.state, item)
 
     def _heed_term(self, event: Event) -> None:
@@ -194,7 +194,7 @@ class Master:
             commands=decision.commands,
             reasons=decision.reasons,
         )
-        envelope = self._envelope(decided)
+        envelope = self._voice.envelope(decided)
         seq = await self._append_envelope(envelope)
         evolve(self.state, LogRecord(seq=seq, envelope=envelope))
         self._outbox.put(seq, decided)
@@ -202,22 +202,11 @@ class Master:
             _log.info("decided", reason=reason, commands=len(decision.commands))
 
     async def _append(self, event: Event) -> int:
-        return await self._append_envelope(self._envelope(event))
+        return await self._append_envelope(self._voice.envelope(event))
 
     async def _append_envelope(self, envelope: Envelope) -> int:
         self._last_append = await self._bus.log.append_decision(envelope, after=self._last_append)
         return self._last_append
-
-    def _envelope(self, event: Event) -> Envelope:
-        self._number += 1
-        return Envelope(
-            service=Service.MASTER,
-            name=MASTER,
-            incarnation=self._incarnation,
-            number=self._number,
-            time_s=self._clock.now(),
-            event=event,
-        )
 
     def _expected(self) -> list[tuple[PodName, Incarnation]]:
         return [(pod.name, pod.incarnation) for pod in self.state.pods.values() if pod.phase is PodPhase.RUNNING]
