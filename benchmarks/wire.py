@@ -139,21 +139,24 @@ def frames(seconds: float) -> None:
     server.close()
 
 
-def training(seconds: float, ps: int) -> None:
-    servers = [Server(serve_ps, part, ps) for part in range(ps)]
-    names = [PodName(f"ps-{part}") for part in range(ps)]
+def connected(servers: list[Server]) -> PsSet:
     places = {
-        name: PsAddress(address=server.address, incarnation=Incarnation("ps"))
-        for name, server in zip(names, servers, strict=True)
+        PodName(f"ps-{part}"): PsAddress(address=server.address, incarnation=Incarnation("ps"))
+        for part, server in enumerate(servers)
     }
-    client = PsSet(
-        ps=names,
+    return PsSet(
+        ps=list(places),
         resolve=lambda: places,
         token=TOKEN,
         peer="benchmark",
         plan=PLAN.fingerprint,
         signature=SIGNATURE,
     )
+
+
+def training(seconds: float, ps: int) -> None:
+    servers = [Server(serve_ps, part, ps) for part in range(ps)]
+    client = connected(servers)
     client.initialise(np.zeros(DENSE, np.float32))
     random = np.random.default_rng(1)
     ids = [np.unique(random.zipf(1.2, 4 * ROWS) % VOCABULARY)[:ROWS].astype(np.int64) for _ in range(16)]

@@ -12,6 +12,7 @@ from tests.sim.loop import Life
 
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.ports import OrderHandler, RegisterEntry
+from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.commands import Command
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError
 from elasticdl.shared.events import Envelope, LogRecord
@@ -205,6 +206,7 @@ class SimSignals:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._handler: OrderHandler | None = None
+        self._terms = Terms()
 
     async def beat(self, beat: Beat) -> None:
         hub = self._client.hub
@@ -222,14 +224,14 @@ class SimSignals:
         while True:
             yield await queue.get()
 
-    async def order(self, pod: PodName, command: Command, cause: str) -> None:
+    async def order(self, pod: PodName, command: Command, cause: str, *, term: int = 0) -> None:
         hub = self._client.hub
         answer: asyncio.Future[Any] = hub.loop.create_future()
 
         def arrive() -> None:
             listeners = [each for each in hub.listeners.get(pod, []) if each.is_there()]
             for listener in listeners:
-                listener._client.life.start(listener.serve(command, cause, answer))
+                listener._client.life.start(listener.serve(command, cause, term, answer))
             if not listeners:
                 fail(answer)
 
@@ -248,12 +250,14 @@ class SimSignals:
         """Whether an order arrives."""
         return self._client.life.alive and self._client.hub.reaches(self._client.name)
 
-    async def serve(self, command: Command, cause: str, answer: asyncio.Future[Any]) -> None:
+    async def serve(self, command: Command, cause: str, term: int, answer: asyncio.Future[Any]) -> None:
         """Run an order in the listener's process and answer it."""
         hub, refusal = self._client.hub, ""
         if self._handler is None:
             return
         try:
+            self._terms.admit(term)
+            hub.obeyed.append((self._client.life.name, term))
             await self._handler(command, cause)
         except ElasticDLError as error:
             refusal = str(error) or "refused"

@@ -36,6 +36,8 @@ class Hub:
         self.idle: list[tuple[str, asyncio.Future[None]]] = []
         self.listeners: dict[PodName, list[SimSignals]] = {}
         self.beats: list[tuple[Client, asyncio.Queue[Beat]]] = []
+        self.obeyed: list[tuple[str, int]] = []
+        """(life, term) of every order that was carried out."""
 
     def ring(self, waiting: list[tuple[str, asyncio.Future[None]]]) -> None:
         """Wake those who wait; somebody who can't be reached hears of it half a second later, or later still."""

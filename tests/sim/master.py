@@ -12,7 +12,7 @@ from tests.sim.worker import WorkerProcess
 from elasticdl.cli.launcher.exits import exit_cause
 from elasticdl.cli.salvage import lost_part, restore_registers, salvage
 from elasticdl.master.core import fold
-from elasticdl.master.service import Master
+from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared.commands import Command, StartPod, StopPod
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.events import Event, GroupLedger, JobResumed, JobSubmitted, PodExited, PodStarted
@@ -35,9 +35,8 @@ class MasterProcess(Process):
 
     def __init__(self, world: World) -> None:
         super().__init__(world, MASTER)
-        self.master = Master(
-            self.bus, world.clock, self.incarnation, self._read_ledgers, snapshot_records=1 + 7 * self.pid % 40
-        )
+        options = MasterOptions(snapshot_records=1 + 7 * self.pid % 40)
+        self.master = Master(self.bus, world.clock, self.incarnation, self._read_ledgers, options)
 
     async def main(self) -> None:
         self.spawn(self.beat)

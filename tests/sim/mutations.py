@@ -26,6 +26,7 @@ from elasticdl.ps.engine.accumulator import Accumulator
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.group import Group, GroupCut
+from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.events import Decided, LogRecord
 from elasticdl.shared.ledger import Ledger, Verdict
 from elasticdl.worker.pipeline import Pipeline
@@ -94,6 +95,12 @@ def fencing_of_ps() -> Iterator[None]:
         yield
 
 
+@_mutation("whoever has obeyed a master refuses the orders of its predecessors")
+def orders_of_former_terms_are_refused() -> Iterator[None]:
+    with _replaced(Terms, "admit", lambda self, term: None):
+        yield
+
+
 @_mutation("a process is believed to have started only once its keeper knows of it")
 def start_before_its_keeper_says_so() -> Iterator[None]:
     with _replaced(evolve, "_is_early", lambda pod, envelope: False):
@@ -157,7 +164,7 @@ def outbox_after_acknowledgement() -> Iterator[None]:
             reasons=decision.reasons,
         )
         self._outbox.put(self._read_seq + 1, decided)
-        envelope = self._envelope(decided)
+        envelope = self._voice.envelope(decided)
         seq = await self._append_envelope(envelope)
         _evolve_function(self.state, LogRecord(seq=seq, envelope=envelope))
 

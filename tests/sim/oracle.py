@@ -50,6 +50,7 @@ class Oracle:
             problems.append(f"the audit is not exact: {state.closing.audit}")
         if state.repaired:
             problems.append(f"the audit repaired {state.repaired} tasks")
+        problems += _disorderly(world.hub.obeyed)
         problems += self.replayed(world.broker.log.records, master)
         for ps, manifest in sorted(state.closing.manifests.items()):
             problems += self._count(world, ps, manifest)
@@ -130,3 +131,14 @@ class Oracle:
             return []
         wrong = ids[np.abs(found - expected[ids]).max(axis=1) > 1e-3].tolist()
         return [f"{ps}: rows {wrong} do not hold what the dense weights say was learned"]
+
+
+def _disorderly(obeyed: list[tuple[str, int]]) -> list[str]:
+    """Nobody obeys a master after having obeyed its successor."""
+    latest: dict[str, int] = {}
+    problems = []
+    for life, term in obeyed:
+        if term < latest.get(life, 0):
+            problems.append(f"{life} has obeyed term {term} after term {latest[life]}")
+        latest[life] = max(term, latest.get(life, 0))
+    return problems

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tests.sim.bus import SimBus
 from tests.sim.loop import Life
 
-from elasticdl.shared.beats import Beat
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError, UserError
-from elasticdl.shared.events import Envelope, Event
+from elasticdl.shared.events import Event
 from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.voice import Voice
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -33,7 +33,7 @@ class Process:
         self.incarnation = Incarnation(f"{name}.{self.pid}")
         self.life = Life(world.loop, self.incarnation)
         self.bus = SimBus(world.hub, name, self.life, self.probe)
-        self._number = 0
+        self.voice = Voice(service=self.service, name=name, incarnation=self.incarnation, clock=world.clock)
         self._in_order = asyncio.Lock()
 
     async def main(self) -> None:
@@ -51,31 +51,12 @@ class Process:
     async def say(self, event: Event, *, cause: str = "") -> None:
         """Append an event; returns once it is acknowledged. Numbers arrive in order."""
         async with self._in_order:
-            self._number += 1
-            await self.bus.log.append(
-                Envelope(
-                    service=self.service,
-                    name=self.name,
-                    incarnation=self.incarnation,
-                    number=self._number,
-                    cause=cause,
-                    time_s=self.world.loop.time(),
-                    event=event,
-                )
-            )
+            await self.bus.log.append(self.voice.envelope(event, cause=cause))
 
     async def beat(self) -> None:
         """Give signs of life for ever."""
         while True:
-            await self.bus.signals.beat(
-                Beat(
-                    service=self.service,
-                    name=self.name,
-                    incarnation=self.incarnation,
-                    time_s=self.world.loop.time(),
-                    metrics={},
-                )
-            )
+            await self.bus.signals.beat(self.voice.beat({}))
             await asyncio.sleep(BEAT_S)
 
     def probe(self, what: str) -> None:

@@ -79,9 +79,8 @@ def run_job(
     facts = reports.build(ending, run, started_s, time.time()) if ending.state.spec else None
     message = reports.message_of(ending)
     if facts:
-        reports.write(facts, run.report)
-        if report:
-            reports.write(facts, report)
+        for file in (run.report, *([report] if report else [])):
+            reports.write(facts, file)
         watcher.note(state=facts["state"], message=message)
         reports.print_summary(facts, console)
     return _last_words(run, ending, message, debug)

@@ -92,15 +92,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
     validation = None
     if flags.validation_data:
         validation = _planned(flags.validation_data, "validation_data", options, model, progress, data.schema)
-    plan = Plan(
-        sources=data.sources,
-        minibatch_size=flags.minibatch_size,
-        minibatches_per_task=flags.num_minibatches_per_task,
-        epochs=flags.num_epochs,
-        shuffle=Shuffle(flags.shuffle.value),
-        seed=secrets.randbits(_SEED_BITS) if flags.seed is None else flags.seed,
-        max_step=flags.max_step,
-    )
+    plan = _training_plan(flags, data)
     spec = JobSpec(
         job=job,
         created_s=time.time(),
@@ -125,6 +117,18 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
     if not flags.dry_run:
         _check_places(flags, spec)
     return Submission(spec=spec, model_files=digests, data=data, validation=validation, options=options)
+
+
+def _training_plan(flags: TrainFlags, data: PlannedData) -> Plan:
+    return Plan(
+        sources=data.sources,
+        minibatch_size=flags.minibatch_size,
+        minibatches_per_task=flags.num_minibatches_per_task,
+        epochs=flags.num_epochs,
+        shuffle=Shuffle(flags.shuffle.value),
+        seed=secrets.randbits(_SEED_BITS) if flags.seed is None else flags.seed,
+        max_step=flags.max_step,
+    )
 
 
 def checksum(plan: Plan, data: PlannedData) -> int:

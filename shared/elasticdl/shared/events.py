@@ -278,7 +278,6 @@ class ModelInitialised:
 
     signature: str
     parameters: int
-    table_rows_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

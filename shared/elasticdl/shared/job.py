@@ -48,6 +48,10 @@ class DataSpec:
     csv_delimiter: str = ","
 
 
+LEASE_S = 10.0
+"""Seconds without a sign of life after which a task is delivered again, unless somebody says otherwise."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Numbers that bound what a job may do before somebody is told.
@@ -66,7 +70,7 @@ class Limits:
     attempts_max: int = 3
     poison_deaths_max: int = 2
     relaunches_max: int = 5
-    lease_s: float = 10.0
+    lease_s: float = LEASE_S
     start_s: float = 300.0
     batch_deadline_s: float = 300.0
     window_s: float = 120.0

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job import LEASE_S
 from elasticdl.shared.names import JobId, PodName
 
 PREFIX = "ELASTICDL_"
@@ -41,7 +42,7 @@ class ProcessSettings:
     """Folder for this job's files on this machine; empty: none, as on Kubernetes, where pods have no disk to keep."""
     log_level: str = "INFO"
     """Least severity that is logged; INFO tells a user what happens without drowning it."""
-    lease_s: float = field(default=10.0, metadata=_NOT_NEGATIVE)
+    lease_s: float = field(default=LEASE_S, metadata=_NOT_NEGATIVE)
     """Seconds without a sign of life after which a worker loses its task; the same in all processes of a job."""
     beat_interval_s: float = field(default=1.0, metadata=_NOT_NEGATIVE)
     """Seconds between heartbeats; a second is what people who watch find live, and costs nothing."""
@@ -81,6 +82,9 @@ class MasterSettings(ProcessSettings):
 
     silence_s: float = field(default=6.0, metadata=_NOT_NEGATIVE)
     """Seconds without a heartbeat after which a process is replaced: six missing beats, noticed within ten seconds."""
+    return_deliveries: bool = True
+    """Whether a dead worker's tasks are given back as soon as its death is known; otherwise their leases bring them
+    back after ``lease_s``, as they do while no master is there. For trying just that."""
     core_snapshot_records: int = field(default=5000, metadata=_NOT_NEGATIVE)
     """Log records between two snapshots of the folded state: so many a successor has to read. 0: it reads all."""
 

@@ -75,6 +75,22 @@ async def test_a_refused_order_says_why(connect_bus: Connect) -> None:
         await master.signals.order(PS, SNAPSHOT, "m.7")
 
 
+async def test_orders_of_a_term_before_one_that_was_obeyed_are_refused(connect_bus: Connect) -> None:
+    old, new, ps = await connect_bus(), await connect_bus(), await connect_bus()
+    obeyed: list[str] = []
+
+    async def obey(command: Command, cause: str) -> None:
+        obeyed.append(cause)
+
+    await ps.signals.serve_orders(PS, obey)
+    await old.signals.order(PS, SNAPSHOT, "first", term=1)
+    await new.signals.order(PS, SNAPSHOT, "second", term=2)
+    with pytest.raises(PermanentError, match="of term 1, and term 2 has begun"):
+        await old.signals.order(PS, SNAPSHOT, "late", term=1)
+    await new.signals.order(PS, SNAPSHOT, "third", term=2)
+    assert obeyed == ["first", "second", "third"]
+
+
 async def test_orders_are_carried_out_one_after_the_other(connect_bus: Connect) -> None:
     master, ps = await connect_bus(), await connect_bus()
     under_way: list[int] = []

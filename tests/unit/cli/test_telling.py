@@ -316,10 +316,12 @@ def test_printed_lines_come_whole_and_once(tmp_path: Path) -> None:
 def test_children_share_the_processor_and_get_their_settings(tmp_path: Path) -> None:
     assert [threads_each(3, cores) for cores in (1, 2, 8)] == [1, 1, 2]
     base = {"PATH": "/bin", "OMP_NUM_THREADS": "9", "XDG_CACHE_HOME": str(tmp_path)}
+    base |= {"ELASTICDL_IDLE_POLL_S": "7", "ELASTICDL_LEASE_S": "1", "ELASTICDL_RUN_DIR": "/elsewhere"}
     run = RunDirectory(tmp_path, SPEC.job)
     environment = job_environment(base, SPEC, run, "secret")("nats://x", WORKER, Service.WORKER)
     settings = from_environment(WorkerSettings, environment)
     assert (settings.job, settings.pod, settings.token) == (SPEC.job, WORKER, "secret")
+    assert (settings.idle_poll_s, settings.lease_s, settings.run_dir) == (7.0, 10.0, str(tmp_path / SPEC.job))
     assert environment["OMP_NUM_THREADS"] == "9", "the user's own choice counts"
     assert environment["MINE"] == "yes"
     assert environment["ELASTICDL_IN_HAND"] == str(run.in_hand / "worker-0")

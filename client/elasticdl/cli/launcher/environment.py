@@ -12,10 +12,23 @@ from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.shared import in_hand
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.names import PodName, Service
-from elasticdl.shared.settings import MasterSettings, ProcessSettings, PsSettings, WorkerSettings, to_environment
+from elasticdl.shared.settings import (
+    MasterSettings,
+    ProcessSettings,
+    PsSettings,
+    WorkerSettings,
+    to_environment,
+    variable,
+)
 
 _THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _TENSORFLOW_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+
+_SETTINGS: Mapping[Service, type[ProcessSettings]] = {
+    Service.MASTER: MasterSettings,
+    Service.PS: PsSettings,
+    Service.WORKER: WorkerSettings,
+}
 
 
 def threads_each(processes: int, cores: int | None = None) -> int:
@@ -34,7 +47,8 @@ def job_environment(
 ) -> Callable[[str, PodName, Service], dict[str, str]]:
     """(URL of the broker, pod, service) -> the environment of that process.
 
-    Later ones beat earlier ones: our defaults, the launcher's own environment, settings, ``--envs``.
+    Later ones beat earlier ones: our defaults, the launcher's own environment, settings that follow from the job,
+    ``--envs``. All other settings may be in the launcher's environment.
 
     Args:
         base: the launcher's own environment.
@@ -53,7 +67,9 @@ def job_environment(
     always = {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
 
     def environment(nats_url: str, pod: PodName, service: Service) -> dict[str, str]:
-        settings = to_environment(_settings(spec, run, service, threads, nats_url=nats_url, pod=pod, token=token))
+        dictated = _dictated(spec, run, service, threads, nats_url=nats_url, pod=pod, token=token)
+        own = to_environment(_SETTINGS[service](**dictated))
+        settings = {name: value for name, value in own.items() if name in map(variable, dictated) or name not in base}
         if service is Service.MASTER:
             return {**defaults, **base, **always, **settings}
         settings[in_hand.ENVIRONMENT_VARIABLE] = str(run.in_hand / pod)
@@ -62,23 +78,16 @@ def job_environment(
     return environment
 
 
-def _settings(spec: JobSpec, run: RunDirectory, service: Service, threads: int, **names: str) -> ProcessSettings:
-    shared: dict[str, Any] = {
+def _dictated(spec: JobSpec, run: RunDirectory, service: Service, threads: int, **names: str) -> dict[str, Any]:
+    """The settings that follow from the job."""
+    dictated = {
         **names,
         "job": spec.job,
         "run_dir": str(run.path),
         "log_level": spec.log_level,
         "lease_s": spec.limits.lease_s,
     }
-    match service:
-        case Service.MASTER:
-            return MasterSettings(**shared)
-        case Service.PS:
-            return PsSettings(**shared)
-        case Service.WORKER:
-            return WorkerSettings(**shared, compute_threads=threads)
-        case _:
-            raise ValueError(f"no process of service {service.value} is started")
+    return dictated | ({"compute_threads": threads} if service is Service.WORKER else {})
 
 
 def _cache_folder(base: Mapping[str, str]) -> Path:

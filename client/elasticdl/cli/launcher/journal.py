@@ -8,6 +8,7 @@ from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.events import Envelope, Event
 from elasticdl.shared.names import PodName, Service, new_incarnation
+from elasticdl.shared.voice import Voice
 
 
 class Journal:
@@ -22,26 +23,12 @@ class Journal:
 
     def __init__(self, log: EventLog, clock: Clock, service: Service, name: PodName) -> None:
         self._log = log
-        self._clock = clock
-        self._service = service
-        self._name = name
-        self._incarnation = new_incarnation()
-        self._number = 0
+        self._voice = Voice(service=service, name=name, incarnation=new_incarnation(), clock=clock)
         self._waiting: asyncio.Queue[Envelope] = asyncio.Queue()
 
     def note(self, event: Event, cause: str = "") -> None:
         """Have an event appended after those noted before; on the loop's thread."""
-        self._number += 1
-        envelope = Envelope(
-            service=self._service,
-            name=self._name,
-            incarnation=self._incarnation,
-            number=self._number,
-            cause=cause,
-            time_s=self._clock.now(),
-            event=event,
-        )
-        self._waiting.put_nowait(envelope)
+        self._waiting.put_nowait(self._voice.envelope(event, cause=cause))
 
     async def run(self) -> None:
         """Append for ever.

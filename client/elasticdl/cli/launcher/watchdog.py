@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 
-from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.names import PodName, Service, new_incarnation
 from elasticdl.shared.silence import SilenceWatch
+from elasticdl.shared.voice import Voice
 
 LAUNCHER, MASTER = PodName("launcher"), PodName("master")
 BEAT_S = 1.0
@@ -33,7 +32,7 @@ class Watchdog:
         self._clock = clock
         self._end_master = end_master
         self._end_broker = end_broker
-        self._incarnation = new_incarnation()
+        self._voice = Voice(service=Service.LAUNCHER, name=LAUNCHER, incarnation=new_incarnation(), clock=clock)
         self._watch = SilenceWatch(own=LAUNCHER, limit_s=SILENCE_S, interval_s=BEAT_S)
 
     def master_ended(self) -> None:
@@ -45,7 +44,7 @@ class Watchdog:
         hearing = asyncio.create_task(self._hear(), name="heartbeats of the master")
         try:
             while not hearing.done():
-                await self._bus.signals.beat(self._beat())
+                await self._bus.signals.beat(self._voice.beat({}))
                 await asyncio.sleep(BEAT_S)
                 for silent in self._watch.tick(self._clock.monotonic()):
                     if silent.pod == MASTER:
@@ -61,13 +60,3 @@ class Watchdog:
         async for beat in self._bus.signals.beats():
             if beat.name in (LAUNCHER, MASTER):
                 self._watch.hear(beat.name, beat.incarnation)
-
-    def _beat(self) -> Beat:
-        times = os.times()
-        return Beat(
-            service=Service.LAUNCHER,
-            name=LAUNCHER,
-            incarnation=self._incarnation,
-            time_s=self._clock.now(),
-            metrics={"cpu_s": times.user + times.system},
-        )

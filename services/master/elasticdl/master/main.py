@@ -9,9 +9,8 @@ import structlog
 
 from elasticdl.master.ledgers import read_ledgers
 from elasticdl.master.recovering import MASTER
-from elasticdl.master.service import Master
+from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared import logs
-from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import SystemClock
@@ -19,6 +18,7 @@ from elasticdl.shared.errors import FencedError
 from elasticdl.shared.exits import EXIT_AWAY, EXIT_FAULT, exit_code, leave
 from elasticdl.shared.names import Incarnation, Service, new_incarnation
 from elasticdl.shared.settings import MasterSettings, from_environment
+from elasticdl.shared.voice import Voice
 
 _log = structlog.get_logger()
 
@@ -33,9 +33,12 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
             SystemClock(),
             incarnation,
             read_ledgers,
-            silence_s=settings.silence_s,
-            beat_interval_s=settings.beat_interval_s,
-            snapshot_records=settings.core_snapshot_records,
+            MasterOptions(
+                silence_s=settings.silence_s,
+                beat_interval_s=settings.beat_interval_s,
+                snapshot_records=settings.core_snapshot_records,
+                return_deliveries=settings.return_deliveries,
+            ),
         )
         state = await master.run()
         _log.info("job ended", state=state.job_state.value)
@@ -45,12 +48,9 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
 
 
 async def _beat(bus: Bus, incarnation: Incarnation, interval_s: float) -> None:
-    clock = SystemClock()
+    voice = Voice(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=SystemClock())
     while True:
-        times = os.times()
-        metrics = {"cpu_s": times.user + times.system}
-        beat = Beat(service=Service.MASTER, name=MASTER, incarnation=incarnation, time_s=clock.now(), metrics=metrics)
-        await bus.signals.beat(beat)
+        await bus.signals.beat(voice.beat({}))
         await asyncio.sleep(interval_s)
 
 

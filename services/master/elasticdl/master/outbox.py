@@ -40,6 +40,10 @@ class Outbox:
         self, bus: Bus, clock: Clock, read_ledgers: ReadLedgers, state: State, report: Callable[[Event], None]
     ) -> None:
         self.state = state
+        self.term = 0
+        """Of the master that runs the commands, whoever has decided them."""
+        self.return_deliveries = True
+        """Give a dead worker's deliveries back; otherwise their leases do it, as they do while there is no master."""
         self._bus = bus
         self._clock = clock
         self._read_ledgers = read_ledgers
@@ -71,6 +75,8 @@ class Outbox:
                 await self._order(command.ps, command, cause)
             case Dispatch():
                 await self._publish(command, term)
+            case commands.ReturnDelivery() if not self.return_deliveries:
+                pass
             case commands.ReturnDelivery():
                 await self._bus.tasks.give_back(command.reply)
             case commands.ReadLedgers():
@@ -115,7 +121,7 @@ class Outbox:
         try:
             async for attempt in retrying:
                 with attempt:
-                    await self._bus.signals.order(pod, command, cause)
+                    await self._bus.signals.order(pod, command, cause, term=self.term)
         except PermanentError as error:
             raise OrderRefusedError(f"{pod} refused: {error}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import structlog
 
@@ -18,12 +19,30 @@ from elasticdl.shared.errors import FencedError, InvariantError
 from elasticdl.shared.events import Decided, Envelope, Event, LogRecord, TermStarted, TimerFired
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.silence import SilenceWatch
+from elasticdl.shared.voice import Voice
 
 DECISIONS_IN_A_ROW_MAX = 64
 TAKEOVER_TRIES_MAX = 10
 """Times that a new master reads the log anew because a former one has decided something meanwhile."""
 
 _log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterOptions:
+    """How a master behaves.
+
+    Attributes:
+        silence_s: seconds without a heartbeat after which a process is replaced.
+        beat_interval_s: seconds between heartbeats.
+        snapshot_records: log records between two core snapshots; 0: none.
+        return_deliveries: give a dead worker's deliveries back at once; otherwise their leases do it.
+    """
+
+    silence_s: float = 6.0
+    beat_interval_s: float = 1.0
+    snapshot_records: int = 0
+    return_deliveries: bool = True
 
 
 class Master:
@@ -37,9 +56,7 @@ class Master:
         clock: tells the core what time it is.
         incarnation: this life of the master.
         read_ledgers: reads the audit's evidence.
-        silence_s: seconds without a heartbeat after which a process is replaced.
-        beat_interval_s: seconds between heartbeats.
-        snapshot_records: log records between two core snapshots; 0: none.
+        options: how it behaves.
     """
 
     def __init__(
@@ -48,25 +65,21 @@ class Master:
         clock: Clock,
         incarnation: Incarnation,
         read_ledgers: ReadLedgers,
-        *,
-        silence_s: float = 6.0,
-        beat_interval_s: float = 1.0,
-        snapshot_records: int = 0,
+        options: MasterOptions | None = None,
     ) -> None:
         self.state = State()
         self._bus = bus
         self._clock = clock
-        self._incarnation = incarnation
-        self._number = 0
+        self._voice = Voice(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=clock)
         self._term = 0
-        self._snapshot_records = snapshot_records
+        self._options = options or MasterOptions()
         self._last_append = 0
         self._last_input = 0
         """Where the log has this master's latest input; nothing is decided before it was read back in its place."""
         self._read_seq = 0
         self._inbox: asyncio.Queue[LogRecord | Event] = asyncio.Queue()
         self._outbox = Outbox(bus, clock, read_ledgers, self.state, self._inbox.put_nowait)
-        self._silence_s, self._beat_interval_s = silence_s, beat_interval_s
+        self._outbox.return_deliveries = self._options.return_deliveries
         self._armed: dict[str, tuple[float, asyncio.TimerHandle]] = {}
 
     async def run(self) -> State:
@@ -80,13 +93,14 @@ class Master:
             PermanentError: the log refuses (disk full).
         """
         recovered = await self._recover()
-        self._snapshots = CoreSnapshots(self._bus.core, self._snapshot_records, recovered)
+        self._snapshots = CoreSnapshots(self._bus.core, self._options.snapshot_records, recovered)
         reader = asyncio.create_task(self._read(), name="log reader")
         outbox = asyncio.create_task(self._outbox.run(), name="outbox")
         snapshots = asyncio.create_task(self._snapshots.run(), name="core snapshots")
-        watch = SilenceWatch(own=MASTER, limit_s=self._silence_s, interval_s=self._beat_interval_s)
+        interval_s = self._options.beat_interval_s
+        watch = SilenceWatch(own=MASTER, limit_s=self._options.silence_s, interval_s=interval_s)
         listener = asyncio.create_task(
-            listen(self._bus, self._clock, watch, self._beat_interval_s, self._expected, self._inbox.put_nowait),
+            listen(self._bus, self._clock, watch, interval_s, self._expected, self._inbox.put_nowait),
             name="listener",
         )
         try:
@@ -107,7 +121,7 @@ class Master:
             self._read_seq = recovered.read_seq
             # Only what was folded may be named here: a decision that came later has to refuse us.
             self._last_append = self.state.master_seq
-            self._term = self.state.term + 1
+            self._term = self._outbox.term = self.state.term + 1
             try:
                 self._last_input = await self._append(TermStarted(term=self._term))
                 break
@@ -154,7 +168,7 @@ class Master:
         event = item.envelope.event
         self._heed_term(event)
         self._read_seq = max(self._read_seq, item.seq)
-        if not (isinstance(event, Decided) and item.envelope.incarnation == self._incarnation):
+        if not (isinstance(event, Decided) and item.envelope.incarnation == self._voice.incarnation):
             evolve(self.state, item)
 
     def _heed_term(self, event: Event) -> None:
@@ -180,7 +194,7 @@ class Master:
             commands=decision.commands,
             reasons=decision.reasons,
         )
-        envelope = self._envelope(decided)
+        envelope = self._voice.envelope(decided)
         seq = await self._append_envelope(envelope)
         evolve(self.state, LogRecord(seq=seq, envelope=envelope))
         self._outbox.put(seq, decided)
@@ -188,22 +202,11 @@ class Master:
             _log.info("decided", reason=reason, commands=len(decision.commands))
 
     async def _append(self, event: Event) -> int:
-        return await self._append_envelope(self._envelope(event))
+        return await self._append_envelope(self._voice.envelope(event))
 
     async def _append_envelope(self, envelope: Envelope) -> int:
         self._last_append = await self._bus.log.append_decision(envelope, after=self._last_append)
         return self._last_append
-
-    def _envelope(self, event: Event) -> Envelope:
-        self._number += 1
-        return Envelope(
-            service=Service.MASTER,
-            name=MASTER,
-            incarnation=self._incarnation,
-            number=self._number,
-            time_s=self._clock.now(),
-            event=event,
-        )
 
     def _expected(self) -> list[tuple[PodName, Incarnation]]:
         return [(pod.name, pod.incarnation) for pod in self.state.pods.values() if pod.phase is PodPhase.RUNNING]

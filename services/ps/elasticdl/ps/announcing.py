@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.errors import FencedError
-from elasticdl.shared.events import Envelope, Event
+from elasticdl.shared.events import Event
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
+from elasticdl.shared.voice import Voice
 
 
 class Announcer:
@@ -20,10 +22,7 @@ class Announcer:
     def __init__(self, bus: Bus, loop: LoopThread, clock: Clock, ps: PodName, incarnation: Incarnation) -> None:
         self._bus = bus
         self._loop = loop
-        self._clock = clock
-        self._ps = ps
-        self._incarnation = incarnation
-        self._number = 0
+        self._voice = Voice(service=Service.PS, name=ps, incarnation=incarnation, clock=clock)
         self._lock = threading.Lock()
 
     def announce(self, event: Event, *, cause: str = "") -> None:
@@ -34,17 +33,11 @@ class Announcer:
             PermanentError: the log is full or gone.
         """
         with self._lock:
-            self._number += 1
-            envelope = Envelope(
-                service=Service.PS,
-                name=self._ps,
-                incarnation=self._incarnation,
-                number=self._number,
-                cause=cause,
-                time_s=self._clock.now(),
-                event=event,
-            )
-            self._loop.call(self._bus.log.append(envelope))
+            self._loop.call(self._bus.log.append(self._voice.envelope(event, cause=cause)))
+
+    def beat(self, metrics: Mapping[str, float]) -> None:
+        """Say that this process lives; does not wait."""
+        self._loop.spawn(self._bus.signals.beat(self._voice.beat(metrics)))
 
 
 class Registration:

@@ -6,7 +6,6 @@ no snapshot yet: ... -> wait for a worker's Initialise -> snapshot 0 registered 
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterable
@@ -23,7 +22,6 @@ from elasticdl.ps.recovery import NothingLeftError, recover
 from elasticdl.ps.serving import PsHandler
 from elasticdl.ps.snapshots import SnapshotWriter
 from elasticdl.ps.snapshotting import Order, SnapshotPolicy, Snapshots
-from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock
@@ -32,7 +30,7 @@ from elasticdl.shared.errors import FencedError, PermanentError
 from elasticdl.shared.events import GroupLedger, ModelPinned, PsStarted, StepReached
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.manifests import DamagedError, damage
-from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.shared.placement import Placement
 from elasticdl.shared.registers import PsRegister
 from elasticdl.shared.storage import ObjectStore
@@ -270,19 +268,12 @@ class PsService:
     def _beat(self) -> None:
         process = psutil.Process()
         while not self._ended.wait(self._identity.beat_interval_s):
-            times = os.times()
             group = self.core.group
-            beat = Beat(
-                service=Service.PS,
-                name=self._identity.ps,
-                incarnation=self._identity.incarnation,
-                time_s=self._clock.now(),
-                metrics={
+            self._announcer.beat(
+                {
                     "step": float(self.core.step),
                     "rows": float(group.rows if group else 0),
                     "model_bytes": float(group.nbytes if group else 0),
                     "rss_bytes": float(process.memory_info().rss),
-                    "cpu_s": times.user + times.system,
-                },
+                }
             )
-            self._loop.spawn(self._bus.signals.beat(beat))

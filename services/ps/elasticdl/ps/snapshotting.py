@@ -225,7 +225,6 @@ class Snapshots:
             ModelInitialised(
                 signature=group.signature.digest(),
                 parameters=group.dense.size,
-                table_rows_bytes=sum(4 * table.slab_width for table in group.tables),
             )
         )
         self._initialised = True

@@ -9,44 +9,31 @@ import psutil
 
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus import Signals
-from elasticdl.shared.clock import Clock
-from elasticdl.shared.names import Service
 from elasticdl.worker.journal import Journal
 from elasticdl.worker.leases import Leases
 from elasticdl.worker.stopping import Stop
 from elasticdl.worker.training import Meter
 
 
-def beat_of(journal: Journal, meter: Meter, leases: Leases, clock: Clock) -> Beat:
+def beat_of(journal: Journal, meter: Meter, leases: Leases) -> Beat:
     """A heartbeat as of now."""
-    process = psutil.Process()
-    times = process.cpu_times()
     metrics = {
         "records": float(meter.records),
         "batches": float(meter.batches),
         "progress": float(leases.progressed),
         "loss": meter.loss,
         "step": float(meter.step),
-        "rss_bytes": float(process.memory_info().rss),
-        "cpu_s": times.user + times.system,
+        "rss_bytes": float(psutil.Process().memory_info().rss),
     }
     if not meter.batches:
         del metrics["loss"]  # Nobody should take the zero for a loss.
-    return Beat(
-        service=Service.WORKER,
-        name=journal.name,
-        incarnation=journal.incarnation,
-        time_s=clock.now(),
-        metrics=metrics,
-    )
+    return journal.voice.beat(metrics)
 
 
-async def keep_beating(
-    signals: Signals, journal: Journal, meter: Meter, leases: Leases, clock: Clock, interval_s: float
-) -> None:
+async def keep_beating(signals: Signals, journal: Journal, meter: Meter, leases: Leases, interval_s: float) -> None:
     """Beat until cancelled."""
     while True:
-        await signals.beat(beat_of(journal, meter, leases, clock))
+        await signals.beat(beat_of(journal, meter, leases))
         await asyncio.sleep(interval_s)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.events import Envelope, Event
 from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.voice import Voice
 
 
 class Journal:
@@ -24,11 +25,8 @@ class Journal:
         self, append: Callable[[Envelope], object], *, name: PodName, incarnation: Incarnation, clock: Clock
     ) -> None:
         self._append = append
-        self._clock = clock
         self._lock = threading.Lock()
-        self._last_number = 0
-        self.name = name
-        self.incarnation = incarnation
+        self.voice = Voice(service=Service.WORKER, name=name, incarnation=incarnation, clock=clock)
 
     def append(self, event: Event, *, cause: str = "") -> None:
         """Store an event; returns once the log has acknowledged it.
@@ -42,15 +40,4 @@ class Journal:
         """
         # The lock is held while appending so that the log sees the numbers in order: readers ignore lower ones.
         with self._lock:
-            self._last_number += 1
-            self._append(
-                Envelope(
-                    service=Service.WORKER,
-                    name=self.name,
-                    incarnation=self.incarnation,
-                    number=self._last_number,
-                    cause=cause,
-                    time_s=self._clock.now(),
-                    event=event,
-                )
-            )
+            self._append(self.voice.envelope(event, cause=cause))

@@ -93,7 +93,7 @@ class Worker:
             The process' exit code.
         """
         beating = heartbeat.keep_beating(
-            self.bus.signals, self.journal, self.meter, self.leases, self.clock, self.settings.beat_interval_s
+            self.bus.signals, self.journal, self.meter, self.leases, self.settings.beat_interval_s
         )
         self.loop.spawn(beating)
         try:

@@ -195,8 +195,14 @@ class Signals(Protocol):
         """Heartbeats of all processes of the job from now on; malformed ones are logged and skipped."""
         ...
 
-    async def order(self, pod: PodName, command: Command, cause: str) -> None:
+    async def order(self, pod: PodName, command: Command, cause: str, *, term: int = 0) -> None:
         """Have a process do something; returns when it says that it did, or has begun to.
+
+        Args:
+            pod: who.
+            command: what.
+            cause: id of what led to it, for the log.
+            term: of the master that sends it; whoever has obeyed a later one refuses.
 
         Raises:
             TransientError: it does not listen, or did not answer in time.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elasticdl.shared.job import LEASE_S
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusSettings:
     """Settings of one client."""
 
-    lease_s: float = 10.0
+    lease_s: float = LEASE_S
     """Seconds without a sign of life after which a task is delivered again. The same in all clients of a job."""
     connect_s: float = 10.0
     """Seconds to try the first connection before saying that nobody is there; later ones are tried for ever."""

@@ -1506,20 +1506,17 @@ class ModelInitialised(_message.Message):
 
     SIGNATURE_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
-    TABLE_ROWS_BYTES_FIELD_NUMBER: _builtins.int
     signature: _builtins.str
     parameters: _builtins.int
-    table_rows_bytes: _builtins.int
     def __init__(
         self,
         *,
         signature: _builtins.str = ...,
         parameters: _builtins.int = ...,
-        table_rows_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters", "signature", b"signature", "table_rows_bytes", b"table_rows_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

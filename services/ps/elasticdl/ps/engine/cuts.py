@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticdl.ps.engine.index import IdIndex
+from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.ps.engine.kernels import slabs
 from elasticdl.shared.errors import InvariantError
+from elasticdl.shared.model import RowTable
 
-if TYPE_CHECKING:
-    from elasticdl.ps.engine.rows import RowStore
+
+class Rows(Protocol):
+    """What a cut needs of the store that it is a cut of: ``RowStore``, where these are documented."""
+
+    table: RowTable
+    slab_width: int
+    lock: Lock
+    index: IdIndex
+    initializer: Initializer
+    state: NDArray[np.float32]
+    changed: NDArray[np.int32]
+    generation: int
+    snapshotted: int
+    cuts: list[RowCut]
+
+    @property
+    def rows(self) -> int:
+        """Number of stored rows."""
+
+    def check_pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+        """Refuse a pull that can't be answered."""
 
 
 class RowCut:
@@ -26,7 +49,7 @@ class RowCut:
         generation: the generation that the cut ended.
     """
 
-    def __init__(self, store: RowStore, since: int) -> None:
+    def __init__(self, store: Rows, since: int) -> None:
         self.limit = store.rows
         self.generation = store.generation
         self._store = store

@@ -11,6 +11,7 @@ from elasticdl.shared.bus.memory.signals import MemorySignals, OrderServer
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue, Queue
 from elasticdl.shared.bus.ports import RegisterEntry
 from elasticdl.shared.clock import Clock, SystemClock
+from elasticdl.shared.job import LEASE_S
 from elasticdl.shared.names import PodName
 
 
@@ -22,7 +23,7 @@ class MemoryBroker:
         lease_s: seconds without a sign of life after which a task is delivered again.
     """
 
-    def __init__(self, clock: Clock | None = None, lease_s: float = 10.0) -> None:
+    def __init__(self, clock: Clock | None = None, lease_s: float = LEASE_S) -> None:
         self._bell = Bell()
         self._records = Records()
         self._queue = Queue(clock or SystemClock(), lease_s)

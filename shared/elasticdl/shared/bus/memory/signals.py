@@ -9,6 +9,7 @@ from elasticdl.shared import codec
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.memory.client import Client
 from elasticdl.shared.bus.ports import OrderHandler
+from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.commands import Command
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
 from elasticdl.shared.names import PodName
@@ -20,10 +21,12 @@ class OrderServer:
     def __init__(self, handler: OrderHandler) -> None:
         self._handler = handler
         self._one_at_a_time = asyncio.Lock()
+        self._terms = Terms()
 
-    async def run(self, data: bytes, cause: str) -> None:
+    async def run(self, data: bytes, cause: str, term: int) -> None:
         """Run one order."""
         async with self._one_at_a_time:
+            self._terms.admit(term)
             await self._handler(codec.decode_command(data), cause)
 
 
@@ -60,13 +63,13 @@ class MemorySignals:
             self._beats.remove(queue)
             self._own_beats.remove(queue)
 
-    async def order(self, pod: PodName, command: Command, cause: str) -> None:
+    async def order(self, pod: PodName, command: Command, cause: str, *, term: int = 0) -> None:
         """Have a process do something."""
         server = self._orders.get(pod)
         if server is None:
             raise TransientError(f"{pod} does not take orders now")
         try:
-            await server.run(codec.encode_command(command), cause)
+            await server.run(codec.encode_command(command), cause, term)
         except ElasticDLError as error:
             raise PermanentError(f"{pod} refused {type(command).__name__}: {error}") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import nats.errors
 import structlog
@@ -12,11 +12,12 @@ from elasticdl.shared import codec, subjects
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.nats_bus.connection import Connection, NobodyListensError
 from elasticdl.shared.bus.ports import OrderHandler
+from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.commands import Command
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError
 from elasticdl.shared.names import PodName
 
-_CAUSE = "Elasticdl-Cause"
+_CAUSE, _TERM = "Elasticdl-Cause", "Elasticdl-Term"
 
 _log = structlog.get_logger(__name__)
 
@@ -55,12 +56,13 @@ class NatsSignals:
             if not self._connection.closed:
                 await subscription.unsubscribe()
 
-    async def order(self, pod: PodName, command: Command, cause: str) -> None:
+    async def order(self, pod: PodName, command: Command, cause: str, *, term: int = 0) -> None:
         """Have a process do something."""
         subject = subjects.order(self._connection.job, pod)
         timeout_s = self._connection.settings.order_answer_s
         try:
-            answer = await self._connection.ask(subject, codec.encode_command(command), {_CAUSE: cause}, timeout_s)
+            headers = {_CAUSE: cause, _TERM: str(term)}
+            answer = await self._connection.ask(subject, codec.encode_command(command), headers, timeout_s)
         except NobodyListensError as error:
             raise TransientError(f"{pod} does not take orders now") from error
         if answer.data:
@@ -69,11 +71,14 @@ class NatsSignals:
 
     async def serve_orders(self, pod: PodName, handler: OrderHandler) -> None:
         """Take orders under this name from now on."""
+        terms = Terms()
 
         async def serve(message: Msg) -> None:
             refusal = ""
+            headers = message.headers or {}
             try:
-                await handler(codec.decode_command(message.data), (message.headers or {}).get(_CAUSE, ""))
+                terms.admit(_term_of(headers))
+                await handler(codec.decode_command(message.data), headers.get(_CAUSE, ""))
             except ElasticDLError as error:
                 refusal = str(error) or type(error).__name__
             await self._connection.client.publish(message.reply, refusal.encode())
@@ -81,3 +86,10 @@ class NatsSignals:
         await self._connection.client.subscribe(subjects.order(self._connection.job, pod), cb=serve)
         # The client's flush may overtake the subscription; a question does not, so its answer proves that we listen.
         await self._connection.api("INFO", {})
+
+
+def _term_of(headers: Mapping[str, str]) -> int:
+    try:
+        return int(headers.get(_TERM, "0"))
+    except ValueError as error:
+        raise ProtocolError(f"an order of term {headers[_TERM]!r}, which is no number") from error
