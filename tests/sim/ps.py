@@ -69,6 +69,7 @@ class PsProcess(Process):
         self._register_seq = 0
         self._orders: deque[Order] = deque()
         self._taken: dict[int, SnapshotTaken] = {}
+        self._untold: tuple[SnapshotTaken, str] | None = None
         self._initialised = False
         self._snapshots = 0
         self._due_s = 0.0
@@ -200,14 +201,16 @@ class PsProcess(Process):
                 await self._attend(order)
             except TransientError:
                 await asyncio.sleep(RETRY_S)
-                continue
-            if order is not None:
-                self._orders.popleft()
 
     def _is_due(self) -> bool:
         if self.core.group is None:
             return False
-        return not self._initialised or bool(self._orders) or self.world.loop.time() >= self._due_s
+        return (
+            not self._initialised
+            or self._untold is not None
+            or bool(self._orders)
+            or self.world.loop.time() >= self._due_s
+        )
 
     async def _tidy(self) -> None:
         self.probe("tidies")
@@ -227,15 +230,21 @@ class PsProcess(Process):
         await self._write_register(self._register)
 
     async def _attend(self, order: Order | None) -> None:
+        await self._tell()
         if not self._initialised:
             await self._take(None)
+            await self._tell()
             await self.say(ModelInitialised(signature=self.world.job.signature.digest(), parameters=0))
             self._initialised = True
             self.core.open_for_business()
         elif order is not None and order.request in self._taken:
-            await self.say(self._taken[order.request], cause=order.cause)
+            self._untold = self._taken[order.request], order.cause
         else:
             await self._take(order)
+        if order is not None:
+            self._orders.popleft()
+        await self._tell()
+        self._delete_old()
 
     async def _take(self, order: Order | None) -> None:
         written = await self._write(flush=order is not None and order.flush)
@@ -252,14 +261,22 @@ class PsProcess(Process):
         )
         if order:
             self._taken[order.request] = taken
-        await self.say(taken, cause=order.cause if order else "")
+        self._untold = taken, order.cause if order else ""
+        self._plan_next()
+
+    async def _tell(self) -> None:
+        if self._untold is not None:
+            taken, cause = self._untold
+            await self.say(taken, cause=cause)
+            self._untold = None
+
+    def _delete_old(self) -> None:
         for old in self._history.obsolete():
             try:
                 delete_snapshot(self.world.store, *old)
             except (TransientError, PermanentError):
-                break
+                return
             self._history.forget(old)
-        self._plan_next()
 
     async def _write(self, *, flush: bool) -> bool:
         if self._history:

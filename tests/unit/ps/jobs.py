@@ -9,6 +9,7 @@ from typing import TypeVar
 from elasticdl.ps.service import PsIdentity, PsService
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
+from elasticdl.shared.bus.memory.log import MemoryEventLog
 from elasticdl.shared.bus.reading import read_present, read_spec
 from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.commands import Command
@@ -54,8 +55,9 @@ class Job:
         service.start()
         return service
 
-    def make(self, number: int = 0) -> PsService:
+    def make(self, number: int = 0, *, log: type[MemoryEventLog] = MemoryEventLog) -> PsService:
         bus = self._connect()
+        bus.log = log(bus.log._client, bus.log._records)
         service = PsService(
             PsIdentity(ps=PodName(f"ps-{number}"), incarnation=new_incarnation(), token=TOKEN, beat_interval_s=0.01),
             spec=self.loop.call(read_spec(bus.log)),

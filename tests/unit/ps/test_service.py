@@ -16,9 +16,10 @@ from tests.unit.ps.servers import weights
 from elasticdl.ps.service import PsService
 from elasticdl.ps.snapshots import read_chain, read_chunk
 from elasticdl.ps.snapshotting import SnapshotPolicy
+from elasticdl.shared.bus.memory.log import MemoryEventLog
 from elasticdl.shared.commands import ClosePin, OpenPin, StopPod, TakeSnapshot
-from elasticdl.shared.errors import FencedError, PermanentError, UserError
-from elasticdl.shared.events import ModelInitialised, ModelPinned, PsStarted, SnapshotTaken, StepReached
+from elasticdl.shared.errors import FencedError, PermanentError, TransientError, UserError
+from elasticdl.shared.events import Envelope, ModelInitialised, ModelPinned, PsStarted, SnapshotTaken, StepReached
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.manifests import DamagedError, chunk_uri, read_manifest
 from elasticdl.shared.names import PodName
@@ -191,6 +192,30 @@ def test_a_repeated_order_is_answered_with_the_same_snapshot(make_job: MakeJob) 
     again = job.await_event(SnapshotTaken, 3)
     assert again == first
     assert snapshot(job, 8).ledgers[0].ledger.step == 2
+
+
+class GivesUpOnce(MemoryEventLog):
+    """A log that does not take the first announcement of a snapshot, as after a long absence of the broker."""
+
+    refusals: frozenset[int] = frozenset({0, 5})
+
+    async def append(self, envelope: Envelope) -> int:
+        if isinstance(envelope.event, SnapshotTaken) and envelope.event.request in self.refusals:
+            self.refusals = self.refusals - {envelope.event.request}
+            raise TransientError("given up")
+        return await super().append(envelope)
+
+
+def test_a_snapshot_whose_announcement_failed_is_announced_later(make_job: MakeJob) -> None:
+    job = make_job(spec("memory://job"))
+    job.make(log=GivesUpOnce).start()
+    client = job.client(signature())
+    client.initialise(initial_dense())
+    assert job.await_event(SnapshotTaken).ledgers[0].ledger.step == 0
+    client.push(push_of(0, 0))
+    assert snapshot(job, 5).manifest == job.register().manifest
+    told = [envelope.event.request for envelope in job.log() if isinstance(envelope.event, SnapshotTaken)]
+    assert told == [0, 5], "each once"
 
 
 def test_snapshots_by_steps(make_job: MakeJob) -> None:

@@ -105,6 +105,8 @@ class Snapshots:
         self._initialised = False
         self._due_step = policy.steps
         self._taken: dict[int, SnapshotTaken] = {}
+        self._untold: tuple[SnapshotTaken, str] | None = None
+        """A registered snapshot, and what asked for it, of which the log does not know yet."""
         self._history = SnapshotHistory(chain_max=policy.chain_max, complete_kept=policy.complete_kept)
         self._number = 0
         self._due_s = 0.0
@@ -183,32 +185,35 @@ class Snapshots:
             return False
         by_clock = self._policy.interval_s > 0 and self._clock.monotonic() >= self._due_s
         by_steps = self._policy.steps > 0 and self._core.step >= self._due_step
-        return not self._initialised or bool(self._orders) or by_clock or by_steps
+        return not self._initialised or self._untold is not None or bool(self._orders) or by_clock or by_steps
 
     def _attend(self) -> None:
         with self._wake:
             order = self._orders[0] if self._orders and self._initialised else None
         try:
+            self._tell()
             if not self._initialised:
                 self._first()
             elif order is not None and order.request in self._taken:
-                self._announcer.announce(self._taken[order.request], cause=order.cause)
+                self._untold = self._taken[order.request], order.cause
             else:
                 self._take(order)
+            if order is not None:
+                with self._wake:
+                    self._orders.popleft()
+            self._tell()
+            self._delete_old()
         except TransientError as error:
             self._log.warning("snapshot postponed", reason=str(error), retry_s=self._policy.retry_s)
             with self._wake:
                 self._wake.wait_for(lambda: self._stopping, self._policy.retry_s)
-            return
-        if order is not None:
-            with self._wake:
-                self._orders.popleft()
 
     def _first(self) -> None:
         group = self._core.group
         if group is None:
             raise ValueError("no model to take the first snapshot of")
         self._take(None)
+        self._tell()
         self._announcer.announce(
             ModelInitialised(
                 signature=group.signature.digest(),
@@ -235,10 +240,16 @@ class Snapshots:
         )
         if order:
             self._taken[order.request] = taken
-        self._announcer.announce(taken, cause=order.cause if order else "")
+        self._untold = taken, order.cause if order else ""
         self._log.info("snapshot taken", manifest=uri, step=manifest.ledger.ledger.step, size_bytes=taken.size_bytes)
-        self._delete_old()
         self._plan_next()
+
+    def _tell(self) -> None:
+        """Announce the snapshot that is not announced yet: it is registered, so it would not be taken again."""
+        if self._untold is not None:
+            taken, cause = self._untold
+            self._announcer.announce(taken, cause=cause)
+            self._untold = None
 
     def _write(self, *, flush: bool) -> Written | None:
         """Write and register a snapshot; None: the last one is still the present state."""
