@@ -185,6 +185,12 @@ def _garble(world: World, targets: tuple[str, ...], _for_s: float) -> None:
         world.garble(process)
 
 
+def _damage(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """Storage does not keep what it was given: the newest manifest of a ps, or anything of its chain."""
+    ps, part = targets
+    world.damage(ps, part)
+
+
 Action = Callable[["World", tuple[str, ...], float], None]
 ACTIONS: dict[str, Action] = {
     "kill": _kill,
@@ -198,4 +204,5 @@ ACTIONS: dict[str, Action] = {
     "outage": _outage,
     "resume": _resume,
     "garble": _garble,
+    "damage": _damage,
 }

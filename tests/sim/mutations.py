@@ -20,13 +20,12 @@ from elasticdl.master import recovering
 from elasticdl.master.core import Fold, training
 from elasticdl.master.core import evolve as _evolve_function
 from elasticdl.master.service import Master
-from elasticdl.ps import snapshots
+from elasticdl.ps import history, snapshots
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.engine.accumulator import Accumulator
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.group import Group, GroupCut
-from elasticdl.ps.history import SnapshotHistory
 from elasticdl.shared.events import Decided, LogRecord
 from elasticdl.shared.ledger import Ledger, Verdict
 from elasticdl.worker.pipeline import Pipeline
@@ -387,5 +386,5 @@ def name_confirmed_before_tidying() -> Iterator[None]:
 
 @_mutation("what a kept snapshot builds on is kept")
 def whole_chains_are_kept() -> Iterator[None]:
-    with _replaced(SnapshotHistory, "obsolete", lambda self: self._complete[: -self._complete_kept]):
+    with _replaced(history, "_kept", lambda complete, chains_kept: complete[-chains_kept:]):
         yield

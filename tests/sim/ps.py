@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -15,13 +16,13 @@ from elasticdl.ps.admission import RefusedError
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import GroupCut, UpdatePolicy
 from elasticdl.ps.history import SnapshotHistory
-from elasticdl.ps.service import FINAL
-from elasticdl.ps.snapshots import SnapshotWriter, delete_snapshot, read_chain, restore
+from elasticdl.ps.recovery import NothingLeftError, recover
+from elasticdl.ps.snapshots import SnapshotWriter, delete_snapshot
 from elasticdl.ps.snapshotting import Order
 from elasticdl.shared.commands import ClosePin, Command, OpenPin, TakeSnapshot
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError
 from elasticdl.shared.events import GroupLedger, ModelInitialised, ModelPinned, PsStarted, SnapshotTaken
-from elasticdl.shared.manifests import decode_manifest
+from elasticdl.shared.manifests import DamagedError, damage, decode_manifest
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.placement import Placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
@@ -64,7 +65,7 @@ class PsProcess(Process):
         self.listening = False
         self.connections: list[Connection] = []
         self._writer = SnapshotWriter(world.store, spec, name, self.incarnation)
-        self._history = SnapshotHistory(chain_max=shape.chain_max, complete_kept=2)
+        self._history = SnapshotHistory(chain_max=shape.chain_max, chains_kept=2)
         self._register = PsRegister(address=self.address, incarnation=self.incarnation)
         self._register_seq = 0
         self._orders: deque[Order] = deque()
@@ -77,12 +78,11 @@ class PsProcess(Process):
 
     async def main(self) -> None:
         await self._claim()
-        ledgers = await self._restore() if self._register.manifest else ()
+        restored, ledgers = await self._restore() if self._register.manifest else ("", ())
         self.listening = True
-        manifest = self._register.manifest
-        started = PsStarted(address=self.address, ledgers=ledgers, restored_from=manifest, claim=self._register_seq)
+        started = PsStarted(address=self.address, ledgers=ledgers, restored_from=restored, claim=self._register_seq)
         await self.say(started)
-        if self._register.manifest:
+        if restored:
             self.core.open_for_business()
         self._plan_next()
         self.spawn(self._take_snapshots)
@@ -138,7 +138,7 @@ class PsProcess(Process):
         claim = self._register
         if entry is not None:
             former = decode_register(entry.value)
-            claim = replace(claim, manifest=former.manifest, step=former.step)
+            claim = replace(claim, manifest=former.manifest, step=former.step, older=former.older)
             self._register_seq = entry.seq
         await self._write_register(claim)
         self.probe("claimed")
@@ -150,14 +150,28 @@ class PsProcess(Process):
                 if owner != self.incarnation:
                     raise FencedError(f"{self.name} was taken over by {owner}")
 
-    async def _restore(self) -> tuple[GroupLedger, ...]:
+    async def _restore(self) -> tuple[str, tuple[GroupLedger, ...]]:
         await asyncio.sleep(STORE_S * 3)
-        chain = read_chain(self.world.store, self._register.manifest)
-        self.core.install(restore(self.world.store, self.core, chain))
-        self._history.adopt(chain)
+        try:
+            recovered = recover(self.world.store, self.core, self._register)
+        except NothingLeftError as error:
+            await self._say_damages(error.damages, "")
+            raise
+        uri, manifest = recovered.kept[-1]
+        if recovered.damages:
+            await self._say_damages(recovered.damages, uri)
+            older = tuple(one for one, _ in reversed(recovered.kept[:-1]))
+            step = manifest.ledger.ledger.step
+            await self._write_register(replace(self._register, manifest=uri, step=step, older=older))
+        self.core.install(recovered.group)
+        self._history.adopt(recovered.kept)
         self._initialised = True
         self.probe("restored")
-        return chain[-1][1].ledgers
+        return uri, manifest.ledgers
+
+    async def _say_damages(self, damages: Iterable[DamagedError], instead: str) -> None:
+        for error in damages:
+            await self.say(damage(self.name, error, instead))
 
     async def _write_register(self, register: PsRegister) -> None:
         value = encode_register(register)
@@ -168,8 +182,8 @@ class PsProcess(Process):
 
     async def _take_order(self, command: Command, cause: str) -> None:
         match command:
-            case TakeSnapshot(request=request, reason=reason):
-                self._orders.append(Order(request=request, cause=cause, flush=reason == FINAL))
+            case TakeSnapshot():
+                self._orders.append(Order.of(command, cause))
                 self.wake()
             case OpenPin(evaluation=evaluation):
                 self.spawn(lambda: self._open_pin(evaluation, cause))
@@ -237,7 +251,9 @@ class PsProcess(Process):
             await self.say(ModelInitialised(signature=self.world.job.signature.digest(), parameters=0))
             self._initialised = True
             self.core.open_for_business()
-        elif order is not None and order.request in self._taken:
+        elif (
+            order is not None and order.request in self._taken and self._taken[order.request].manifest != order.damaged
+        ):
             self._untold = self._taken[order.request], order.cause
         else:
             await self._take(order)
@@ -247,6 +263,8 @@ class PsProcess(Process):
         self._delete_old()
 
     async def _take(self, order: Order | None) -> None:
+        if order and order.damaged:
+            self._history.discard(order.damaged)
         written = await self._write(flush=order is not None and order.flush)
         if not written and order is None:
             self._plan_next()
@@ -287,7 +305,8 @@ class PsProcess(Process):
         cut = self.core.cut(dirty_only=bool(base), flush=flush)
         try:
             uri, data = await self._write_objects(cut, base)
-            await self._write_register(replace(self._register, manifest=uri, step=cut.ledger.step))
+            older = self._history.older_than(uri, decode_manifest(data, uri))
+            await self._write_register(replace(self._register, manifest=uri, step=cut.ledger.step, older=older))
         except BaseException:
             cut.close()
             raise

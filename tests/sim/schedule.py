@@ -227,6 +227,30 @@ def _stale_master(around: Around) -> list[Fault]:
     return [Fault(probe=probe, action="zombie", targets=("master",), for_s=for_s)]
 
 
+def _damage(around: Around) -> list[Fault]:
+    """A snapshot is damaged, and its ps dies before or after it has taken the next one."""
+    ps, part = around.ps(), around.random.choice(["newest", "any", "any"])
+    probe = (ps, "registered", around.count(6))
+    damage = Fault(probe=probe, action="damage", targets=(ps, part))
+    if around.random.random() < 0.3:
+        return [damage, Fault(at_s=around.moment(), action="resume")]
+    last = (ps, around.random.choice(["SnapshotTaken.stored", "object", "push"]), probe[2] + around.count(6))
+    death = Fault(probe=probe if around.random.random() < 0.4 else last, action="kill", targets=(ps,))
+    again = Fault(probe=(ps, "restored", 1), action="kill", targets=(ps,))
+    return [damage, death, *([again] if around.random.random() < 0.3 else [])]
+
+
+def _damage_at_the_audit(around: Around) -> list[Fault]:
+    """What a ps has just registered can't be read, the final snapshot too: it may be anyone of them."""
+    ps = around.ps()
+    first = around.count(6)
+    count = around.count(2)
+    return [
+        Fault(probe=(ps, "registered", first + number), action="damage", targets=(ps, "newest"))
+        for number in range(count)
+    ]
+
+
 PATTERNS: tuple[tuple[int, Callable[[Around], list[Fault]]], ...] = (
     (6, _kill),
     (3, _kill_several),
@@ -242,6 +266,8 @@ PATTERNS: tuple[tuple[int, Callable[[Around], list[Fault]]], ...] = (
     (1, _outage),
     (1, _resume),
     (1, _garble),
+    (3, _damage),
+    (2, _damage_at_the_audit),
     (9, _at_probe),
     (2, _ps_started_before_finished),
     (2, _only_old_ps),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from elasticdl.shared.errors import TransientError
+from elasticdl.shared.manifests import Manifest, decode_manifest
 from elasticdl.shared.storage.memory_store import MemoryStore
-from elasticdl.shared.storage.store import ObjectInfo, ObjectNotFoundError
+from elasticdl.shared.storage.store import ObjectInfo
 
 
 class SimStore(MemoryStore):
@@ -17,6 +19,8 @@ class SimStore(MemoryStore):
         super().__init__()
         self.away = 0
         """Outages under way."""
+        self._whole: dict[str, bytes] = {}
+        """What damaged objects were."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         self._check()
@@ -30,20 +34,41 @@ class SimStore(MemoryStore):
         self._check()
         assert isinstance(data, bytes)
         self._objects[uri] = data
+        self._whole.pop(uri, None)
         return ObjectInfo(uri=uri, size_bytes=len(data), etag="")
 
     def delete(self, uri: str) -> None:
         self._check()
         super().delete(uri)
+        self._whole.pop(uri, None)
 
-    def damage(self, uri: str) -> None:
-        """Flip a bit in the middle of an object."""
-        try:
-            data = bytearray(self._bytes(uri))
-        except ObjectNotFoundError:
+    def damage(self, uri: str, how: int) -> None:
+        """Lose an object, its end, or one of its bits."""
+        data = self._objects.get(uri)
+        if not data:
             return
-        data[len(data) // 2] ^= 1
-        self._objects[uri] = bytes(data)
+        self._whole.setdefault(uri, data)
+        if how == 0:
+            del self._objects[uri]
+        elif how == 1:
+            self._objects[uri] = data[:-1]
+        else:
+            middle = len(data) // 2
+            self._objects[uri] = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+    def chain(self, uri: str) -> Sequence[tuple[str, Manifest]]:
+        """What is whole of a snapshot's chain, the oldest first, whether the store is away or not."""
+        found: deque[tuple[str, Manifest]] = deque()
+        while uri in self._objects and uri not in self._whole:
+            found.appendleft((uri, decode_manifest(self._objects[uri], uri)))
+            uri = found[0][1].base
+        return found
+
+    def heal(self) -> None:
+        """Everything is as it was written: the judge counts what a ps has saved, not what became of it."""
+        self.away = 0
+        self._objects.update(self._whole)
+        self._whole.clear()
 
     def _check(self) -> None:
         if self.away:

@@ -20,7 +20,9 @@ from tests.sim.store import SimStore
 
 from elasticdl.shared.events import TaskFinished
 from elasticdl.shared.ledger import Verdict
+from elasticdl.shared.manifests import MANIFEST_NAME, chunk_uri
 from elasticdl.shared.names import PodName
+from elasticdl.shared.registers import decode_register
 from elasticdl.worker.ps_set.splitting import Splitter
 
 CALM_S_MAX = 400.0
@@ -150,7 +152,7 @@ class World:
 
     def succeeded(self, process: MasterProcess) -> None:
         """A master says that the job is over."""
-        self.store.away = 0
+        self.store.heal()
         self._problems += self.oracle.judge(self, process)
         self._done = True
 
@@ -196,6 +198,21 @@ class World:
                 if spoiled.tables:
                     process.answer(spoiled)
                 return
+
+    def damage(self, ps: str, part: str) -> None:
+        """Storage damages an object of the newest snapshot chain of a ps; never snapshot 0, so there is a way out."""
+        entry = self.broker.registers.entries.get(ps)
+        newest = decode_register(entry.value).manifest if entry else ""
+        chain = self.store.chain(newest)
+        if not chain:
+            return
+        uri, manifest = chain[-1] if part == "newest" else chain[int(self.random.random() * len(chain))]
+        if manifest.ledger.ledger.step == 0:
+            return
+        names = [MANIFEST_NAME, *(chunk.name for chunk in manifest.chunks)]
+        name = MANIFEST_NAME if part == "newest" else names[int(self.random.random() * len(names))]
+        self.note(f"{name} of snapshot {manifest.number} by {manifest.incarnation} is damaged")
+        self.store.damage(chunk_uri(uri, name), int(self.random.random() * 3))
 
     def lose_everything(self) -> None:
         """The machine of the launcher dies with all processes."""

@@ -19,6 +19,7 @@ from elasticdl.cli import run_directory
 from elasticdl.cli.describe import clock, one_line, story
 from elasticdl.cli.history import epoch_rows, evaluation_rows, metrics_text
 from elasticdl.cli.live import progress_line
+from elasticdl.cli.mishaps import damaged_rows, mishap_lines
 from elasticdl.cli.open_log import open_bus
 from elasticdl.cli.picture import picture
 from elasticdl.cli.run_directory import RunDirectory
@@ -69,6 +70,7 @@ def _status_facts(run: RunDirectory, state: State, alive: bool) -> dict[str, Any
         "epochs": epoch_rows(state),
         "evaluations": evaluation_rows(state),
         "pods": pods,
+        "snapshots": {"damaged": damaged_rows(state)},
     }
 
 
@@ -224,6 +226,8 @@ def _print_state(state: State, console: Console, now_s: float) -> None:
     for ps, snapshot in sorted(state.snapshots.items()):
         size_mb = snapshot.size_bytes / 1e6
         console.print(f"snapshot of {ps} at {clock(snapshot.time_s)}, {size_mb:.1f} MB: {display(snapshot.manifest)}")
+    for line in mishap_lines(state):
+        console.print(line)
     audit = state.closing.audit
     if audit:
         console.print(

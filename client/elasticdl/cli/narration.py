@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from elasticdl.cli.history import epoch_rows, evaluation_rows, metrics_text
 from elasticdl.cli.launcher.exits import describe_exit
+from elasticdl.cli.mishaps import damage_text
 from elasticdl.master.core import State
 from elasticdl.shared import events
 from elasticdl.shared.commands import JobState
@@ -43,6 +44,8 @@ class Narrator:
                     yield f"{exited.pod} died ({describe_exit(exited.exit_code)})" + _what_now(exited)
             case events.PsStarted(restored_from=manifest) if manifest:
                 yield f"{envelope.name} restored {display(manifest)}"
+            case events.SnapshotDamaged() as damaged:
+                yield damage_text(damaged)
             case events.TaskFailed() as failed:
                 yield f"{envelope.name}: {failed.task}, batch {failed.batch} failed: {_first_line(failed.message)}"
             case events.WorkerFailed(message=message):

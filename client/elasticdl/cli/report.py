@@ -14,6 +14,8 @@
 ``audit.groups``            how many ledgers were compared
 ``audit.repaired``          tasks that the first audit found missing; anything but 0 is a defect of ours
 ``audit.problems``          one sentence for each thing that is wrong
+``snapshots.damaged``       for each damaged object of a snapshot: ps, snapshot, object, problem, and instead: the
+                            snapshot that its ps went on from (empty: the audit found it, and another one was taken)
 ``metrics``                 the last word on the model
 ``metrics_from``            the data they are from: ``validation`` or ``training``
 ``metrics_best``            the best values that any model can reach there; empty unless the data's maker said so
@@ -54,6 +56,7 @@ from rich.text import Text
 from elasticdl.cli.history import epoch_rows, evaluation_rows, final_metrics, metrics_text
 from elasticdl.cli.launcher.local_job import Ending
 from elasticdl.cli.launcher.processes import Usage
+from elasticdl.cli.mishaps import damaged_rows
 from elasticdl.cli.picture import records_of
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.cli.zoo_data import best_reachable
@@ -94,6 +97,7 @@ def build(ending: Ending, run: RunDirectory, started_s: float, ended_s: float) -
             "epochs": spec.plan.epochs,
         },
         "audit": _audit(state),
+        "snapshots": {"damaged": damaged_rows(state)},
         "metrics": metrics,
         "metrics_from": metrics_from,
         "metrics_best": _best(state) if metrics_from == "validation" else {},
@@ -147,6 +151,9 @@ def print_summary(report: Report, console: Console) -> None:
 def _summary(report: Report) -> Iterator[tuple[str, str]]:
     seconds = report["seconds"]
     yield "audit", _audit_text(report)
+    for row in report["snapshots"]["damaged"]:
+        instead = f"; {row['ps']} went on from {row['instead']}" if row["instead"] else ""
+        yield "snapshots", f"damaged: {row['object']} {row['problem']}{instead}"
     if report["metrics"]:
         of_training = report["metrics_from"] == "training"
         note = "  (training metrics: there is no --validation_data)" if of_training else ""

@@ -7,6 +7,9 @@ from enum import Enum
 
 from elasticdl.shared.names import PodName, Purpose, Service
 
+FINAL = "final"
+"""Reason of the order for the snapshot that the audit reads: nothing is trained after it."""
+
 
 class JobState(Enum):
     """How a job stands; the last four are final."""
@@ -75,11 +78,20 @@ class ReturnDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeSnapshot:
-    """Ask a ps for a snapshot; its SnapshotTaken carries ``request``."""
+    """Ask a ps for a snapshot; its SnapshotTaken carries ``request``.
+
+    Attributes:
+        ps: whom.
+        request: number of the order; asked again under it, a ps that has the snapshot only says so.
+        reason: ``FINAL`` when nothing is trained after it, so half-filled accumulators are flushed.
+        damaged: manifest of the snapshot that it took under this number, if that one can't be read: a full one is
+            wanted in its place.
+    """
 
     ps: PodName
     request: int
     reason: str
+    damaged: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

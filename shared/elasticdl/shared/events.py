@@ -280,6 +280,26 @@ class SnapshotTaken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotDamaged:
+    """An object of a snapshot is missing or is not what was written.
+
+    Attributes:
+        ps: whose snapshot.
+        snapshot: URI of its manifest.
+        object: URI of the damaged object.
+        problem: what is wrong with it.
+        instead: URI of the manifest that the ps goes on from; empty: it was found by the audit, which asks for a new
+            snapshot, or there is none.
+    """
+
+    ps: PodName
+    snapshot: str
+    object: str
+    problem: str
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPinned:
     """A ps keeps its present state readable for an evaluation."""
 
@@ -382,6 +402,7 @@ Event = (
     | PsStarted
     | ModelInitialised
     | SnapshotTaken
+    | SnapshotDamaged
     | ModelPinned
     | StepReached
     | TermStarted

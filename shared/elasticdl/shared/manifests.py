@@ -5,6 +5,7 @@ The master reads them too (the audit believes the ledgers in final manifests and
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -13,7 +14,7 @@ import xxhash
 from google.protobuf.message import DecodeError
 
 from elasticdl.shared.errors import PermanentError
-from elasticdl.shared.events import GroupLedger
+from elasticdl.shared.events import GroupLedger, SnapshotDamaged
 from elasticdl.shared.ledger import LedgerRecord
 from elasticdl.shared.names import GroupId, Incarnation, JobId, PodName
 from elasticdl.shared.proto import wire_pb2
@@ -23,10 +24,26 @@ FORMAT = 1
 MANIFEST_NAME = "manifest"
 _MAGIC = b"EDLM"
 _CHECKSUM_BYTES = 16
+_READS = 2
+"""Times that an object is read before it counts as damaged: what was bent on its way is not bent in the store."""
 
 
 class DamagedError(PermanentError):
-    """An object of a snapshot is missing or is not what was written."""
+    """An object of a snapshot is missing or is not what was written.
+
+    Attributes:
+        uri: the object.
+        snapshot: the manifest of the snapshot that it is a part of; often the same.
+        problem: what is wrong with it.
+    """
+
+    def __init__(self, uri: str, problem: str, *, snapshot: str = "") -> None:
+        snapshot = snapshot or uri
+        what = f"the snapshot's manifest {uri}" if snapshot == uri else f"{uri}, a part of the snapshot {snapshot},"
+        super().__init__(f"{what} {problem}")
+        self.uri = uri
+        self.snapshot = snapshot
+        self.problem = problem
 
 
 class ChunkPart(Enum):
@@ -105,6 +122,11 @@ class Manifest:
         return (self.ledger,)
 
 
+def damage(ps: PodName, error: DamagedError, instead: str) -> SnapshotDamaged:
+    """The event that tells of a damaged snapshot."""
+    return SnapshotDamaged(ps=ps, snapshot=error.snapshot, object=error.uri, problem=error.problem, instead=instead)
+
+
 def checksum_of(data: bytes | bytearray | memoryview) -> bytes:
     """xxh3-128: against damage, not against malice; as fast as memory."""
     return xxhash.xxh3_128_digest(data)
@@ -123,9 +145,30 @@ def read_manifest(store: ObjectStore, uri: str) -> Manifest:
         DamagedError: it is missing or damaged.
     """
     try:
+        for _ in range(_READS - 1):
+            with contextlib.suppress(DamagedError):
+                return decode_manifest(store.read(uri), uri)
         return decode_manifest(store.read(uri), uri)
     except ObjectNotFoundError as error:
-        raise DamagedError(f"the snapshot's manifest {uri} is missing") from error
+        raise DamagedError(uri, "is missing") from error
+
+
+def read_chunk(store: ObjectStore, manifest: str, chunk: Chunk) -> bytearray:
+    """A chunk's bytes, verified.
+
+    Raises:
+        TransientError: the store is away.
+        DamagedError: it is missing or damaged.
+    """
+    uri = chunk_uri(manifest, chunk.name)
+    try:
+        for _ in range(_READS):
+            data = bytearray(store.read(uri))
+            if len(data) == chunk.size_bytes and checksum_of(data) == chunk.checksum:
+                return data
+    except ObjectNotFoundError as error:
+        raise DamagedError(uri, "is missing", snapshot=manifest) from error
+    raise DamagedError(uri, "is damaged: its checksum differs", snapshot=manifest)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -172,13 +215,13 @@ def decode_manifest(data: bytes, uri: str) -> Manifest:
     """
     checksum, body = data[len(_MAGIC) : len(_MAGIC) + _CHECKSUM_BYTES], data[len(_MAGIC) + _CHECKSUM_BYTES :]
     if not data.startswith(_MAGIC) or checksum != checksum_of(body):
-        raise DamagedError(f"the snapshot's manifest {uri} is damaged: its checksum differs")
+        raise DamagedError(uri, "is damaged: its checksum differs")
     try:
         message = wire_pb2.Manifest.FromString(body)
     except DecodeError as error:
-        raise DamagedError(f"the snapshot's manifest {uri} can't be read") from error
+        raise DamagedError(uri, "can't be read") from error
     if message.format != FORMAT:
-        raise DamagedError(f"the snapshot's manifest {uri} has format {message.format}, this version reads {FORMAT}")
+        raise DamagedError(uri, f"has format {message.format}, this version reads {FORMAT}")
     return Manifest(
         job=JobId(message.job),
         ps=PodName(message.ps),

@@ -15,23 +15,31 @@ from elasticdl.shared.proto import wire_pb2
 class PsRegister:
     """The last value under a ps' name; whoever writes it owns the name.
 
+    Only what no life of the ps will delete any more is in ``older``.
+
     Attributes:
         address: ``host:port`` of its wire server.
         incarnation: the owner.
         manifest: URI of the manifest of the last complete snapshot, or empty.
         step: batches absorbed in that snapshot.
+        older: URIs of the manifests of the other snapshots that are kept, newest first, for when this one is damaged.
     """
 
     address: str
     incarnation: Incarnation
     manifest: str = ""
     step: int = 0
+    older: tuple[str, ...] = ()
 
 
 def encode_register(register: PsRegister) -> bytes:
     """The register's bytes."""
     return wire_pb2.Register(
-        address=register.address, incarnation=register.incarnation, manifest=register.manifest, step=register.step
+        address=register.address,
+        incarnation=register.incarnation,
+        manifest=register.manifest,
+        step=register.step,
+        older=register.older,
     ).SerializeToString()
 
 
@@ -50,4 +58,5 @@ def decode_register(data: bytes) -> PsRegister:
         incarnation=Incarnation(message.incarnation),
         manifest=message.manifest,
         step=message.step,
+        older=tuple(message.older),
     )

@@ -17,6 +17,7 @@ from elasticdl.cli.launcher.local_job import Ending
 from elasticdl.cli.launcher.logs import PrintedLines, last_word, readable, tail
 from elasticdl.cli.launcher.processes import Usage
 from elasticdl.cli.live import PlainView, progress_line
+from elasticdl.cli.mishaps import mishap_lines
 from elasticdl.cli.narration import Narrator
 from elasticdl.cli.picture import Picture, Rate, picture
 from elasticdl.cli.run_directory import RunDirectory
@@ -222,6 +223,34 @@ def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
     assert "training metrics" in out.getvalue()
     assert "75.0% of 4 computed batches were new" in out.getvalue()
     assert "useful 38%  recomputed 12%  stalled 0%  starting 50%" in out.getvalue()
+
+
+def test_a_damaged_snapshot_is_told_everywhere(log: Log, tmp_path: Path) -> None:
+    damaged = events.SnapshotDamaged(
+        ps=PS, snapshot="file:///s/2/manifest", object="file:///s/2/dense", problem="is missing",
+        instead="file:///s/1/manifest",
+    )  # fmt: skip
+    log.add(Service.PS, PS, damaged)
+    line = "a snapshot of ps-0 is damaged: /s/2/dense is missing; ps-0 goes on from /s/1/manifest"
+    assert log.told[-1] == line
+    assert list(mishap_lines(log.state)) == [line]
+    ending = Ending(
+        state=log.state,
+        gave_up="",
+        interrupted=True,
+        usage={},
+        batches_absorbed=0,
+        batches_computed=0,
+        first_gradient_s=0.0,
+    )
+    facts = report.build(ending, RunDirectory(tmp_path, SPEC.job), started_s=0.0, ended_s=1.0)
+    assert facts["snapshots"]["damaged"] == [
+        {"ps": "ps-0", "snapshot": "/s/2/manifest", "object": "/s/2/dense", "problem": "is missing",
+         "instead": "/s/1/manifest"}
+    ]  # fmt: skip
+    out = io.StringIO()
+    report.print_summary(facts, Console(file=out, width=200))
+    assert "damaged: /s/2/dense is missing; ps-0 went on from /s/1/manifest" in out.getvalue()
 
 
 def test_every_documented_key_is_in_the_report(log: Log, tmp_path: Path) -> None:

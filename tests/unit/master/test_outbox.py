@@ -13,10 +13,11 @@ from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.client import Bell, Client
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue
 from elasticdl.shared.clock import SystemClock
-from elasticdl.shared.commands import Dispatch
+from elasticdl.shared.commands import Dispatch, ReadLedgers
 from elasticdl.shared.errors import TransientError
-from elasticdl.shared.events import CommandsRan, Decided, Event
-from elasticdl.shared.names import Purpose
+from elasticdl.shared.events import CommandsRan, Decided, Event, SnapshotDamaged
+from elasticdl.shared.manifests import DamagedError
+from elasticdl.shared.names import PodName, Purpose
 from elasticdl.shared.tasks import TaskMessage
 
 
@@ -55,3 +56,19 @@ def test_a_successor_sends_the_messages_of_the_term_that_decided() -> None:
     state.term = 2
     assert messages(state, dispatch, term=1) == before
     assert {message.term for message in before} == {1}
+
+
+async def test_a_damaged_final_snapshot_is_reported_and_ends_nobody() -> None:
+    reports: asyncio.Queue[Event] = asyncio.Queue()
+
+    def read(manifest: str) -> tuple[()]:
+        raise DamagedError(manifest, "is missing")
+
+    outbox = Outbox(MemoryBroker().connect(), SystemClock(), read, Driver().state, reports.put_nowait)
+    running = asyncio.create_task(outbox.run())
+    reading = ReadLedgers(ps=PodName("ps-0"), manifest="m/1")
+    outbox.put(7, Decided(term=1, after_seq=1, now_s=0.0, commands=(reading,), reasons=()))
+    found = await reports.get()
+    assert found == SnapshotDamaged(ps=PodName("ps-0"), snapshot="m/1", object="m/1", problem="is missing")
+    assert await reports.get() == CommandsRan(up_to=7)
+    running.cancel()

@@ -17,6 +17,7 @@ from elasticdl.shared.clock import Clock
 from elasticdl.shared.commands import Command, Dispatch
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
 from elasticdl.shared.events import CommandFailure, CommandsRan, Decided, Event, GroupLedger, LedgersRead
+from elasticdl.shared.manifests import DamagedError, damage
 from elasticdl.shared.names import PodName
 
 ORDER_TRIES_S_MAX = 10.0
@@ -73,12 +74,20 @@ class Outbox:
             case commands.ReturnDelivery():
                 await self._bus.tasks.give_back(command.reply)
             case commands.ReadLedgers():
-                ledgers = await asyncio.to_thread(self._read_ledgers, command.manifest)
-                self._report(LedgersRead(ps=command.ps, manifest=command.manifest, ledgers=ledgers))
+                await self._read(command)
             case commands.SetTimer() | commands.EnterState():
                 pass
             case _:
                 assert_never(command)
+
+    async def _read(self, command: commands.ReadLedgers) -> None:
+        try:
+            ledgers = await asyncio.to_thread(self._read_ledgers, command.manifest)
+        except DamagedError as error:
+            _log.error("a final snapshot is damaged", reason=str(error))
+            self._report(damage(command.ps, error, ""))
+            return
+        self._report(LedgersRead(ps=command.ps, manifest=command.manifest, ledgers=ledgers))
 
     async def _publish(self, dispatch: Dispatch, term: int) -> None:
         """Queue the messages of a dispatch, however long the broker is away: the core never dispatches them again."""

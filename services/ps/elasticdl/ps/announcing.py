@@ -73,7 +73,7 @@ class Registration:
         register = PsRegister(address=address, incarnation=incarnation)
         if entry is not None:
             former = decode_register(entry.value)
-            register = replace(register, manifest=former.manifest, step=former.step)
+            register = replace(register, manifest=former.manifest, step=former.step, older=former.older)
         return self._write(register, after=entry.seq if entry else 0)
 
     async def until_lost(self) -> None:
@@ -90,14 +90,14 @@ class Registration:
                 if owner != self._held.incarnation:
                     raise FencedError(f"{self._ps} was taken over by {owner}")
 
-    def publish(self, manifest: str, step: int) -> None:
-        """Register a complete snapshot: from now on a successor restores this one.
+    def publish(self, manifest: str, step: int, older: tuple[str, ...]) -> None:
+        """Register a complete snapshot: from now on a successor restores this one, or one of the ``older``.
 
         Raises:
             FencedError: another life has taken the name over; this one must not write anything more.
             TransientError: the broker stayed away longer than its settings allow.
         """
-        self._write(replace(self._register(), manifest=manifest, step=step), after=self._seq)
+        self._write(replace(self._register(), manifest=manifest, step=step, older=older), after=self._seq)
 
     def confirm(self) -> None:
         """Make sure that the name was ours until now, by writing the register once more as it is.

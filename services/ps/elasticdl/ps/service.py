@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import psutil
@@ -19,8 +19,9 @@ from elasticdl.ps.admission import RefusedError
 from elasticdl.ps.announcing import Announcer, Registration
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
+from elasticdl.ps.recovery import NothingLeftError, recover
 from elasticdl.ps.serving import PsHandler
-from elasticdl.ps.snapshots import SnapshotWriter, read_chain, restore
+from elasticdl.ps.snapshots import SnapshotWriter
 from elasticdl.ps.snapshotting import Order, SnapshotPolicy, Snapshots
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.loop_thread import LoopThread
@@ -30,13 +31,12 @@ from elasticdl.shared.commands import ClosePin, Command, OpenPin, TakeSnapshot
 from elasticdl.shared.errors import FencedError, PermanentError
 from elasticdl.shared.events import GroupLedger, ModelPinned, PsStarted, StepReached
 from elasticdl.shared.job import JobSpec
+from elasticdl.shared.manifests import DamagedError, damage
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.placement import Placement
+from elasticdl.shared.registers import PsRegister
 from elasticdl.shared.storage import ObjectStore
 from elasticdl.shared.wire.server import ServerSettings, WireServer
-
-FINAL = "final"
-"""Reason of the order for the snapshot that the audit and the export read: nothing is trained after it."""
 
 _SIGNAL_S = 0.5
 """A signal that the kernel gave to another thread is handled by ours when it wakes up: seconds until then."""
@@ -146,30 +146,23 @@ class PsService:
 
         Raises:
             FencedError: another life of this ps is there.
-            PermanentError: the registered snapshot is damaged or the log is full.
+            PermanentError: every kept snapshot is damaged, or the log is full.
             TransientError: broker or storage stayed away too long.
             UserError: the snapshot belongs to another plan.
         """
         register = self._registration.claim(self.address, self._identity.incarnation)
-        ledgers: tuple[GroupLedger, ...] = ()
-        if register.manifest:
-            chain = read_chain(self._store, register.manifest)
-            self.core.install(restore(self._store, self.core, chain))
-            self._snapshots.adopt(chain)
-            ledgers = chain[-1][1].ledgers
+        restored, ledgers = self._restore(register) if register.manifest else ("", ())
         self._server.start()
-        started = PsStarted(
-            address=self.address, ledgers=ledgers, restored_from=register.manifest, claim=self._registration.seq
-        )
+        started = PsStarted(address=self.address, ledgers=ledgers, restored_from=restored, claim=self._registration.seq)
         self._announcer.announce(started)
-        if register.manifest:
+        if restored:
             self.core.open_for_business()
         self._snapshots.start()
         for thread in self._threads:
             thread.start()
         self._loop.call(self._bus.signals.serve_orders(self._identity.ps, self.take_order))
         self._loop.spawn(self._end_when_fenced())
-        self._log.info("ps started", address=self.address, restored_from=register.manifest, step=self.core.step)
+        self._log.info("ps started", address=self.address, restored_from=restored, step=self.core.step)
 
     def wait(self) -> None:
         """Until somebody asks for the end, or something makes it.
@@ -220,14 +213,38 @@ class PsService:
         """
         ps = self._identity.ps
         match command:
-            case TakeSnapshot(ps=target, request=request, reason=reason) if target == ps:
-                self._snapshots.order(Order(request=request, cause=cause, flush=reason == FINAL))
+            case TakeSnapshot(ps=target) if target == ps:
+                self._snapshots.order(Order.of(command, cause))
             case OpenPin(ps=target, evaluation=evaluation) if target == ps:
                 self._errands.put(lambda: self._open_pin(evaluation, cause))
             case ClosePin(ps=target, evaluation=evaluation) if target == ps:
                 self._errands.put(lambda: self.core.close_pin(evaluation))
             case _:
                 raise PermanentError(f"{ps} does not know what to do with {command}")
+
+    def _restore(self, register: PsRegister) -> tuple[str, tuple[GroupLedger, ...]]:
+        """Install what the register names; returns the manifest that it is from, and its ledgers.
+
+        Where the newest snapshot is damaged, the older one in its place is on record before anybody hears of this life.
+        """
+        try:
+            recovered = recover(self._store, self.core, register)
+        except NothingLeftError as error:
+            self._announce_damages(error.damages, "")
+            raise
+        uri, manifest = recovered.kept[-1]
+        if recovered.damages:
+            self._announce_damages(recovered.damages, uri)
+            older = tuple(one for one, _ in reversed(recovered.kept[:-1]))
+            self._registration.publish(uri, manifest.ledger.ledger.step, older)
+        self.core.install(recovered.group)
+        self._snapshots.adopt(recovered.kept)
+        return uri, manifest.ledgers
+
+    def _announce_damages(self, damages: Iterable[DamagedError], instead: str) -> None:
+        for error in damages:
+            self._log.error("a snapshot is damaged", reason=str(error), instead=instead)
+            self._announcer.announce(damage(self._identity.ps, error, instead))
 
     async def _end_when_fenced(self) -> None:
         try:

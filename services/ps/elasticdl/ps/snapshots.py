@@ -33,11 +33,12 @@ from elasticdl.shared.manifests import (
     chunk_uri,
     decode_manifest,
     encode_manifest,
+    read_chunk,
     read_manifest,
 )
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import GroupId, Incarnation, PodName
-from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join
+from elasticdl.shared.storage import ObjectStore, join
 
 CHUNK_BYTES = 8 << 20
 """Size of a chunk of rows, about: what is copied under a table's lock, and held in memory twice while it is written."""
@@ -165,7 +166,7 @@ def read_chain(store: ObjectStore, uri: str) -> list[tuple[str, Manifest]]:
     chain: list[tuple[str, Manifest]] = []
     while uri:
         if any(uri == seen for seen, _ in chain):
-            raise DamagedError(f"the snapshot {uri} builds on itself")
+            raise DamagedError(uri, "builds on itself")
         manifest = read_manifest(store, uri)
         chain.append((uri, manifest))
         uri = manifest.base
@@ -201,23 +202,6 @@ def restore(store: ObjectStore, core: PsCore, chain: list[tuple[str, Manifest]])
     _load_accumulator(store, group, uri, last)
     group.restore(Ledger(last.ledger.ledger), iteration=last.iteration, rate=last.rate)
     return group
-
-
-def read_chunk(store: ObjectStore, manifest: str, chunk: Chunk) -> bytearray:
-    """A chunk's bytes, verified.
-
-    Raises:
-        TransientError: the store is away.
-        DamagedError: it is missing or damaged.
-    """
-    uri = chunk_uri(manifest, chunk.name)
-    try:
-        data = bytearray(store.read(uri))
-    except ObjectNotFoundError as error:
-        raise DamagedError(f"{uri}, a part of the snapshot {manifest}, is missing") from error
-    if len(data) != chunk.size_bytes or checksum_of(data) != chunk.checksum:
-        raise DamagedError(f"{uri}, a part of the snapshot {manifest}, is damaged: its checksum differs")
-    return data
 
 
 def delete_snapshot(store: ObjectStore, uri: str, manifest: Manifest) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from elasticdl.ps.announcing import Announcer, Registration
 from elasticdl.ps.core import PsCore
-from elasticdl.ps.history import SnapshotHistory
+from elasticdl.ps.history import Snapshot, SnapshotHistory
 from elasticdl.ps.snapshots import SnapshotWriter, Written, delete_snapshot
 from elasticdl.shared.clock import Clock
+from elasticdl.shared.commands import FINAL, TakeSnapshot
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError
 from elasticdl.shared.events import ModelInitialised, SnapshotTaken
-from elasticdl.shared.manifests import Manifest
 from elasticdl.shared.storage import ObjectStore
 
 
@@ -28,14 +28,14 @@ class SnapshotPolicy:
         interval_s: seconds between two; 0: none by the clock. Nothing is written while nothing was absorbed.
         steps: additional ones at every multiple of so many steps; 0: none.
         chain_max: snapshots that build on each other before the next one is full again.
-        complete_kept: complete snapshots that are kept, with everything that they build on.
+        chains_kept: chains that are kept whole, for when an object of the last one is damaged.
         retry_s: seconds before a snapshot that the store did not take is tried again.
     """
 
     interval_s: float
     steps: int = 0
     chain_max: int = 8
-    complete_kept: int = 2
+    chains_kept: int = 2
     retry_s: float = 1.0
 
     def wait_s(self, *, due_s: float, now_s: float, has_model: bool) -> float | None:
@@ -57,11 +57,18 @@ class Order:
         request: its number; the SnapshotTaken carries it.
         cause: id of what asked, for the log.
         flush: make an update of half-filled accumulators first.
+        damaged: the snapshot that it got before, if that one is damaged; empty otherwise.
     """
 
     request: int
     cause: str
     flush: bool
+    damaged: str = ""
+
+    @classmethod
+    def of(cls, command: TakeSnapshot, cause: str) -> Order:
+        """The order that a command gives."""
+        return cls(request=command.request, cause=cause, flush=command.reason == FINAL, damaged=command.damaged)
 
 
 class Snapshots:
@@ -107,14 +114,14 @@ class Snapshots:
         self._taken: dict[int, SnapshotTaken] = {}
         self._untold: tuple[SnapshotTaken, str] | None = None
         """A registered snapshot, and what asked for it, of which the log does not know yet."""
-        self._history = SnapshotHistory(chain_max=policy.chain_max, complete_kept=policy.complete_kept)
+        self._history = SnapshotHistory(chain_max=policy.chain_max, chains_kept=policy.chains_kept)
         self._number = 0
         self._due_s = 0.0
         self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
 
-    def adopt(self, chain: list[tuple[str, Manifest]]) -> None:
-        """The core was restored from this chain; call before ``start``."""
-        self._history.adopt(chain)
+    def adopt(self, kept: Sequence[Snapshot]) -> None:
+        """The core was restored from the last of these; call before ``start``."""
+        self._history.adopt(kept)
         self._initialised = True
 
     def start(self) -> None:
@@ -194,7 +201,7 @@ class Snapshots:
             self._tell()
             if not self._initialised:
                 self._first()
-            elif order is not None and order.request in self._taken:
+            elif order is not None and self._has_taken(order):
                 self._untold = self._taken[order.request], order.cause
             else:
                 self._take(order)
@@ -224,8 +231,14 @@ class Snapshots:
         self._initialised = True
         self._core.open_for_business()
 
+    def _has_taken(self, order: Order) -> bool:
+        taken = self._taken.get(order.request)
+        return taken is not None and taken.manifest != order.damaged
+
     def _take(self, order: Order | None) -> None:
         began_s = self._clock.monotonic()
+        if order and order.damaged:
+            self._history.discard(order.damaged)
         written = self._write(flush=order is not None and order.flush)
         if written is None and order is None:
             self._plan_next()
@@ -261,7 +274,8 @@ class Snapshots:
         cut = self._core.cut(dirty_only=bool(base), flush=flush)
         try:
             written = self._writer.write(self._core, cut, number=self._number, base=base)
-            self._registration.publish(written.uri, cut.ledger.step)
+            older = self._history.older_than(written.uri, written.manifest)
+            self._registration.publish(written.uri, cut.ledger.step, older)
         except BaseException:
             cut.close()
             raise

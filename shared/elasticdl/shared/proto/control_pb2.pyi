@@ -798,19 +798,22 @@ class TakeSnapshot(_message.Message):
     PS_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    DAMAGED_FIELD_NUMBER: _builtins.int
     ps: _builtins.str
     request: _builtins.int
     reason: _builtins.str
+    damaged: _builtins.str
     def __init__(
         self,
         *,
         ps: _builtins.str = ...,
         request: _builtins.int = ...,
         reason: _builtins.str = ...,
+        damaged: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ps", b"ps", "reason", b"reason", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged", b"damaged", "ps", b"ps", "reason", b"reason", "request", b"request"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1523,6 +1526,37 @@ class SnapshotTaken(_message.Message):
 Global___SnapshotTaken: _TypeAlias = SnapshotTaken  # noqa: Y015
 
 @_typing.final
+class SnapshotDamaged(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PS_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    OBJECT_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    INSTEAD_FIELD_NUMBER: _builtins.int
+    ps: _builtins.str
+    snapshot: _builtins.str
+    object: _builtins.str
+    problem: _builtins.str
+    instead: _builtins.str
+    def __init__(
+        self,
+        *,
+        ps: _builtins.str = ...,
+        snapshot: _builtins.str = ...,
+        object: _builtins.str = ...,
+        problem: _builtins.str = ...,
+        instead: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instead", b"instead", "object", b"object", "problem", b"problem", "ps", b"ps", "snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotDamaged: _TypeAlias = SnapshotDamaged  # noqa: Y015
+
+@_typing.final
 class ModelPinned(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1767,6 +1801,7 @@ class Envelope(_message.Message):
     COMMANDS_RAN_FIELD_NUMBER: _builtins.int
     DECIDED_FIELD_NUMBER: _builtins.int
     SCALE_REQUESTED_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_DAMAGED_FIELD_NUMBER: _builtins.int
     service: Global___Service.ValueType
     name: _builtins.str
     incarnation: _builtins.str
@@ -1821,6 +1856,8 @@ class Envelope(_message.Message):
     def decided(self) -> Global___Decided: ...
     @_builtins.property
     def scale_requested(self) -> Global___ScaleRequested: ...
+    @_builtins.property
+    def snapshot_damaged(self) -> Global___SnapshotDamaged: ...
     def __init__(
         self,
         *,
@@ -1854,12 +1891,13 @@ class Envelope(_message.Message):
         commands_ran: Global___CommandsRan | None = ...,
         decided: Global___Decided | None = ...,
         scale_requested: Global___ScaleRequested | None = ...,
+        snapshot_damaged: Global___SnapshotDamaged | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "silence_noticed", b"silence_noticed", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "silence_noticed", b"silence_noticed", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "incarnation", b"incarnation", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "service", b"service", "silence_noticed", b"silence_noticed", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "incarnation", b"incarnation", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "service", b"service", "silence_noticed", b"silence_noticed", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "silence_noticed", "ledgers_read", "commands_ran", "decided", "scale_requested"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "silence_noticed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

@@ -510,12 +510,17 @@ class Register(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    OLDER_FIELD_NUMBER: _builtins.int
     address: _builtins.str
     incarnation: _builtins.str
     manifest: _builtins.str
     """URI of the last complete snapshot, or empty"""
     step: _builtins.int
     """of that snapshot"""
+    @_builtins.property
+    def older(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """URIs of the others that are kept, newest first"""
+
     def __init__(
         self,
         *,
@@ -523,10 +528,11 @@ class Register(_message.Message):
         incarnation: _builtins.str = ...,
         manifest: _builtins.str = ...,
         step: _builtins.int = ...,
+        older: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "manifest", b"manifest", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "manifest", b"manifest", "older", b"older", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

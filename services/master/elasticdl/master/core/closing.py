@@ -5,8 +5,17 @@ from __future__ import annotations
 from elasticdl.master.core.audit import audit
 from elasticdl.master.core.evaluating import Decisions, decide_epoch_merges, wants_final_evaluation
 from elasticdl.master.core.state import Closing, Pod, PodPhase, State
-from elasticdl.shared.commands import Dispatch, EnterState, JobState, ReadLedgers, SetTimer, StopPod, TakeSnapshot
-from elasticdl.shared.events import LedgersRead
+from elasticdl.shared.commands import (
+    FINAL,
+    Dispatch,
+    EnterState,
+    JobState,
+    ReadLedgers,
+    SetTimer,
+    StopPod,
+    TakeSnapshot,
+)
+from elasticdl.shared.events import LedgersRead, SnapshotDamaged
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.rangeset import RangeSet
 
@@ -14,6 +23,8 @@ SNAPSHOT_PAUSE = "order snapshots again"
 """Timer: until it fires, no snapshot is ordered."""
 READ_PAUSE = "read ledgers again"
 """Timer: until it fires, no ledger is read."""
+DAMAGED_MAX = 5
+"""Final snapshots of one ps in a row that may be damaged before the job fails: its storage keeps nothing."""
 STOP_S_MAX = 30.0
 """Seconds that workers and ps get to put things in order when the job stops; then it ends without."""
 
@@ -45,6 +56,24 @@ def note_ledgers(state: State, event: LedgersRead) -> None:
         closing.audit = verdict
 
 
+def note_damaged_final(state: State, event: SnapshotDamaged) -> None:
+    """Fold that a final snapshot can't be read: its ps is asked for another one under the same number."""
+    closing = state.closing
+    if closing.manifests.get(event.ps) != event.snapshot:
+        return
+    del closing.manifests[event.ps]
+    closing.reading.discard(event.ps)
+    closing.asked.discard(event.ps)
+    damaged = closing.damaged.setdefault(event.ps, [])
+    damaged.append(event.snapshot)
+    if len(damaged) >= DAMAGED_MAX:
+        state.fail(
+            f"{len(damaged)} final snapshots of {event.ps} in a row could not be read back, the last one because "
+            f"{event.object} {event.problem}: the storage does not keep what it is given.",
+            guilty=event.ps,
+        )
+
+
 def decide_closing(state: State) -> Decisions:
     """Steps of a job that has absorbed everything."""
     training = state.training
@@ -67,7 +96,7 @@ def _next_step(state: State) -> Decisions:
     closing = state.closing
     unasked = [pod.name for pod in state.running(Service.PS) if pod.name not in closing.asked]
     if unasked and SNAPSHOT_PAUSE not in state.timers:
-        return _order_snapshots(state, unasked, closing.request, "final")
+        return _order_snapshots(state, unasked, closing.request, FINAL)
     unread = [ps for ps in sorted(closing.manifests) if ps not in closing.reading]
     if unread and READ_PAUSE in state.timers:
         return []
@@ -119,7 +148,14 @@ def decide_stopping(state: State, now_s: float) -> Decisions:
 def _order_snapshots(state: State, ps: list[PodName], request: int, reason: str) -> Decisions:
     """Ask under one number; asked again after a failure, under the same number, a ps that has it only says so."""
     number = request or state.requests + 1
-    return [(TakeSnapshot(ps=name, request=number, reason=reason), f"{reason} snapshots") for name in ps]
+    damaged = {name: snapshots[-1] for name, snapshots in state.closing.damaged.items()}
+    return [
+        (
+            TakeSnapshot(ps=name, request=number, reason=reason, damaged=damaged.get(name, "")),
+            f"the final snapshot of {name} is damaged" if name in damaged else f"{reason} snapshots",
+        )
+        for name in ps
+    ]
 
 
 def _alive(state: State, service: Service) -> list[Pod]:

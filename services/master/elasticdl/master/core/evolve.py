@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from elasticdl.master.core.closing import note_ledgers, reset_closing
+from elasticdl.master.core.closing import note_damaged_final, note_ledgers, reset_closing
 from elasticdl.master.core.evaluating import abandon_evaluation, note_evaluation_result, note_merge_result
 from elasticdl.master.core.ordered import note_command, note_failed_command
 from elasticdl.master.core.poison import forget_deaths, note_death
@@ -292,10 +292,16 @@ def _snapshot_taken(state: State, envelope: Envelope, event: events.SnapshotTake
     state.snapshots[envelope.name] = Snapshot(
         manifest=event.manifest, size_bytes=event.size_bytes, seconds=event.seconds, time_s=envelope.time_s
     )
-    if event.request and event.request == state.closing.request:
+    damaged = state.closing.damaged.get(envelope.name, ())
+    if event.request and event.request == state.closing.request and event.manifest not in damaged:
         state.closing.manifests[envelope.name] = event.manifest
     if event.request and event.request == state.stopping.request:
         state.stopping.saved.add(envelope.name)
+
+
+def _snapshot_damaged(state: State, _envelope: Envelope, event: events.SnapshotDamaged) -> None:
+    state.damaged[event.object] = event
+    note_damaged_final(state, event)
 
 
 def _model_pinned(state: State, envelope: Envelope, event: events.ModelPinned) -> None:
@@ -383,6 +389,7 @@ _NOTES: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     events.PsStarted: _ps_started,
     events.ModelInitialised: _model_initialised,
     events.SnapshotTaken: _snapshot_taken,
+    events.SnapshotDamaged: _snapshot_damaged,
     events.ModelPinned: _model_pinned,
     events.StepReached: _step_reached,
     events.TermStarted: _term_started,

@@ -9,7 +9,15 @@ from enum import Enum
 from elasticdl.master.core.audit import AuditResult
 from elasticdl.master.core.training import Training
 from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import BatchInHand, Decided, Envelope, FailureKind, GroupLedger, TaskFailed
+from elasticdl.shared.events import (
+    BatchInHand,
+    Decided,
+    Envelope,
+    FailureKind,
+    GroupLedger,
+    SnapshotDamaged,
+    TaskFailed,
+)
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service
 from elasticdl.shared.plan import Plan
@@ -149,6 +157,7 @@ class Closing:
         manifests: ps -> manifest of its final snapshot.
         ledgers: ps -> ledgers as read back from storage.
         asked: ps that were asked for a final snapshot.
+        damaged: ps -> its final snapshots that turned out to be damaged, the last one at the end.
         reading: ps whose ledgers were asked for.
         audit: the verdict.
         exported: whether the export task is done.
@@ -158,6 +167,7 @@ class Closing:
     request: int = 0
     asked: set[PodName] = field(default_factory=set)
     manifests: dict[PodName, str] = field(default_factory=dict)
+    damaged: dict[PodName, list[str]] = field(default_factory=dict)
     reading: set[PodName] = field(default_factory=set)
     ledgers: dict[PodName, tuple[GroupLedger, ...]] = field(default_factory=dict)
     audit: AuditResult | None = None
@@ -241,6 +251,8 @@ class State:
     closing: Closing = field(default_factory=Closing)
     stopping: Stopping = field(default_factory=Stopping)
     snapshots: dict[PodName, Snapshot] = field(default_factory=dict)
+    damaged: dict[str, SnapshotDamaged] = field(default_factory=dict)
+    """URI of a damaged object -> what became of its snapshot."""
     repaired: int = 0
     unran: list[tuple[int, Decided]] = field(default_factory=list)
     """Decisions without a recorded outcome: a successor runs their commands again."""

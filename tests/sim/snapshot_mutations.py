@@ -1,0 +1,66 @@
+"""Mutations of what guards against damaged snapshots; see ``mutations.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.sim.mutations import MUTATIONS
+from tests.sim.mutations import _mutation as mutation
+from tests.sim.mutations import _replaced as replaced
+from tests.sim.ps import PsProcess
+
+from elasticdl.ps import snapshots
+from elasticdl.ps.history import SnapshotHistory
+from elasticdl.shared import manifests
+from elasticdl.shared.manifests import DamagedError
+
+__all__ = ["MUTATIONS"]
+
+
+@mutation("every object of a snapshot is compared with its checksum before it is used")
+def checksums_of_snapshots() -> Iterator[None]:
+    def read_chunk(store: Any, manifest: str, chunk: Any) -> bytearray:
+        return bytearray(store.read(manifests.chunk_uri(manifest, chunk.name)))
+
+    with replaced(snapshots, "read_chunk", read_chunk):
+        yield
+
+
+@mutation("the register names the older snapshots that are kept")
+def older_snapshots_are_registered() -> Iterator[None]:
+    with replaced(SnapshotHistory, "older_than", lambda self, uri, manifest: ()):
+        yield
+
+
+@mutation("a ps that goes back to an older snapshot announces the ledger of that one")
+def ledger_of_the_snapshot_that_is_used() -> Iterator[None]:
+    original = PsProcess._restore
+
+    async def restore(self: Any) -> Any:
+        newest = self._register.manifest
+        used, ledgers = await original(self)
+        try:
+            return used, manifests.read_manifest(self.world.store, newest).ledgers
+        except DamagedError:
+            return used, ledgers
+
+    with replaced(PsProcess, "_restore", restore):
+        yield
+
+
+@mutation("a snapshot that turns out to be damaged is built upon no more, and another one is taken in its place")
+def damaged_snapshots_are_discarded() -> Iterator[None]:
+    with replaced(SnapshotHistory, "discard", lambda self, uri: None):
+        yield
+
+
+@mutation("snapshots that a ps could fall back to are no garbage to its next life")
+def fallbacks_are_no_garbage() -> Iterator[None]:
+    original = snapshots.SnapshotWriter.garbage
+
+    def garbage(self: Any, kept: Any) -> Any:
+        return original(self, list(kept)[-1:])
+
+    with replaced(snapshots.SnapshotWriter, "garbage", garbage):
+        yield

@@ -1,0 +1,64 @@
+"""The master and final snapshots that can't be read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.master.driver import Driver
+from tests.unit.master.test_core import PS, whole
+
+from elasticdl.master.core.closing import DAMAGED_MAX
+from elasticdl.shared import commands, events
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.events import GroupLedger
+from elasticdl.shared.names import GroupId, Service
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    driver = Driver()
+    yield driver
+    driver.check_replay()
+
+
+def unreadable(manifest: str) -> events.SnapshotDamaged:
+    return events.SnapshotDamaged(ps=PS, snapshot=manifest, object=manifest, problem="is missing")
+
+
+def test_for_a_damaged_final_snapshot_another_one_is_asked_for(driver: Driver) -> None:
+    driver.start_all()
+    for task in driver.dispatched():
+        driver.finish(task)
+    ledgers = (GroupLedger(group=GroupId("g"), ledger=whole(driver.state.plan)),)
+    (order,) = driver.take(commands.TakeSnapshot)
+    taken = events.SnapshotTaken(manifest="m/1", request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1)
+    driver.feed(taken, Service.PS, PS, driver.life(PS))
+    assert driver.take(commands.ReadLedgers) == [commands.ReadLedgers(ps=PS, manifest="m/1")]
+    driver.feed(unreadable("m/1"), Service.MASTER, "master", "master")
+    (again,) = driver.take(commands.TakeSnapshot)
+    assert (again.request, again.reason, again.damaged) == (order.request, commands.FINAL, "m/1")
+    driver.feed(taken, Service.PS, PS, driver.life(PS))  # The first order's, repeated: it comes to nothing.
+    assert not driver.take(commands.ReadLedgers)
+    taken = events.SnapshotTaken(manifest="m/2", request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1)
+    driver.feed(taken, Service.PS, PS, driver.life(PS))
+    assert driver.take(commands.ReadLedgers) == [commands.ReadLedgers(ps=PS, manifest="m/2")]
+    driver.feed(events.LedgersRead(ps=PS, manifest="m/2", ledgers=ledgers), Service.MASTER, "master", "master")
+    assert driver.state.closing.audit is not None
+    assert driver.state.closing.audit.exact
+    assert [event.object for event in driver.state.damaged.values()] == ["m/1"]
+
+
+def test_a_storage_that_keeps_no_final_snapshot_fails_the_job(driver: Driver) -> None:
+    driver.start_all()
+    for task in driver.dispatched():
+        driver.finish(task)
+    for number in range(1, DAMAGED_MAX + 1):
+        (order,) = driver.take(commands.TakeSnapshot)
+        taken = events.SnapshotTaken(
+            manifest=f"m/{number}", request=order.request, ledgers=(), size_bytes=1, seconds=0.1
+        )
+        driver.feed(taken, Service.PS, PS, driver.life(PS))
+        driver.feed(unreadable(f"m/{number}"), Service.MASTER, "master", "master")
+    assert f"m/{DAMAGED_MAX} is missing" in driver.failure()
+    assert driver.is_in(JobState.STOPPING)
