@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 
 from elasticdl.shared.bus.ports import RegisterEntry
 from elasticdl.shared.events import Envelope, LogRecord
-from elasticdl.shared.names import Purpose
+from elasticdl.shared.names import Purpose, Service
 from elasticdl.shared.tasks import TaskMessage
 
 Lane = tuple[Purpose, bool]
@@ -40,6 +41,13 @@ class Log:
         if after is not None:
             self.last_decision = seq
         return seq
+
+    def cut(self, length: int) -> None:
+        """Only the first so many records are left."""
+        del self.records[length:]
+        self._ids = {record.envelope.id: record.seq for record in self.records}
+        masters = (r.seq for r in self.records if r.envelope.service is Service.MASTER)
+        self.last_decision = max(masters, default=0)
 
     def check_expected(self, after: int) -> None:
         """Fencing of masters: expected-last-subject-sequence."""
@@ -133,6 +141,7 @@ class Registers:
 
     def __init__(self) -> None:
         self.entries: dict[str, RegisterEntry] = {}
+        self.former: dict[str, list[RegisterEntry]] = {}
         self._writes: dict[str, int] = {}
         self._seq = 0
 
@@ -144,7 +153,18 @@ class Registers:
         self._seq += 1
         self._writes[write_id] = self._seq
         self.entries[name] = RegisterEntry(value=value, seq=self._seq)
+        self.former.setdefault(name, []).append(self.entries[name])
         return self._seq
+
+    def cut(self, random: Random) -> None:
+        """The last writes of some names are forgotten."""
+        for name, former in self.former.items():
+            del former[int(random.random() * (len(former) + 1)) :]
+            if former:
+                self.entries[name] = former[-1]
+            else:
+                del self.entries[name]
+        self.former = {name: former for name, former in self.former.items() if former}
 
     def check_expected(self, name: str, after: int, write_id: str) -> None:
         """Fencing of ps: expected-last-subject-sequence."""

@@ -178,6 +178,13 @@ def _resume(world: World, _targets: tuple[str, ...], _for_s: float) -> None:
     world.loop.later(1.0, world.start_launcher, True)
 
 
+def _lose_log(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """Everything is lost, with the log or with what was written to it last; resumed a second later."""
+    world.lose_everything()
+    world.lose_log(targets == ("whole",))
+    world.loop.later(1.0, world.start_launcher, True)
+
+
 def _garble(world: World, targets: tuple[str, ...], _for_s: float) -> None:
     """A broken peer pushes the next batch of some task, its last rows NaN: nothing of it may be applied."""
     process = world.running(targets[0])
@@ -204,5 +211,6 @@ ACTIONS: dict[str, Action] = {
     "outage": _outage,
     "resume": _resume,
     "garble": _garble,
+    "lose_log": _lose_log,
     "damage": _damage,
 }

@@ -10,6 +10,9 @@ from tests.sim.ps import PsProcess
 from tests.sim.worker import WorkerProcess
 
 from elasticdl.cli.launcher.exits import exit_cause
+from elasticdl.cli.run_directory import LogEnd
+from elasticdl.cli.salvage import lost_part, restore_registers, salvage
+from elasticdl.master.core import fold
 from elasticdl.master.service import Master
 from elasticdl.shared.commands import Command, StartPod, StopPod
 from elasticdl.shared.errors import PermanentError
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 LAUNCHER, MASTER = PodName("launcher"), PodName("master")
 BOOT_S = {Service.MASTER: 0.3, Service.PS: 0.3, Service.WORKER: 0.6}
 MASTER_PAUSE_S = 0.25
+AGAIN_S = 0.5
 
 
 class MasterProcess(Process):
@@ -57,14 +61,30 @@ class Launcher(Process):
         self._notes: asyncio.Queue[Event] = asyncio.Queue()
 
     async def main(self) -> None:
-        spec = self.world.job.spec
-        if self._resumed:
-            await self.bus.tasks.purge()
-        await self.say(JobResumed(reason="resumed") if self._resumed else JobSubmitted(spec=spec))
+        for event in await self._opening():
+            await self.say(event)
         await self.bus.signals.serve_orders(LAUNCHER, self._obey)
         self._start_master()
         while True:
             await self.say(await self._notes.get())
+
+    async def _opening(self) -> list[Event]:
+        """Follows ``elasticdl resume``: what the snapshots tell counts, where the log does not know it."""
+        log, store, spec = self.world.broker.log, self.world.store, self.world.job.spec
+        submitted = JobSubmitted(spec=spec)
+        if not self._resumed:
+            return [submitted]
+        while store.away:
+            await asyncio.sleep(AGAIN_S)  # The user types it again.
+        salvaged = salvage(store, spec.storage, spec.job)
+        begun = fold(log.records).spec is not None
+        if not begun and salvaged is None:
+            return [submitted]  # Nothing was learned: the user trains anew.
+        await restore_registers(self.bus.register, store, spec, salvaged)
+        await self.bus.tasks.purge()
+        left = LogEnd(seq=len(log.records), time_s=log.records[-1].envelope.time_s) if log.records else LogEnd()
+        resumed = JobResumed(reason="resumed", lost=lost_part(left, self.world.log_end))
+        return [resumed] if begun else [JobSubmitted(spec=salvaged.spec if salvaged else spec), resumed]
 
     def exited(self, process: Process, exit_code: int) -> None:
         """A process that is kept has ended, or is taken for dead."""

@@ -131,6 +131,14 @@ def _resume(around: Around) -> list[Fault]:
     return [Fault(at_s=around.moment(), action="resume")]
 
 
+def _lose_log(around: Around) -> list[Fault]:
+    targets = (around.random.choice(["whole", "end"]),)
+    if around.random.random() < 0.5:
+        return [Fault(at_s=around.moment(), action="lose_log", targets=targets)]
+    what = around.random.choice(["registered", "SnapshotTaken.stored", "PsStarted.stored", "push"])
+    return [Fault(probe=(around.ps(), what, around.count(6)), action="lose_log", targets=targets)]
+
+
 def _at_probe(around: Around) -> list[Fault]:
     """Somebody dies, freezes or is replaced exactly where its protocol is in between two steps."""
     choice = around.random
@@ -266,6 +274,7 @@ PATTERNS: tuple[tuple[int, Callable[[Around], list[Fault]]], ...] = (
     (1, _outage),
     (1, _resume),
     (1, _garble),
+    (2, _lose_log),
     (3, _damage),
     (2, _damage_at_the_audit),
     (9, _at_probe),

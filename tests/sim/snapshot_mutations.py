@@ -1,4 +1,4 @@
-"""Mutations of what guards against damaged snapshots; see ``mutations.py``."""
+"""Mutations of what guards against damaged snapshots and lost logs; see ``mutations.py``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from tests.sim.mutations import _mutation as mutation
 from tests.sim.mutations import _replaced as replaced
 from tests.sim.ps import PsProcess
 
+from elasticdl.master.core import runs
 from elasticdl.ps import snapshots
 from elasticdl.ps.history import SnapshotHistory
 from elasticdl.shared import manifests
 from elasticdl.shared.manifests import DamagedError
+from elasticdl.shared.tasks import TaskMessage
 
 __all__ = ["MUTATIONS"]
 
@@ -63,4 +65,16 @@ def fallbacks_are_no_garbage() -> Iterator[None]:
         return original(self, list(kept)[-1:])
 
     with replaced(snapshots.SnapshotWriter, "garbage", garbage):
+        yield
+
+
+@mutation("a task's message id names the run of the job, because dispatch numbers come again when a log lost its end")
+def run_in_the_message_id() -> Iterator[None]:
+    def message_id(self: Any) -> str:
+        return f"{self.task.purpose.value}.{self.task.number}.{self.dispatch}"
+
+    def note_lost_log(state: Any, time_s: float, lost: Any) -> None:
+        state.lost_logs.append((time_s, lost))
+
+    with replaced(TaskMessage, "message_id", property(message_id)), replaced(runs, "_note_lost_log", note_lost_log):
         yield

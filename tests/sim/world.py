@@ -18,6 +18,7 @@ from tests.sim.process import Process
 from tests.sim.ps import PsProcess
 from tests.sim.store import SimStore
 
+from elasticdl.cli.run_directory import LogEnd
 from elasticdl.shared.events import TaskFinished
 from elasticdl.shared.ledger import Verdict
 from elasticdl.shared.manifests import MANIFEST_NAME, chunk_uri
@@ -100,6 +101,7 @@ class World:
         self._problems: list[str] = []
         self._schedule = schedule
         self._pids = 0
+        self.log_end = LogEnd()
         self._launcher: Launcher | None = None
         self._done = False
 
@@ -216,16 +218,29 @@ class World:
 
     def lose_everything(self) -> None:
         """The machine of the launcher dies with all processes."""
+        records = self.broker.log.records
+        if records:
+            self.log_end = LogEnd(seq=len(records), time_s=records[-1].envelope.time_s)
         if self._launcher:
             self._launcher.life.kill()
             self._launcher = None
         for process in self.processes:
             process.end(-9)
 
+    def lose_log(self, whole: bool) -> None:
+        """The broker's disk forgets all of its streams, or the ends of log and registers; of the queue nothing."""
+        if whole:
+            self.broker.log.cut(0)
+            self.broker.registers.entries.clear()
+            self.broker.registers.former.clear()
+        else:
+            self.broker.log.cut(1 + int(self.random.random() * len(self.broker.log.records)))
+            self.broker.registers.cut(self.random)
+
     def start_launcher(self, resumed: bool) -> None:
         """Somebody types ``elasticdl train`` or ``elasticdl resume``."""
         if self._launcher is None and not self._done:
-            self._launcher = Launcher(self, resumed=resumed and bool(self.broker.log.records))
+            self._launcher = Launcher(self, resumed=resumed)
             self._launcher.start()
 
     def _tell_keeper(self, process: Process, exit_code: int) -> None:

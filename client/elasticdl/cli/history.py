@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TypedDict
 
 from elasticdl.master.core import State
@@ -85,9 +87,33 @@ def final_metrics(state: State) -> tuple[dict[str, float | None], str]:
     return {"loss": epochs[-1]["loss"], **epochs[-1]["metrics"]}, "training"
 
 
-def history_lines(state: State) -> str:
-    """The history file: one JSON line per epoch."""
-    return "".join(json.dumps(row) + "\n" for row in epoch_rows(state))
+def history_lines(state: State, former: Sequence[EpochRow] = ()) -> str:
+    """The history file: one JSON line per epoch; see ``full_rows``."""
+    return "".join(json.dumps(row) + "\n" for row in full_rows(state, former))
+
+
+def full_rows(state: State, former: Sequence[EpochRow]) -> list[EpochRow]:
+    """One row per epoch that was begun, from the log or, where the log lost what was there, from the former file.
+
+    Args:
+        state: folded from the log.
+        former: rows of the history file, written when the log knew more.
+    """
+    rows = {row["epoch"]: row for row in epoch_rows(state)}
+    for row in former if state.lost_logs else ():
+        known = rows.get(row["epoch"])
+        if known is None or known["batches"] < row["batches"]:
+            rows[row["epoch"]] = row
+    return [row for _, row in sorted(rows.items())]
+
+
+def read_history(file: Path) -> list[EpochRow]:
+    """The rows of a history file; none where there is no such file, or it is damaged."""
+    try:
+        rows: list[EpochRow] = [json.loads(line) for line in file.read_text().splitlines()]
+    except (OSError, ValueError):
+        return []
+    return rows
 
 
 def finite(value: float) -> float | None:

@@ -17,9 +17,9 @@ from rich.table import Table
 
 from elasticdl.cli import run_directory
 from elasticdl.cli.describe import clock, one_line, story
-from elasticdl.cli.history import epoch_rows, evaluation_rows, metrics_text
+from elasticdl.cli.history import evaluation_rows, full_rows, metrics_text, read_history
 from elasticdl.cli.live import progress_line
-from elasticdl.cli.mishaps import damaged_rows, mishap_lines
+from elasticdl.cli.mishaps import damaged_rows, lost_rows, mishap_lines
 from elasticdl.cli.open_log import open_bus
 from elasticdl.cli.picture import picture
 from elasticdl.cli.run_directory import RunDirectory
@@ -67,10 +67,11 @@ def _status_facts(run: RunDirectory, state: State, alive: bool) -> dict[str, Any
         "alive": alive,
         "message": state.failure.message if state.failure else state.stop_reason,
         "tasks": {"finished": len(training.complete) if training else 0, "all": state.plan.tasks if training else 0},
-        "epochs": epoch_rows(state),
+        "epochs": full_rows(state, read_history(run.history)),
         "evaluations": evaluation_rows(state),
         "pods": pods,
         "snapshots": {"damaged": damaged_rows(state)},
+        "log": {"lost": lost_rows(state)},
     }
 
 
@@ -290,10 +291,10 @@ def _task_state(state: State, number: TaskId) -> str:
     holders = state.holdings.get(ref)
     if holders:
         return "with " + ", ".join(holding.worker for holding in holders.values()) + failed
+    if training is not None and number in training.complete:
+        return "finished"
     if training is None or number >= training.frontier:
         return "planned"
-    if number in training.complete:
-        return "finished"
     return ("to be dispatched again" if number in training.lacking else "dispatched") + failed
 
 

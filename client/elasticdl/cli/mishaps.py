@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TypedDict
 
 from elasticdl.master.core import State
-from elasticdl.shared.events import SnapshotDamaged
+from elasticdl.shared.events import LostLog, SnapshotDamaged
 from elasticdl.shared.storage import display
 
 
@@ -40,7 +41,46 @@ def damage_text(event: SnapshotDamaged) -> str:
     return f"{found}; {event.ps} goes on from {display(event.instead)}" if event.instead else found
 
 
+class LostRow(TypedDict):
+    """A part of the log that is gone; seconds since the epoch, null where nobody knows."""
+
+    resumed_s: float
+    after_s: float | None
+    until_s: float | None
+    records: int | None
+
+
+def lost_rows(state: State) -> list[LostRow]:
+    """One row for each part of the log that a resume found missing."""
+    return [lost_row(resumed_s, lost) for resumed_s, lost in state.lost_logs]
+
+
+def lost_row(resumed_s: float, lost: LostLog) -> LostRow:
+    """What a resume at ``resumed_s`` found missing."""
+    return LostRow(
+        resumed_s=resumed_s,
+        after_s=lost.after_s or None,
+        until_s=lost.until_s or None,
+        records=lost.records or None,
+    )
+
+
+def lost_text(row: LostRow) -> str:
+    """One sentence."""
+    begins = f"after {_moment(row['after_s'])}" if row["after_s"] else "from the job's beginning"
+    ends = _moment(row["until_s"]) if row["until_s"] else f"some time before {_moment(row['resumed_s'])}"
+    count = f" ({row['records']:,} records)" if row["records"] else ""
+    resumed = _moment(row["resumed_s"])
+    return f"lost {begins} until {ends}{count}; the job went on from the snapshots' ledgers at {resumed}"
+
+
+def _moment(time_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+
+
 def mishap_lines(state: State) -> Iterator[str]:
     """All of it, one line each."""
+    for row in lost_rows(state):
+        yield f"the event log was {lost_text(row)}"
     for event in state.damaged.values():
         yield damage_text(event)

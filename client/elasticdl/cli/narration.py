@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from elasticdl.cli.history import epoch_rows, evaluation_rows, metrics_text
 from elasticdl.cli.launcher.exits import describe_exit
-from elasticdl.cli.mishaps import damage_text
+from elasticdl.cli.mishaps import damage_text, lost_row, lost_text
 from elasticdl.master.core import State
 from elasticdl.shared import events
 from elasticdl.shared.commands import JobState
@@ -44,6 +44,8 @@ class Narrator:
                     yield f"{exited.pod} died ({describe_exit(exited.exit_code)})" + _what_now(exited)
             case events.PsStarted(restored_from=manifest) if manifest:
                 yield f"{envelope.name} restored {display(manifest)}"
+            case events.JobResumed(lost=lost) if lost is not None:
+                yield f"the event log was {lost_text(lost_row(envelope.time_s, lost))}"
             case events.SnapshotDamaged() as damaged:
                 yield damage_text(damaged)
             case events.TaskFailed() as failed:

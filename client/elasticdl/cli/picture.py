@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticdl.master.core import State
+from elasticdl.master.core.training import Training
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.names import PodName, Service
@@ -95,7 +96,7 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
     return Picture(
         state=state.job_state,
         epoch=(min(training.epochs_complete + 1, spec.plan.epochs), spec.plan.epochs),
-        batches=(sum(totals.batches for totals in training.epochs.values()), spec.plan.batches),
+        batches=(_batches(training), spec.plan.batches),
         records=records_of(state),
         records_per_s=records_per_s,
         loss=_loss(beats, now_s) or (training.epochs[epochs[-1]].loss if epochs else None),
@@ -106,6 +107,14 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
         queue=(len(training.outstanding), len(state.holdings)),
         elapsed_s=max(0.0, (state.ended_s or now_s) - state.submitted_s),
     )
+
+
+def _batches(training: Training) -> int:
+    """Batches of finished tasks; of those that only the ledgers know of, about as many as tasks have."""
+    plan = training.plan
+    told = sum(totals.batches for totals in training.epochs.values())
+    untold = max(0, len(training.complete) - len(training.counted))
+    return min(told + untold * plan.batches // max(plan.tasks, 1), plan.batches)
 
 
 def _loss(beats: Mapping[PodName, Beat], now_s: float) -> float | None:

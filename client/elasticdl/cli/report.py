@@ -35,7 +35,11 @@
 ``train_s`` ``close_s``     from the first to the last task; from there to the end
 ``seconds``                 where the workers' time went, summed over workers: read, feed, pull, compute, push, total
 ``services``                name -> ``cpu_s``, ``rss_max_bytes``, ``restarts``
-``resumes``                 how many times the job was resumed
+``resumes``                 how many times the job was resumed, as far as the log knows
+``log.lost``                for each part of the log that was lost: ``resumed_s``, when the job went on without it,
+                            ``after_s``, the last record before it (null: it began with the job), ``until_s``, how far
+                            it reached (null: unknown), seconds since the epoch; ``records``, how many (null: unknown).
+                            What was learned then is known, where the time went is not
 ``output`` ``run_dir``      where the exported model is, or empty; the job's folder
 ==========================  ==========================================================================================
 """
@@ -53,10 +57,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from elasticdl.cli.history import epoch_rows, evaluation_rows, final_metrics, metrics_text
+from elasticdl.cli.history import evaluation_rows, final_metrics, full_rows, metrics_text, read_history
 from elasticdl.cli.launcher.local_job import Ending
 from elasticdl.cli.launcher.processes import Usage
-from elasticdl.cli.mishaps import damaged_rows
+from elasticdl.cli.mishaps import damaged_rows, lost_rows, lost_text
 from elasticdl.cli.picture import records_of
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.cli.zoo_data import best_reachable
@@ -101,7 +105,7 @@ def build(ending: Ending, run: RunDirectory, started_s: float, ended_s: float) -
         "metrics": metrics,
         "metrics_from": metrics_from,
         "metrics_best": _best(state) if metrics_from == "validation" else {},
-        "history": {"epochs": epoch_rows(state), "evaluations": evaluation_rows(state)},
+        "history": {"epochs": full_rows(state, read_history(run.history)), "evaluations": evaluation_rows(state)},
         "records_per_second": round(records_of(state) / train_s, 1) if train_s else None,
         "batches_computed": computed,
         "goodput": round(ending.batches_absorbed / computed, 4) if computed else None,
@@ -113,6 +117,7 @@ def build(ending: Ending, run: RunDirectory, started_s: float, ended_s: float) -
         "seconds": {part: round(seconds, 3) for part, seconds in sorted(training.seconds.items())} if training else {},
         "services": _services(ending.usage),
         "resumes": state.resumes,
+        "log": {"lost": lost_rows(state)},
         "output": display(spec.output),
         "run_dir": str(run.path),
     }
@@ -151,6 +156,8 @@ def print_summary(report: Report, console: Console) -> None:
 def _summary(report: Report) -> Iterator[tuple[str, str]]:
     seconds = report["seconds"]
     yield "audit", _audit_text(report)
+    for lost in report["log"]["lost"]:
+        yield "log", lost_text(lost)
     for row in report["snapshots"]["damaged"]:
         instead = f"; {row['ps']} went on from {row['instead']}" if row["instead"] else ""
         yield "snapshots", f"damaged: {row['object']} {row['problem']}{instead}"

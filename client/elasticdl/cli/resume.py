@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
 from elasticdl.cli import run_directory
-from elasticdl.cli.launcher.following import read_state
 from elasticdl.cli.model_digest import changed_files, file_digests
 from elasticdl.cli.open_log import open_bus
-from elasticdl.cli.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.run_directory import JobRecord, LogEnd, RunDirectory
 from elasticdl.cli.running import run_job
+from elasticdl.cli.salvage import lost_part, restore_registers, salvage
 from elasticdl.master.core import State
+from elasticdl.master.recovering import recover
 from elasticdl.shared.commands import JobState
-from elasticdl.shared.errors import UserError
-from elasticdl.shared.events import JobResumed
+from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
+from elasticdl.shared.events import Event, JobResumed, JobSubmitted
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.storage import ObjectNotFoundError, display, open_store
 
@@ -39,23 +40,77 @@ def resume(job: str, root: Path, report: Path | None, *, debug: bool) -> int:
     _check_model(run, record)
     with run.lock():
         pass  # Only to say that it is running, if it is, before anything else is said.
-    state = asyncio.run(_state(run))
-    if state.spec is None:
-        raise UserError(f"job {run.job} ended before it had begun", hint="Train anew; nothing is lost.")
-    if state.job_state is JobState.SUCCEEDED:
+    past = asyncio.run(_past(run, record))
+    if past.state.job_state is JobState.SUCCEEDED:
         raise UserError(f"job {run.job} is finished: there is nothing to go on with")
-    _check_data(run, state.job)
+    _check_data(run, past.spec)
     run.create()
     with run.lock():
         record = replace(record, launcher_pid=os.getpid(), state=JobState.STARTING.value, message="")
         run.write(record)
-        done = len(state.training.complete) if state.training else 0
-        console = Console(highlight=False, markup=False, soft_wrap=True)
-        console.print(
-            f"job {run.job} goes on: {done:,} of {state.plan.tasks:,} tasks were finished; logs in {run.logs}"
-        )
-        opening = JobResumed(reason=f"resumed after {state.job_state.value}")
-        return run_job(run, record, state.spec, opening, started_s=started_s, report=report, debug=debug)
+        _say_where_it_goes_on(run, past)
+        return run_job(run, record, past.spec, *past.opening, started_s=started_s, report=report, debug=debug)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Past:
+    """What is left of a job.
+
+    Attributes:
+        spec: the job.
+        state: what its log tells; empty if that is lost.
+        opening: what the log has to be continued with.
+    """
+
+    spec: JobSpec
+    state: State
+    opening: tuple[Event, ...]
+
+
+async def _past(run: RunDirectory, record: JobRecord) -> _Past:
+    """Read the log, and have the registers name snapshots, which are what counts."""
+    store = open_store(record.storage)
+    async with open_bus(run) as bus:
+        try:
+            recovered = await recover(bus)
+        except (PermanentError, ProtocolError) as error:
+            raise UserError(
+                f"the event log of job {run.job} can't be read: {error}",
+                hint=f"Without it the job goes on from its snapshots: {_how_to_do_without(run, record)}",
+            ) from error
+        state = recovered.state
+        salvaged = None
+        spec = state.spec
+        if spec is None:
+            salvaged = await asyncio.to_thread(salvage, store, record.storage, run.job)
+            if salvaged is None:
+                raise UserError(
+                    f"job {run.job} ended before it had learned anything, or its event log and its snapshots in "
+                    f"{display(record.storage)} are lost",
+                    hint="Train anew.",
+                )
+            spec = salvaged.spec
+        await restore_registers(bus.register, store, spec, salvaged)
+    resumed = JobResumed(
+        reason=f"resumed after {state.job_state.value}" if state.spec else "resumed without its log",
+        lost=lost_part(LogEnd(seq=recovered.read_seq, time_s=state.now_s), run.read_log_end()),
+    )
+    return _Past(spec=spec, state=state, opening=(resumed,) if state.spec else (JobSubmitted(spec=spec), resumed))
+
+
+def _how_to_do_without(run: RunDirectory, record: JobRecord) -> str:
+    return f"delete {run.nats}, then resume again." if record.own_nats else f"delete its streams EDL-{run.job}-*."
+
+
+def _say_where_it_goes_on(run: RunDirectory, past: _Past) -> None:
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    if past.state.spec is None:
+        console.print(f"job {run.job} goes on from its snapshots, because its event log is lost; logs in {run.logs}")
+        return
+    done = len(past.state.training.complete) if past.state.training else 0
+    console.print(
+        f"job {run.job} goes on: {done:,} of {past.spec.plan.tasks:,} tasks were finished; logs in {run.logs}"
+    )
 
 
 def _check_model(run: RunDirectory, record: JobRecord) -> None:
@@ -87,8 +142,3 @@ def _check_data(run: RunDirectory, spec: JobSpec) -> None:
                     f"{display(source.uri)} changed since job {run.job} was planned",
                     hint="Put the old file back to go on with this job, or train anew with: elasticdl train",
                 )
-
-
-async def _state(run: RunDirectory) -> State:
-    async with open_bus(run) as bus:
-        return await read_state(bus)

@@ -6,6 +6,7 @@ ROOT/JOB/job.json       what other commands have to know (``JobRecord``)
          logs/POD.log   what each process printed
          storage/       snapshots and indexes, unless ``--storage`` names another place
          in_hand/       the batches that each worker has in hand at the moment
+         log_end.json   the last record of the log that the launcher has seen
          history.jsonl  loss and metrics of each epoch and evaluation
          report.json    the closing report
 """
@@ -18,7 +19,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -71,6 +72,19 @@ class JobRecord:
     def to_json(self) -> str:
         """One JSON object, for people too."""
         return json.dumps(asdict(self), indent=2) + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnd:
+    """How far the log reached, to be compared with how far it reaches.
+
+    Attributes:
+        seq: number of the last record.
+        time_s: its time, seconds since the epoch.
+    """
+
+    seq: int = 0
+    time_s: float = 0.0
 
 
 class RunDirectory:
@@ -161,6 +175,20 @@ class RunDirectory:
             temporary.replace(self.path / "job.json")
         except OSError as error:
             raise PermanentError(f"{self.path / 'job.json'} can't be written: {error.strerror}") from error
+
+    def read_log_end(self) -> LogEnd:
+        """How far the log had reached when a launcher last looked; zeros where nobody knows."""
+        try:
+            return LogEnd(**json.loads((self.path / "log_end.json").read_text()))
+        except (OSError, ValueError, TypeError):
+            return LogEnd()
+
+    def write_log_end(self, end: LogEnd) -> None:
+        """Remember how far the log has reached; only a remark for the user, so a full disk is no error here."""
+        temporary = self.path / "log_end.json.new"
+        with suppress(OSError):
+            temporary.write_text(json.dumps(asdict(end)))
+            temporary.replace(self.path / "log_end.json")
 
     @contextmanager
     def lock(self) -> Iterator[None]:

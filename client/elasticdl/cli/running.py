@@ -39,8 +39,7 @@ def run_job(
     run: RunDirectory,
     record: JobRecord,
     spec: JobSpec,
-    opening: Event,
-    *,
+    *opening: Event,
     started_s: float,
     report: Path | None,
     debug: bool,
@@ -52,7 +51,7 @@ def run_job(
         run: its folder, locked by the caller.
         record: what ``job.json`` says.
         spec: the job.
-        opening: JobSubmitted or JobResumed.
+        opening: JobSubmitted or JobResumed, or one after the other where the log is lost.
         started_s: when the command was given, seconds since the epoch.
         report: where to write the report besides the run directory.
         debug: show the guilty process' log on failure.
@@ -68,11 +67,11 @@ def run_job(
     view = open_view(console)
     try:
         watcher = Watcher(run, record, view)
-        ending = asyncio.run(_local_job(run, record, spec, watcher, command).run(opening))
+        ending = asyncio.run(_local_job(run, record, spec, watcher, command).run(*opening))
         watcher.show_printed()
         watcher.keep_history(ending.state)
     except ElasticDLError:
-        if isinstance(opening, JobSubmitted):
+        if isinstance(opening[-1], JobSubmitted):
             run.remove()  # Nothing was begun: leave nothing behind.
         raise
     finally:

@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from elasticdl.cli.history import history_lines
+from elasticdl.cli.history import history_lines, read_history
 from elasticdl.cli.launcher.logs import PrintedLines
 from elasticdl.cli.live import View
 from elasticdl.cli.narration import Narrator
 from elasticdl.cli.picture import Rate, picture, records_of
-from elasticdl.cli.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.run_directory import JobRecord, LogEnd, RunDirectory
 from elasticdl.master.core import State
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.errors import PermanentError
@@ -37,6 +37,8 @@ class Watcher:
         self._rate = Rate()
         self._printed = PrintedLines(run.logs)
         self._history = ""
+        self._former = read_history(run.history)
+        self._log_end = self._log_end_noted = LogEnd()
 
     def note(self, **changes: str | Mapping[str, int]) -> None:
         """Change what ``job.json`` says.
@@ -53,6 +55,7 @@ class Watcher:
 
     def record(self, record: LogRecord, state: State, *, past: bool) -> None:
         """Tell what a record means; what is past was told before."""
+        self._log_end = LogEnd(seq=record.seq, time_s=record.envelope.time_s)
         for line in self._narrator.lines(record, state):
             if not past:
                 self._view.say(line)
@@ -78,8 +81,11 @@ class Watcher:
             self._view.say(f"{pod} | {line}")
 
     def keep_history(self, state: State) -> None:
-        """Bring the history file up to date."""
-        lines = history_lines(state)
+        """Bring the history file up to date, and what the next resume compares the log with."""
+        if self._log_end != self._log_end_noted:
+            self._run.write_log_end(self._log_end)
+            self._log_end_noted = self._log_end
+        lines = history_lines(state, self._former)
         if lines != self._history:
             self._history = lines
             with contextlib.suppress(OSError):

@@ -68,10 +68,31 @@ class JobSubmitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostLog:
+    """A part of the log is gone: what was learned meanwhile say the ledgers, what else happened says nobody.
+
+    Attributes:
+        after_s: time of the last record that is left; 0: nothing was left.
+        until_s: time up to which the lost part reached, as far as anybody remembers; 0: unknown.
+        records: how many records are gone, as far as anybody remembers; 0: unknown.
+    """
+
+    after_s: float = 0.0
+    until_s: float = 0.0
+    records: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobResumed:
-    """The job is started again after a stop or a loss of every process; the task queue was purged before."""
+    """The job is started again after a stop or a loss of every process; the task queue was purged before.
+
+    Attributes:
+        reason: what it was before.
+        lost: what is gone of the log before this record, if anything is known to be.
+    """
 
     reason: str
+    lost: LostLog | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from elasticdl.shared.events import GroupLedger, SnapshotDamaged
 from elasticdl.shared.ledger import LedgerRecord
 from elasticdl.shared.names import GroupId, Incarnation, JobId, PodName
 from elasticdl.shared.proto import wire_pb2
-from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore
+from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join
 
 FORMAT = 1
 MANIFEST_NAME = "manifest"
@@ -130,6 +130,11 @@ def damage(ps: PodName, error: DamagedError, instead: str) -> SnapshotDamaged:
 def checksum_of(data: bytes | bytearray | memoryview) -> bytes:
     """xxh3-128: against damage, not against malice; as fast as memory."""
     return xxhash.xxh3_128_digest(data)
+
+
+def snapshots_folder(storage: str, job: JobId, *names: str) -> str:
+    """Where a job's snapshots are; ``names``: the ps, and the snapshot."""
+    return join(storage, job, "snapshots", *names, "")
 
 
 def chunk_uri(manifest: str, name: str) -> str:

@@ -29,7 +29,9 @@ class TaskMessage:
 
     Attributes:
         task: which task.
-        dispatch: number of the dispatch, unique in the job; with the task it makes the message id.
+        dispatch: number of the dispatch; with the task and the run it makes the message id.
+        run: incarnation of whoever submitted or resumed the job last. Should the end of the log be lost, numbers of
+            dispatches come again, but never with the same run.
         term: term of the master that dispatched it.
         evaluation: evaluate: number of the evaluation whose pinned model is read; merge: the evaluation or epoch.
         label: merge: ``evaluation`` or ``epoch``.
@@ -42,8 +44,9 @@ class TaskMessage:
     evaluation: int = 0
     label: str = ""
     states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
+    run: str = ""
 
     @property
     def message_id(self) -> str:
         """For the broker's deduplication (an optimisation; never relied on)."""
-        return f"{self.task.purpose.value}.{self.task.number}.{self.dispatch}"
+        return f"{self.run}.{self.task.purpose.value}.{self.task.number}.{self.dispatch}"

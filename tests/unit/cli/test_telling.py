@@ -242,6 +242,7 @@ def test_a_damaged_snapshot_is_told_everywhere(log: Log, tmp_path: Path) -> None
         batches_absorbed=0,
         batches_computed=0,
         first_gradient_s=0.0,
+        worker_seconds={},
     )
     facts = report.build(ending, RunDirectory(tmp_path, SPEC.job), started_s=0.0, ended_s=1.0)
     assert facts["snapshots"]["damaged"] == [

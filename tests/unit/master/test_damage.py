@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.master.driver import Driver
-from tests.unit.master.test_core import PS, whole
+from tests.unit.master.driver import Driver, whole
+from tests.unit.master.test_core import PS
 
 from elasticdl.master.core.closing import DAMAGED_MAX
 from elasticdl.shared import commands, events

@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -113,11 +113,11 @@ class LocalJob:
         self._stopping = False
         self._kill = False
 
-    async def run(self, opening: Event) -> Ending:
+    async def run(self, *opening: Event) -> Ending:
         """Run the job.
 
         Args:
-            opening: JobSubmitted or JobResumed, the first thing to be put on the log.
+            opening: JobSubmitted or JobResumed, or one after the other where the log is lost: what is put on it first.
 
         Raises:
             ElasticDLError: the broker can't be started or reached.
@@ -138,12 +138,13 @@ class LocalJob:
                 if starts := self._broker.starts:
                     self._processes.usage[BROKER] = Usage(starts=starts, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
 
-    async def _run_on(self, bus: Bus, url: str, opening: Event) -> Ending:
-        if isinstance(opening, JobResumed):
+    async def _run_on(self, bus: Bus, url: str, opening: Sequence[Event]) -> Ending:
+        if isinstance(opening[-1], JobResumed):
             await bus.tasks.purge()
         self._follower = Follower(self._audience, past=await bus.log.last_seq())
         self._journal = Journal(bus.log, self._clock, Service.LAUNCHER, LAUNCHER)
-        self._journal.note(opening)
+        for event in opening:
+            self._journal.note(event)
         environment = partial(self._environment, url)
         self._keeper = PodKeeper(
             self._processes, self._run, environment, self._journal.note, self._command, self._forks

@@ -35,10 +35,11 @@ from elasticdl.shared.manifests import (
     encode_manifest,
     read_chunk,
     read_manifest,
+    snapshots_folder,
 )
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import GroupId, Incarnation, PodName
-from elasticdl.shared.storage import ObjectStore, join
+from elasticdl.shared.storage import ObjectStore
 
 CHUNK_BYTES = 8 << 20
 """Size of a chunk of rows, about: what is copied under a table's lock, and held in memory twice while it is written."""
@@ -106,7 +107,7 @@ class SnapshotWriter:
         group = core.group
         if group is None:
             raise ValueError("a cut without a group")
-        folder = _folder(self._spec, self._ps, f"{self._incarnation}-{number:06d}")
+        folder = snapshots_folder(self._spec.storage, self._spec.job, self._ps, f"{self._incarnation}-{number:06d}")
         chunks: list[Chunk] = []
         for name, part, table, rows, data in _encoded(group, cut):
             yield folder + name, data
@@ -143,7 +144,7 @@ class SnapshotWriter:
             TransientError, PermanentError: the store.
         """
         folders = tuple(uri.removesuffix(MANIFEST_NAME) for uri in kept)
-        found = self._store.list(_folder(self._spec, self._ps))
+        found = self._store.list(snapshots_folder(self._spec.storage, self._spec.job, self._ps))
         return [info.uri for info in found if not info.uri.startswith(folders)]
 
     def delete(self, garbage: Iterable[str]) -> None:
@@ -213,10 +214,6 @@ def delete_snapshot(store: ObjectStore, uri: str, manifest: Manifest) -> None:
     store.delete(uri)
     for chunk in manifest.chunks:
         store.delete(chunk_uri(uri, chunk.name))
-
-
-def _folder(spec: JobSpec, ps: PodName, *names: str) -> str:
-    return join(spec.storage, spec.job, "snapshots", ps, *names, "")
 
 
 _Encoded = tuple[str, ChunkPart, int, int, bytes]

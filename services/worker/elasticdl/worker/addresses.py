@@ -50,6 +50,8 @@ class Addresses:
             except ProtocolError as error:
                 _LOG.warning("register not readable", name=name, reason=str(error))
                 continue
+            if not owner.address:
+                continue  # Written by a resume: nobody has claimed the name yet.
             place = PsAddress(address=owner.address, incarnation=owner.incarnation)
             with self._changed:
                 self._known = MappingProxyType({**self._known, PodName(name): place})

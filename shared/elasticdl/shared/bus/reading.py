@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from elasticdl.shared.bus.ports import EventLog
-from elasticdl.shared.errors import ProtocolError, TransientError
+from elasticdl.shared.errors import TransientError
 from elasticdl.shared.events import JobSubmitted, LogRecord
 from elasticdl.shared.job import JobSpec
 
 
 async def read_spec(log: EventLog) -> JobSpec:
-    """The job, from the first record of its log; waits for it.
+    """The job, from its log; waits for it.
+
+    It is the first record, unless the log was lost and somebody who is left over was faster than whoever began it anew.
 
     Raises:
-        ProtocolError: the log begins with something else.
         TransientError: the connection was closed meanwhile.
     """
     async for record in log.read(0):
         if isinstance(record.envelope.event, JobSubmitted):
             return record.envelope.event.spec
-        raise ProtocolError(f"the log begins with {type(record.envelope.event).__name__}, not with a job")
-    raise TransientError("the log ended before its first record")
+    raise TransientError("the log ended before a job was submitted")
 
 
 async def present_records(log: EventLog, *, after: int = 0, until: int = 0) -> AsyncIterator[LogRecord]:

@@ -639,10 +639,12 @@ class TaskMessage(_message.Message):
     EVALUATION_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     term: _builtins.int
     evaluation: _builtins.int
     label: _builtins.str
+    run: _builtins.str
     @_builtins.property
     def task(self) -> Global___TaskRef: ...
     @_builtins.property
@@ -656,10 +658,11 @@ class TaskMessage(_message.Message):
         evaluation: _builtins.int = ...,
         label: _builtins.str = ...,
         states: _abc.Mapping[_builtins.str, Global___MetricState] | None = ...,
+        run: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dispatch", b"dispatch", "evaluation", b"evaluation", "label", b"label", "states", b"states", "task", b"task", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dispatch", b"dispatch", "evaluation", b"evaluation", "label", b"label", "run", b"run", "states", b"states", "task", b"task", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1013,19 +1016,48 @@ class JobSubmitted(_message.Message):
 Global___JobSubmitted: _TypeAlias = JobSubmitted  # noqa: Y015
 
 @_typing.final
+class LostLog(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_S_FIELD_NUMBER: _builtins.int
+    UNTIL_S_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    after_s: _builtins.float
+    until_s: _builtins.float
+    records: _builtins.int
+    def __init__(
+        self,
+        *,
+        after_s: _builtins.float = ...,
+        until_s: _builtins.float = ...,
+        records: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_s", b"after_s", "records", b"records", "until_s", b"until_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LostLog: _TypeAlias = LostLog  # noqa: Y015
+
+@_typing.final
 class JobResumed(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASON_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
+    @_builtins.property
+    def lost(self) -> Global___LostLog: ...
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
+        lost: Global___LostLog | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -99,9 +99,9 @@ def _training(state: State, now_s: float) -> Decisions:
     if training is None or not state.all_ps_running or state.job_state is not JobState.TRAINING:
         return []
     elapsed_s = max(now_s - state.first_step_s, 1.0) if state.first_step_s else 1.0
-    tasks_per_s = len(training.complete) / elapsed_s
+    tasks_per_s = len(training.counted) / elapsed_s
     window = training.window(tasks_per_s, state.job.limits.window_s, state.workers)
-    again, (start, end) = training.next_tasks(window)
+    again, fresh = training.next_tasks(window)
     decisions: Decisions = []
     dispatch = state.dispatches
     if again:
@@ -109,8 +109,8 @@ def _training(state: State, now_s: float) -> Decisions:
         ranges = tuple((task, task + 1) for task in again)
         command = Dispatch(purpose=Purpose.TRAIN, dispatch=dispatch, tasks=ranges, again=True)
         decisions.append((command, "some ps lacks them"))
-    if end > start:
+    if fresh:
         dispatch += 1
-        command = Dispatch(purpose=Purpose.TRAIN, dispatch=dispatch, tasks=((start, end),))
+        command = Dispatch(purpose=Purpose.TRAIN, dispatch=dispatch, tasks=fresh)
         decisions.append((command, f"a window of {window} tasks"))
     return decisions

@@ -68,7 +68,7 @@ def _start(state: State, now_s: float) -> Decisions:
         reason = "training is complete"
     if not reason:
         return []
-    number = len(state.evaluations) + 1
+    number = max(state.floor, state.evaluations[-1].number if state.evaluations else 0) + 1
     decisions: Decisions = [
         (OpenPin(ps=pod.name, evaluation=number), f"evaluation {number}: {reason}") for pod in state.running(Service.PS)
     ]
@@ -98,7 +98,7 @@ def _hand_out(state: State, evaluation: Evaluation) -> Decisions:
 
 
 def _merge(state: State, label: str, subject: int, offset: int = 0) -> tuple[Command, str]:
-    number = max(state.merges, default=0) + 1 + offset
+    number = max([state.floor, *state.merges]) + 1 + offset
     command = Dispatch(
         purpose=Purpose.MERGE,
         dispatch=state.dispatches + 1 + offset,

@@ -9,10 +9,10 @@ from elasticdl.master.core.closing import note_damaged_final, note_ledgers, rese
 from elasticdl.master.core.evaluating import abandon_evaluation, note_evaluation_result, note_merge_result
 from elasticdl.master.core.ordered import note_command, note_failed_command
 from elasticdl.master.core.poison import forget_deaths, note_death
+from elasticdl.master.core.runs import note_resumed, note_submitted
 from elasticdl.master.core.state import Holding, Pod, PodPhase, Snapshot, State, failure_text
-from elasticdl.master.core.training import Training
 from elasticdl.shared import events
-from elasticdl.shared.commands import JobState, OpenPin, TakeSnapshot
+from elasticdl.shared.commands import OpenPin, TakeSnapshot
 from elasticdl.shared.events import Envelope, Event, ExitCause, LogRecord
 from elasticdl.shared.names import NOBODY, Incarnation, PodName, Purpose, Service
 from elasticdl.shared.rangeset import RangeSet
@@ -42,36 +42,6 @@ def evolve(state: State, record: LogRecord) -> State:
 
 
 # --- the job ----------------------------------------------------------------------------------------------------
-
-
-def _job_submitted(state: State, envelope: Envelope, event: events.JobSubmitted) -> None:
-    state.spec = event.spec
-    state.submitted_s = envelope.time_s
-    state.training = Training(event.spec.plan)
-    state.workers = event.spec.workers
-
-
-def _job_resumed(state: State, _envelope: Envelope, _event: events.JobResumed) -> None:
-    state.resumes += 1
-    state.job_state = JobState.STARTING
-    state.failure = None
-    state.stop_reason = ""
-    state.pods.clear()
-    state.holdings.clear()
-    state.to_return.clear()
-    state.failures.clear()
-    state.deaths.clear()
-    state.timers.clear()
-    state.unran.clear()
-    # The queue was purged: what was to be merged is asked for again.
-    state.merges = {number: merge for number, merge in state.merges.items() if merge.done}
-    abandon_evaluation(state)
-    reset_closing(state)
-    state.stopping = type(state.stopping)()
-    if state.training:
-        for ps in state.training.credits:
-            state.training.note_ps_gone(ps)
-        state.training.note_queue_purged()
 
 
 def _stop_requested(state: State, _envelope: Envelope, event: events.StopRequested) -> None:
@@ -373,8 +343,8 @@ def _decided(state: State, _envelope: Envelope, event: events.Decided) -> None:
 
 
 _NOTES: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
-    events.JobSubmitted: _job_submitted,
-    events.JobResumed: _job_resumed,
+    events.JobSubmitted: note_submitted,
+    events.JobResumed: note_resumed,
     events.StopRequested: _stop_requested,
     events.ScaleRequested: _scale_requested,
     events.PodStarted: _pod_started,

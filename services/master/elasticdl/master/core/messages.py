@@ -28,6 +28,7 @@ def messages(state: State, dispatch: Dispatch, term: int) -> list[TaskMessage]:
             evaluation=dispatch.evaluation,
             label=dispatch.label,
             states=states,
+            run=state.run,
         )
         for start, end in dispatch.tasks
         for number in range(start, end)

@@ -47,7 +47,7 @@ DEFAULT = MultipleOfMean()
 def decide_speculation(state: State, now_s: float, policy: SpeculationPolicy = DEFAULT) -> list[tuple[Command, str]]:
     """Backup attempts for slow tasks, if there is nothing else to do for somebody."""
     training = state.training
-    if training is None or state.job_state is not JobState.TRAINING or training.frontier < state.plan.tasks:
+    if training is None or state.job_state is not JobState.TRAINING or not training.is_dispatched:
         return []
     held = {ref.number: holders for ref, holders in state.holdings.items() if ref.purpose is Purpose.TRAIN}
     if training.lacking or not training.outstanding <= held.keys():

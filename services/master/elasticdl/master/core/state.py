@@ -15,6 +15,7 @@ from elasticdl.shared.events import (
     Envelope,
     FailureKind,
     GroupLedger,
+    LostLog,
     SnapshotDamaged,
     TaskFailed,
 )
@@ -228,6 +229,12 @@ class State:
     trained_s: float = 0.0
     ended_s: float = 0.0
     resumes: int = 0
+    run: Incarnation = NOBODY
+    """Whoever submitted or resumed the job last."""
+    floor: int = 0
+    """Evaluations and merges get higher numbers: lower ones may have been used by a part of the log that is lost."""
+    lost_logs: list[tuple[float, LostLog]] = field(default_factory=list)
+    """Parts of the log that are gone, each with the time of the resume that went on without it."""
     seen: dict[Incarnation, int] = field(default_factory=dict)
     pods: dict[PodName, Pod] = field(default_factory=dict)
     training: Training | None = None

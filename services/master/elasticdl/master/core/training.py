@@ -108,14 +108,27 @@ class Training:
             return self.plan.epoch(TaskId(self.plan.tasks - 1)) + 1 if self.plan.tasks else 0
         return first_missing // self.plan.tasks_per_epoch
 
-    def next_tasks(self, window: int, again_max: int = 1024) -> tuple[list[int], tuple[int, int]]:
-        """What to dispatch now: tasks again, and a range for the first time, keeping about ``window`` outstanding."""
+    @property
+    def is_dispatched(self) -> bool:
+        """Whether no task waits for its first dispatch."""
+        return not any(True for _ in self.complete.gaps(self.frontier, self.plan.tasks))
+
+    def next_tasks(self, window: int, again_max: int = 1024) -> tuple[list[int], tuple[tuple[int, int], ...]]:
+        """What to dispatch now: tasks again, and ranges for the first time, keeping about ``window`` outstanding.
+
+        Tasks that are complete although nobody dispatched them, because the log was lost, are left out.
+        """
         again = sorted(self.lacking)[:again_max]
         room = window - len(self.outstanding) - len(again)
+        ranges: list[tuple[int, int]] = []
         # Refill when a quarter is free, so that a decision holds many tasks.
-        if room * 4 < window:
-            return again, (self.frontier, self.frontier)
-        return again, (self.frontier, min(self.frontier + room, self.plan.tasks))
+        if room * 4 >= window:
+            for start, end in self.complete.gaps(self.frontier, self.plan.tasks):
+                ranges.append((start, min(end, start + room)))
+                room -= end - start
+                if room <= 0:
+                    break
+        return again, tuple(ranges)
 
     def window(self, tasks_per_s: float, window_s: float, workers: int) -> int:
         """How many tasks to keep dispatched: ``window_s`` seconds of work."""

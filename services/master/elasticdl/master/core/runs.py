@@ -1,0 +1,59 @@
+"""The beginning of a job's runs: it is submitted once and resumed as often as it takes, even without its log."""
+
+from __future__ import annotations
+
+from elasticdl.master.core.closing import reset_closing
+from elasticdl.master.core.evaluating import abandon_evaluation
+from elasticdl.master.core.state import State
+from elasticdl.master.core.training import Training
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.events import Envelope, JobResumed, JobSubmitted, LostLog
+
+
+def note_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> None:
+    """Fold the first record of a log; of one that was lost, a repetition of it."""
+    state.spec = event.spec
+    state.submitted_s = event.spec.created_s or envelope.time_s
+    state.training = Training(event.spec.plan)
+    state.workers = event.spec.workers
+    state.run = envelope.incarnation
+
+
+def note_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
+    """Fold that everything is started anew, from the snapshots."""
+    state.resumes += 1
+    state.run = envelope.incarnation
+    state.job_state = JobState.STARTING
+    state.failure = None
+    state.stop_reason = ""
+    state.pods.clear()
+    state.holdings.clear()
+    state.to_return.clear()
+    state.failures.clear()
+    state.deaths.clear()
+    state.timers.clear()
+    state.unran.clear()
+    # The queue was purged: what was to be merged is asked for again.
+    state.merges = {number: merge for number, merge in state.merges.items() if merge.done}
+    abandon_evaluation(state)
+    reset_closing(state)
+    state.stopping = type(state.stopping)()
+    if state.training:
+        for ps in state.training.credits:
+            state.training.note_ps_gone(ps)
+        state.training.note_queue_purged()
+    if event.lost:
+        _note_lost_log(state, envelope.time_s, event.lost)
+
+
+def _note_lost_log(state: State, time_s: float, lost: LostLog) -> None:
+    """Go on with numbers that the lost part can't have used: they counted decisions, these count seconds since 1970.
+
+    Somebody who is left over from before compares terms, and must not find ours lower; nor may a late result of a
+    former evaluation look like one of ours.
+    """
+    state.lost_logs.append((time_s, lost))
+    state.floor = max(state.floor, int(time_s))
+    state.term = max(state.term, state.floor)
+    state.dispatches = max(state.dispatches, state.floor)
+    state.requests = max(state.requests, state.floor)

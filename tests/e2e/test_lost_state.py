@@ -1,0 +1,146 @@
+"""Jobs whose stored state suffered: the event log lost or cut short, snapshots damaged. Training stays exact."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.e2e.elastic import Elastic, Outcome, check_exact
+from tests.e2e.models import write_data, write_model
+from tests.e2e.test_interruptions import SLOW, job_of, wait_until_gone
+
+pytestmark = pytest.mark.e2e
+RECORDS = 8_000
+
+
+@pytest.fixture
+def job_flags(elastic: Elastic) -> list[str]:
+    """Flags of a job of some seconds with metrics, which saves its state every few steps."""
+    write_model(elastic.folder, SLOW)
+    write_data(elastic.folder, records=RECORDS)
+    return [
+        "--model_def=model.py",
+        "--training_data=data",
+        "--validation_data=data",
+        "--minibatch_size=32",
+        "--num_epochs=3",
+        "--checkpoint_steps=50",
+    ]
+
+
+def stopped(elastic: Elastic, flags: list[str], when: str) -> Path:
+    """Train until a line is printed, then Ctrl-C; returns the run directory."""
+    with elastic.start("train", *flags) as running:
+        running.wait_for(when)
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130, running.output
+    return elastic.jobs / job_of(elastic)
+
+
+def killed(elastic: Elastic, command: list[str], when: str) -> Path:
+    """Run a command until a line is printed, then lose all of its processes; returns the run directory."""
+    with elastic.start(*command) as running:
+        running.wait_for(when)
+        running.process.send_signal(signal.SIGKILL)
+        running.wait(10)
+    wait_until_gone(elastic.folder)
+    return elastic.jobs / job_of(elastic)
+
+
+def resume(elastic: Elastic) -> Outcome:
+    resumed = elastic.run("resume", job_of(elastic))
+    assert resumed.exit_code == 0, resumed.output
+    check_exact(resumed)
+    return resumed
+
+
+def newest_snapshot(run: Path) -> Path:
+    """Folder of the snapshot that was written last."""
+    return max(run.glob("storage/*/snapshots/ps-0/*/manifest"), key=lambda path: path.stat().st_mtime_ns).parent
+
+
+def test_a_job_whose_event_log_is_lost_goes_on_from_its_snapshots(elastic: Elastic, job_flags: list[str]) -> None:
+    run = stopped(elastic, job_flags, r"validation at step")
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    shutil.rmtree(run / "nats")
+    resumed = resume(elastic)
+    assert "its event log is lost" in resumed.output
+    (lost,) = resumed.report["log"]["lost"]
+    assert lost["after_s"] is None
+    assert lost["records"] > 10
+    assert lost["until_s"] < lost["resumed_s"]
+    assert resumed.report["batches_computed"] < 3 * RECORDS / 32, "what the snapshots hold was not computed again"
+    assert resumed.report["history"]["epochs"][0] == history[0], "what was known of the first epoch is kept"
+    assert len(resumed.report["history"]["epochs"]) == 3
+    status = elastic.run("status", job_of(elastic))
+    assert "the event log was lost from the job's beginning" in status.output
+
+
+def test_a_log_whose_end_is_lost_is_behind_the_ledgers_and_that_is_fine(elastic: Elastic, job_flags: list[str]) -> None:
+    run = killed(elastic, ["train", *job_flags], r"workers 2/2")
+    early = shutil.copytree(run / "nats", elastic.folder / "early")
+    killed(elastic, ["resume", job_of(elastic)], r"validation at step")
+    shutil.rmtree(run / "nats")
+    shutil.copytree(early, run / "nats")
+    resumed = resume(elastic)
+    (lost,) = resumed.report["log"]["lost"]
+    assert lost["after_s"] < lost["until_s"] < lost["resumed_s"]
+    assert lost["records"] > 10
+
+
+def test_without_log_and_snapshots_there_is_one_clear_message(elastic: Elastic, job_flags: list[str]) -> None:
+    run = stopped(elastic, job_flags, r"workers 2/2")
+    shutil.rmtree(run / "nats")
+    shutil.rmtree(run / "storage")
+    refused = elastic.run("resume", job_of(elastic))
+    assert refused.exit_code == 1
+    assert "are lost" in refused.output
+    assert "Traceback" not in refused.output
+    assert len(refused.output.strip().splitlines()) == 2, refused.output
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"), [(flip, "dense"), (truncate, "manifest"), (Path.unlink, "dense")], ids=["bent", "torn", "gone"]
+)
+def test_a_damaged_snapshot_is_replaced_by_an_older_one(
+    elastic: Elastic, job_flags: list[str], damage: Callable[[Path], None], name: str
+) -> None:
+    run = stopped(elastic, job_flags, r"batch [1-9]")
+    damaged = newest_snapshot(run) / name
+    damage(damaged)
+    resumed = resume(elastic)
+    (row,) = resumed.report["snapshots"]["damaged"]
+    assert (row["ps"], row["object"]) == ("ps-0", str(damaged))
+    assert row["instead"].endswith("/manifest")
+    assert f"a snapshot of ps-0 is damaged: {damaged}" in resumed.output
+    events = elastic.run("events", job_of(elastic))
+    assert "SnapshotDamaged" in events.output
+
+
+def test_when_every_snapshot_is_damaged_the_job_fails_with_the_object_named(
+    elastic: Elastic, job_flags: list[str]
+) -> None:
+    run = stopped(elastic, job_flags, r"workers 2/2")
+    for manifest in run.glob("storage/*/snapshots/ps-0/*/manifest"):
+        truncate(manifest)
+    for attempt in range(2):  # The second one is no better, and no worse.
+        failed = elastic.run("resume", job_of(elastic))
+        assert failed.exit_code == 1, (attempt, failed.output)
+        assert f"{newest_snapshot(run)}/manifest is damaged" in failed.output
+        assert "train anew" in failed.output
+        assert "Traceback" not in failed.output
+        assert failed.report["snapshots"]["damaged"]

@@ -1,0 +1,135 @@
+"""What is found out about a job from its snapshots alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.ps.example import BATCHES, initial_dense, push_of, signature, spec
+from tests.unit.ps.jobs import Job
+from tests.unit.ps.test_service import snapshot
+
+from elasticdl.cli.history import full_rows, read_history
+from elasticdl.cli.run_directory import LogEnd, RunDirectory
+from elasticdl.cli.salvage import lost_part, restore_registers, salvage
+from elasticdl.master.core import State
+from elasticdl.shared.bus.memory import MemoryBroker
+from elasticdl.shared.events import LostLog
+from elasticdl.shared.manifests import encode_manifest, read_manifest
+from elasticdl.shared.names import Incarnation, JobId, PodName
+from elasticdl.shared.registers import PsRegister, decode_register, encode_register
+from elasticdl.shared.storage import MemoryStore
+
+STORAGE = "memory://job"
+PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    """Two ps with snapshots after 0, 1 and 2 batches each, ps-1 with one more."""
+    job = Job(spec(STORAGE, ps=2), MemoryStore())
+    for number in range(2):
+        job.start(number)
+    client = job.client(signature("adam"))
+    client.initialise(initial_dense())
+    for request, (task, batch) in enumerate(BATCHES[:2], start=1):
+        client.push(push_of(task, batch))
+        for number in range(2):
+            snapshot(job, request, number=number)
+    client.push(push_of(*BATCHES[2]))
+    snapshot(job, 9, number=1)
+    yield job
+    job.close()
+
+
+def test_the_snapshots_tell_the_job_and_the_best_state_of_each_ps(job: Job) -> None:
+    salvaged = salvage(job.store, STORAGE, job.spec.job)
+    assert salvaged is not None
+    assert salvaged.spec == job.spec
+    for number, name in enumerate((PS_0, PS_1)):
+        theirs, mine = job.register(number), salvaged.registers[name]
+        assert (mine.manifest, mine.step, mine.older) == (theirs.manifest, theirs.step, theirs.older)
+        assert mine.incarnation == ""
+    assert [salvaged.registers[name].step for name in (PS_0, PS_1)] == [2, 3]
+
+
+def test_a_torn_manifest_is_passed_over(job: Job) -> None:
+    newest = job.register(1)
+    job.store.write(newest.manifest, job.store.read(newest.manifest)[:-1])
+    salvaged = salvage(job.store, STORAGE, job.spec.job)
+    assert salvaged is not None
+    assert (salvaged.registers[PS_1].manifest, salvaged.registers[PS_1].step) == (newest.older[0], 2)
+
+
+def test_snapshots_from_before_a_move_are_used_only_where_the_move_was_not_finished(job: Job) -> None:
+    uri = job.register(0).manifest
+    moved = replace(read_manifest(job.store, uri), table_version=2)
+    elsewhere = uri.replace("/manifest", "x/manifest")
+    job.store.write(elsewhere, encode_manifest(moved))
+    salvaged = salvage(job.store, STORAGE, job.spec.job)
+    assert salvaged is not None
+    assert salvaged.registers[PS_0].manifest == uri
+    for number, name in enumerate((PS_0, PS_1)):
+        manifest = replace(moved, ps=name, part=number)
+        job.store.write(elsewhere.replace("ps-0", name), encode_manifest(manifest))
+    salvaged = salvage(job.store, STORAGE, job.spec.job)
+    assert salvaged is not None
+    assert [register.manifest for register in salvaged.registers.values()] == [
+        elsewhere.replace("ps-0", name) for name in (PS_0, PS_1)
+    ]
+
+
+def test_where_there_is_nothing_nothing_is_found() -> None:
+    assert salvage(MemoryStore(), STORAGE, JobId("never-123456")) is None
+
+
+async def test_registers_that_name_nothing_are_written_anew_and_others_left_alone(job: Job) -> None:
+    bus = MemoryBroker().connect()
+    good = PsRegister(address="a:1", incarnation=Incarnation("former"), manifest=job.register(0).manifest, step=2)
+    stale = PsRegister(address="a:2", incarnation=Incarnation("former"), manifest=f"{STORAGE}/deleted/manifest")
+    await bus.register.write(PS_0, encode_register(good), after=0)
+    await bus.register.write(PS_1, encode_register(stale), after=0)
+    await restore_registers(bus.register, job.store, job.spec, None)
+    entries = [await bus.register.read(name) for name in (PS_0, PS_1)]
+    registers = [decode_register(entry.value) for entry in entries if entry]
+    assert registers[0] == good
+    assert (registers[1].incarnation, registers[1].step) == ("", 3)
+
+
+@pytest.mark.parametrize(
+    ("records", "seen", "lost"),
+    [
+        (3, LogEnd(seq=3, time_s=103.0), None),
+        (4, LogEnd(seq=3, time_s=103.0), None),
+        (4, LogEnd(), None),
+        (2, LogEnd(seq=5, time_s=105.0), LostLog(after_s=102.0, until_s=105.0, records=3)),
+        (0, LogEnd(seq=5, time_s=105.0), LostLog(after_s=0.0, until_s=105.0, records=5)),
+        (0, LogEnd(), LostLog()),
+    ],
+)
+def test_what_is_lost_is_known_by_how_far_the_log_had_reached(records: int, seen: LogEnd, lost: LostLog | None) -> None:
+    left = LogEnd(seq=records, time_s=100.0 + records) if records else LogEnd()
+    assert lost_part(left, seen) == lost
+
+
+def test_the_end_of_the_log_is_remembered_in_the_run_directory(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, JobId("job-1"))
+    assert run.read_log_end() == LogEnd()
+    run.create()
+    run.write_log_end(LogEnd(seq=7, time_s=1.5))
+    assert run.read_log_end() == LogEnd(seq=7, time_s=1.5)
+    (run.path / "log_end.json").write_text("{")
+    assert run.read_log_end() == LogEnd()
+
+
+def test_the_history_file_fills_what_the_log_has_lost(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    assert read_history(file) == []
+    file.write_text('{"epoch": 1, "batches": 10}\n')
+    former = read_history(file)
+    assert full_rows(State(), former) == []
+    assert full_rows(State(lost_logs=[(1.0, LostLog())]), former) == former
+    file.write_text("damaged")
+    assert read_history(file) == []

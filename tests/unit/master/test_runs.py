@@ -1,0 +1,55 @@
+"""Runs of a job: its first one, and those that go on, with its log or without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.master.driver import Driver, close, job_spec, whole
+
+from elasticdl.master.core.messages import messages
+from elasticdl.shared import commands, events
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.events import LostLog
+from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.names import Purpose, Service
+
+RESUMED_S = 1_000_000
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    """The beginning of a log whose predecessor is lost."""
+    driver = Driver(job_spec(output="file:///out"))
+    driver.now_s = RESUMED_S
+    lost = LostLog(until_s=RESUMED_S - 60.0, records=70)
+    driver.feed(events.JobResumed(reason="resumed without its log", lost=lost), Service.LAUNCHER, "launcher.2")
+    driver.feed(events.TermStarted(term=driver.state.term + 1), Service.MASTER, "master.2")
+    yield driver
+    driver.check_replay()
+
+
+def test_numbers_go_on_above_all_that_the_lost_log_can_have_used(driver: Driver) -> None:
+    driver.start_all()
+    (dispatch,) = driver.take(commands.Dispatch)
+    assert dispatch.dispatch > RESUMED_S
+    assert driver.state.term > RESUMED_S
+    assert messages(driver.state, dispatch, 1)[0].message_id.startswith("launcher.2.train.0.")
+
+
+def test_what_the_ledgers_hold_is_not_dispatched(driver: Driver) -> None:
+    driver.take(commands.StartPod)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 7), (9, 12)))})
+    assert driver.dispatched() == [7, 8, *range(12, 40)]
+    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 6), (9, 12)))})
+    assert driver.dispatched() == [6], "what an older snapshot lacks is dispatched all the same"
+
+
+def test_a_job_that_had_learned_everything_is_audited_at_once(driver: Driver) -> None:
+    driver.take(commands.StartPod)
+    driver.start_pod("ps-0", {"g": whole(driver.state.plan)})
+    assert driver.is_in(JobState.CLOSING)
+    close(driver, whole(driver.state.plan))
+    assert driver.dispatched(Purpose.EXPORT) == [0]
+    assert [lost for _, lost in driver.state.lost_logs] == [LostLog(until_s=RESUMED_S - 60.0, records=70)]
