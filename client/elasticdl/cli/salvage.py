@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from elasticdl.cli.run_directory import LogEnd
 from elasticdl.shared.bus.ports import Register
 from elasticdl.shared.codec import decode_spec
+from elasticdl.shared.errors import FencedError
 from elasticdl.shared.events import LostLog
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.manifests import MANIFEST_NAME, DamagedError, Manifest, read_manifest, snapshots_folder
@@ -17,6 +18,8 @@ from elasticdl.shared.registers import PsRegister, decode_register, encode_regis
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore
 
 _Found = tuple[str, Manifest]
+_TRIES_MAX = 5
+"""Times that a register is written although somebody else has just done so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +75,22 @@ async def restore_registers(registers: Register, store: ObjectStore, spec: JobSp
     Raises:
         TransientError, PermanentError: store or broker.
     """
-    lost: dict[PodName, int] = {}
     for number in range(spec.ps):
         ps = pod_name(Service.PS, number)
-        entry = await registers.read(ps)
-        register = decode_register(entry.value) if entry else None
-        if register is None or not await asyncio.to_thread(_names_something, store, register):
-            lost[ps] = entry.seq if entry else 0
-    if lost and salvaged is None:
-        salvaged = await asyncio.to_thread(salvage, store, spec.storage, spec.job)
-    for ps, after in lost.items():
-        if salvaged and ps in salvaged.registers:
-            await registers.write(ps, encode_register(salvaged.registers[ps]), after=after)
+        for attempt in range(1, _TRIES_MAX + 1):
+            entry = await registers.read(ps)
+            former = decode_register(entry.value) if entry else PsRegister(address="", incarnation=NOBODY)
+            if await asyncio.to_thread(_names_something, store, former):
+                break
+            salvaged = salvaged or await asyncio.to_thread(salvage, store, spec.storage, spec.job)
+            if salvaged is None or ps not in salvaged.registers:
+                break
+            try:
+                await registers.write(ps, encode_register(salvaged.registers[ps]), after=entry.seq if entry else 0)
+                break
+            except FencedError:  # The last word of a former life, which was on its way.
+                if attempt == _TRIES_MAX:
+                    raise
 
 
 def lost_part(left: LogEnd, seen: LogEnd) -> LostLog | None:

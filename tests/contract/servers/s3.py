@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -25,13 +26,41 @@ PASSWORD = "elasticdl-test-password"
 START_LIMIT_S = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class S3Server:
     """A running server and who may use it."""
 
     endpoint: str
+    command: list[str]
+    environment_of_it: dict[str, str]
+    health: str
+    log: Path
     access_key: str = USER
     secret_key: str = PASSWORD
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, or start it again with what it had stored; returns when it answers."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command, env=self.environment_of_it, stdout=log, stderr=log)
+        _wait_until_ready(self.process, self.health, self.log)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal; after SIGKILL it is gone when this returns."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        if number is signal.SIGKILL:
+            self.process.wait()
+
+    def stop(self) -> None:
+        """End it."""
+        assert self.process is not None
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
     def settings(self, **changes: object) -> StorageSettings:
         facts: dict[str, object] = {
@@ -108,18 +137,18 @@ def s3_server(folder: Path) -> Iterator[S3Server | None]:
     else:
         yield None
         return
-    with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        try:
-            _wait_until_ready(process, health, folder / "server.log")
-            yield S3Server(endpoint=f"http://127.0.0.1:{port}")
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    server = S3Server(
+        endpoint=f"http://127.0.0.1:{port}",
+        command=command,
+        environment_of_it=environment,
+        health=health,
+        log=folder / "server.log",
+    )
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 def free_port() -> int:
