@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.ps.engine.kernels import slabs
+from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.model import RowTable
 
@@ -37,12 +38,15 @@ class Rows(Protocol):
     def check_pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """Refuse a pull that can't be answered."""
 
+_LOCKED_BYTES = 1 << 20
+"""Bytes of rows that are copied before a waiting push gets its turn: about a millisecond."""
+
 
 class RowCut:
     """The rows of a store as they were when ``RowStore.cut`` made it.
 
-    The store's owner calls ``reserve`` and ``save_aside`` under the store's lock. ``chunks``, ``pull`` and ``close``
-    may be called by one other thread, which holds the lock for the copy of one chunk at a time.
+    The store's owner calls ``save_aside`` under the store's lock. ``chunks``, ``pull`` and ``close`` may be called by
+    one other thread, which holds the lock for the copy of a part of a chunk at a time.
 
     Attributes:
         limit: rows in the store at the cut; a later row has a higher slot and is not part of it.
@@ -54,10 +58,12 @@ class RowCut:
         self.generation = store.generation
         self._store = store
         self._since = since
-        # Fresh zero pages: memory is used only where rows are saved, so a cut costs no time whatever the table's size.
-        self._saved_at = np.zeros(self.limit, np.int32)
-        self._saved = np.empty(0, np.float32)
-        self._saved_changed = np.empty(0, np.int32)
+        # Fresh pages: memory is used only where rows are saved, so a cut costs no time whatever the table's size.
+        width = store.slab_width
+        self._pages = [Pages(4 * self.limit), Pages(4 * self.limit * width), Pages(4 * self.limit)]
+        self._saved_at = self._pages[0].view(np.int32, self.limit)
+        self._saved = self._pages[1].view(np.float32, self.limit * width)
+        self._saved_changed = self._pages[2].view(np.int32, self.limit)
         self._used = 0
         self._open = True
 
@@ -69,8 +75,8 @@ class RowCut:
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated, at most."""
-        return self._saved_at.nbytes + self._saved.nbytes + self._saved_changed.nbytes
+        """Bytes in use, at most."""
+        return self._saved_at.nbytes + 4 * self._used * (self._store.slab_width + 1)
 
     def chunks(self, rows_max: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Yield (ids int64[k], slabs float32[k, slab_width]) with 1 <= k <= ``rows_max``, in the order of insertion.
@@ -86,11 +92,21 @@ class RowCut:
                 count = slabs.changed_slots(
                     store.changed, self._saved_changed, self._saved_at, self._since, start, stop, found
                 )
-                ids = store.index.ids[found[:count]]
-                out = np.empty((count, store.slab_width), np.float32)
-                self._gather(found[:count], store.slab_width, out)
             if count:
+                ids, out = np.empty(count, np.int64), np.empty((count, store.slab_width), np.float32)
+                self._copy(found[:count], ids, out)
                 yield ids, out
+
+    def _copy(self, slots: NDArray[np.int64], ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+        """Copy some rows; pushes get their turn in between."""
+        store = self._store
+        rows = max(1, _LOCKED_BYTES // (4 * store.slab_width))
+        for start in range(0, slots.size, rows):
+            part = slice(start, start + rows)
+            with store.lock:
+                self._check_open()
+                ids[part] = store.index.ids[slots[part]]
+                self._gather(slots[part], store.slab_width, out[part])
 
     def pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """``RowStore.pull`` as of the cut: ``ids`` int64[n], ``out`` float32[n, width].
@@ -121,14 +137,9 @@ class RowCut:
                 self._store.snapshotted = max(self._store.snapshotted, self.generation)
             self._saved_at = self._saved_changed = np.empty(0, np.int32)
             self._saved = np.empty(0, np.float32)
-
-    def reserve(self, rows: int) -> None:
-        """Make room for saving ``rows`` more rows, never more than the cut has."""
-        needed = min(self._used + rows, self.limit)
-        if needed > self._saved_changed.size:
-            capacity = min(max(needed, self._saved_changed.size * 3 // 2), self.limit)
-            self._saved.resize(capacity * self._store.slab_width, refcheck=False)
-            self._saved_changed.resize(capacity, refcheck=False)
+            self._used = 0
+        for pages in self._pages:
+            pages.free()
 
     def save_aside(self, slots: NDArray[np.int64]) -> None:
         """Save the rows at ``slots`` that the cut sees, before they change."""

@@ -19,6 +19,7 @@ from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.ps.engine.kernels import formulas, slabs
 from elasticdl.ps.engine.optimizers import Update, rule_of
+from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.model import Optimizer, RowTable, VariableKind
 
@@ -48,8 +49,9 @@ class RowStore:
         self.lock = threading.Lock()
         self.index = IdIndex()
         self.initializer = Initializer.of(table, seed)
+        self._pages = (Pages(0), Pages(0))
         self.state = np.empty(0, np.float32)
-        """Flat slabs by slot; reallocated by ``reserve``."""
+        """Flat slabs by slot; moved by ``reserve``."""
         self.changed = np.empty(0, np.int32)
         """By slot: generation in which the row last changed; a generation ends with each snapshot cut."""
         self.generation = 1
@@ -115,12 +117,22 @@ class RowStore:
             self.index.reserve(rows)
             needed = self.rows + rows
             if needed > self.changed.size:
-                # In place: realloc moves pages, not bytes, and no moment holds both copies. Nothing keeps views.
-                capacity = max(needed, self.changed.size * 5 // 4)
-                self.state.resize(capacity * self.slab_width, refcheck=False)
-                self.changed.resize(capacity, refcheck=False)
-            for cut in self.cuts:
-                cut.reserve(rows)
+                self._grow(max(needed, self.changed.size * 5 // 4))
+
+    def _grow(self, capacity: int) -> None:
+        """Pages are moved, not bytes, and no moment holds both copies. Nothing else keeps views."""
+        before = self.changed.size
+        self.state, self.changed = np.empty(0, np.float32), np.empty(0, np.int32)
+        states, changes = self._pages
+        try:
+            states.grow(4 * capacity * self.slab_width)
+            changes.grow(4 * capacity)
+        except MemoryError:
+            capacity = before
+            raise
+        finally:
+            self.state = states.view(np.float32, capacity * self.slab_width)
+            self.changed = changes.view(np.int32, capacity)
 
     def push(self, ids: NDArray[np.int64], gradients: NDArray[np.float32], update: Update) -> None:
         """Apply the optimizer to rows ``ids`` int64[n], unique, with ``gradients`` float32[n, width], as checked."""

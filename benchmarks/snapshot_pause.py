@@ -1,0 +1,213 @@
+"""How long pushes wait while a snapshot is cut and written, with so many dirty bytes.
+
+    python benchmarks/snapshot_pause.py --dirty-mib 1024 --batch 512 --fields 26 --repeats 3
+
+One ps core with one table under Adam and some dense weights, without sockets. One thread pushes as fast as it can,
+batches of ``batch`` examples with ``fields`` ids each, drawn by Zipf's law from the table's rows; meanwhile another one
+cuts all rows and writes them with the product's own writer, as a ps does. Times are of whole ``PsCore.push`` calls, by
+the wall clock; the half second after the snapshot was closed is counted to it. The store is the local file system
+(with its fsync), or memory with ``--memory``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.group import UpdatePolicy
+from elasticdl.ps.snapshots import SnapshotWriter
+from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
+from elasticdl.shared.model import DenseVariable, ModelSignature, Optimizer, RowInitializer, RowTable, VariableKind
+from elasticdl.shared.names import JobId, PodName, TaskId, new_incarnation
+from elasticdl.shared.placement import Placement
+from elasticdl.shared.plan import Plan, Shuffle, Source
+from elasticdl.shared.storage import MemoryStore, ObjectStore, open_store, to_uri
+from elasticdl.shared.wire.messages import NO_FLOATS, Initialise, Push, TableGradients
+
+WIDTH = 16
+DENSE = 200_000
+LOAD_ROWS = 1 << 18
+BATCHES = 1 << 20
+"""In the only task: more than anybody waits for."""
+AFTER_S = 0.5
+"""Seconds after the end of a snapshot that are still counted to it."""
+
+
+def spec_of(storage: str, batch: int) -> JobSpec:
+    records = BATCHES * batch
+    plan = Plan(
+        sources=(Source(uri="memory://data", size_bytes=1, etag="1", records=records),),
+        minibatch_size=batch,
+        minibatches_per_task=BATCHES,
+        epochs=1,
+        shuffle=Shuffle.NONE,
+        seed=1,
+    )
+    return JobSpec(
+        job=JobId("benchmark-1"),
+        created_s=0.0,
+        plan=plan,
+        checksum=0,
+        data=DataSpec(format="csv"),
+        model=ModelSpec(path="model.py", symbol="model"),
+        storage=storage,
+    )
+
+
+def core_of(spec: JobSpec, dirty_bytes: int) -> PsCore:
+    """A ps that has learned so many bytes of rows since its last snapshot."""
+    signature = ModelSignature(
+        dense=(DenseVariable(name="kernel", shape=(DENSE,), kind=VariableKind.TRAINABLE),),
+        tables=(RowTable(name="rows", width=WIDTH, initializer=RowInitializer(distribution="zeros")),),
+        optimizer=Optimizer(name="adam", learning_rate=0.001),
+        seed=1,
+    )
+    core = PsCore(plan=spec.plan, placement=Placement.even(1), part=0, policy=UpdatePolicy())
+    core.initialise(
+        Initialise(
+            plan=spec.plan.fingerprint,
+            signature=signature.to_json(),
+            parts=1,
+            part=0,
+            dense=np.zeros(DENSE, np.float32),
+        )
+    )
+    core.open_for_business()
+    assert core.group is not None
+    (store,) = core.group.tables
+    rows = dirty_bytes // (4 * store.slab_width)
+    for start in range(0, rows, LOAD_ROWS):
+        ids = np.arange(start, min(start + LOAD_ROWS, rows), dtype=np.int64)
+        store.load(ids, np.zeros((ids.size, store.slab_width), np.float32))
+    return core
+
+
+def pushes(spec: JobSpec, rows: int, batch: int, fields: int) -> Iterator[Push]:
+    """Batch after batch of one endless task."""
+    generator = np.random.default_rng(1)
+    task = TaskId(0)
+    batches = spec.plan.batches_of(task)
+    dense = generator.normal(size=DENSE).astype(np.float32)
+    drawn: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
+    for _ in range(64):
+        ids = np.unique(generator.zipf(1.05, batch * fields) * 2_654_435_761 % rows).astype(np.int64)
+        drawn.append((ids, generator.normal(size=(ids.size, WIDTH)).astype(np.float32)))
+    number = 0
+    while True:
+        ids, gradients = drawn[number % len(drawn)]
+        yield Push(
+            plan=spec.plan.fingerprint,
+            table_version=1,
+            task=task,
+            batch=number,
+            batches=batches,
+            records=batch,
+            checksum=1,
+            empty=False,
+            dense=dense,
+            statistics=NO_FLOATS,
+            tables=(TableGradients(table=0, ids=(ids + number * 7919) % rows, gradients=gradients),),
+        )
+        number += 1
+
+
+class Pusher:
+    """Pushes for as long as it is let; times of each push by whether a snapshot was under way."""
+
+    def __init__(self, core: PsCore, of: Iterator[Push]) -> None:
+        self.core, self.of = core, of
+        self.began_s: list[float] = []
+        self.took_s: list[float] = []
+        self.ends = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self.ends.is_set():
+            push = next(self.of)
+            began_s = time.perf_counter()
+            self.core.push(push)
+            self.took_s.append(time.perf_counter() - began_s)
+            self.began_s.append(began_s)
+
+    def between(self, start_s: float, end_s: float) -> NDArray[np.float64]:
+        began, took = np.array(self.began_s), np.array(self.took_s)
+        return took[(began + took >= start_s) & (began < end_s)]
+
+
+@contextmanager
+def storage(memory: bool) -> Iterator[tuple[ObjectStore, str]]:
+    if memory:
+        yield MemoryStore(), "memory://storage"
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        uri = to_uri(Path(folder))
+        yield open_store(uri), uri
+
+
+def tell(what: str, took: NDArray[np.float64]) -> None:
+    ms = 1e3 * took
+    print(
+        f"  pushes {what}: {took.size:6d}, median {np.median(ms):6.2f} ms, p99 {np.percentile(ms, 99):6.2f} ms, "
+        f"max {ms.max():7.2f} ms, over 100 ms: {int((ms > 100).sum())}"
+    )
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    with storage(arguments.memory) as (store, uri):
+        spec = spec_of(uri, arguments.batch)
+        core = core_of(spec, arguments.dirty_mib << 20)
+        assert core.group is not None
+        rows = core.group.tables[0].rows
+        pusher = Pusher(core, pushes(spec, rows, arguments.batch, arguments.fields))
+        writer = SnapshotWriter(store, spec, PodName("ps-0"), new_incarnation())
+        gc.collect()
+        pusher.thread.start()
+        time.sleep(1.0)  # Compiled kernels, warm caches.
+        quiet_s = time.perf_counter()
+        time.sleep(arguments.quiet_s)
+        begun_s = time.perf_counter()
+        cut = core.cut(dirty_only=False, flush=False)
+        cut_s = time.perf_counter() - begun_s
+        written = writer.write(core, cut, number=0, base="")
+        written_s = time.perf_counter()
+        cut.close(finished=True)
+        closed_s = time.perf_counter()
+        time.sleep(AFTER_S)
+        pusher.ends.set()
+        pusher.thread.join()
+        mib_per_s = written.size_bytes / (written_s - begun_s) / (1 << 20)
+        print(
+            f"{rows:,} rows, {written.size_bytes / (1 << 20):,.0f} MiB written in {written_s - begun_s:.2f} s "
+            f"({mib_per_s:,.0f} MiB/s); cut {1e3 * cut_s:.1f} ms, close {1e3 * (closed_s - written_s):.1f} ms; "
+            f"load {os.getloadavg()[0]:.1f}"
+        )
+        tell("without a snapshot", pusher.between(quiet_s, begun_s))
+        tell("beside a snapshot ", pusher.between(begun_s, closed_s + AFTER_S))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dirty-mib", type=int, default=1024)
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--fields", type=int, default=26)
+    parser.add_argument("--quiet-s", type=float, default=5.0)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--memory", action="store_true", help="keep the snapshot in memory")
+    arguments = parser.parse_args()
+    for _ in range(arguments.repeats):
+        measure(arguments)
+
+
+if __name__ == "__main__":
+    main()

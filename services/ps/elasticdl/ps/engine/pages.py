@@ -1,0 +1,66 @@
+"""Memory by the page, for arrays that grow to gigabytes while somebody waits.
+
+An ordinary array that grows is cleared where it is new, and one that goes away gives everything back at once, with
+Python's lock held: up to a second per gigabyte. Pages are zero by themselves, take room once they are written, and go
+back in pieces. Huge ones, where the system has them, make faults rare and random access cheaper.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+_PIECE_BYTES = 8 << 20
+
+T = TypeVar("T", bound=np.generic)
+
+
+class Pages:
+    """Anonymous memory that can grow in place or be moved by the system, without being copied.
+
+    Args:
+        nbytes: its size.
+
+    Raises:
+        MemoryError: the system promises no so much memory.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        try:
+            self._map = mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise MemoryError(f"{nbytes} bytes of memory") from error
+        self._advise()
+
+    def view(self, dtype: type[T], count: int) -> NDArray[T]:
+        """The first ``count`` values. No view may be left when ``grow`` or ``free`` is called."""
+        return np.frombuffer(self._map, dtype, count)
+
+    def grow(self, nbytes: int) -> None:
+        """Make it larger; what is new is zero.
+
+        Raises:
+            MemoryError: the system promises no so much memory; nothing has changed.
+        """
+        try:
+            self._map.resize(nbytes)
+        except (OSError, ValueError) as error:
+            raise MemoryError(f"{nbytes} bytes of memory") from error
+        self._advise()
+
+    def free(self) -> None:
+        """Give everything back, letting others run in between."""
+        for start in range(0, len(self._map), _PIECE_BYTES):
+            with contextlib.suppress(OSError):
+                self._map.madvise(mmap.MADV_DONTNEED, start, min(_PIECE_BYTES, len(self._map) - start))
+        self._map.close()
+
+    def _advise(self) -> None:
+        huge: Any = getattr(mmap, "MADV_HUGEPAGE", None)
+        if huge is not None:
+            with contextlib.suppress(OSError):
+                self._map.madvise(huge)

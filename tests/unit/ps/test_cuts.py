@@ -1,0 +1,122 @@
+"""Cuts are of one moment between two pushes, whoever pushes while they are taken and written.
+
+An earlier system copied weights and slots one after the other while pushes went on: restored, Adam divided by a second
+moment that was not of its first one, and 1e38 stood in its slots.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from tests.unit.ps.example import BATCHES, PLAN, spec
+from tests.unit.ps.test_core import core_of, wire_push
+
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.group import Group, UpdatePolicy
+from elasticdl.ps.snapshots import SnapshotWriter, Written, read_chain, restore
+from elasticdl.shared.manifests import decode_manifest
+from elasticdl.shared.names import PodName, new_incarnation
+from elasticdl.shared.placement import Placement
+from elasticdl.shared.storage import MemoryStore
+from elasticdl.shared.wire.messages import PushVerdict
+
+SNAPSHOTS = 12
+SANE = 1e6
+
+
+def everything(group: Group) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+    """Weights, first and second moments, of the dense weights and of every row in the order of its id."""
+    cut = group.cut()
+    yield cut.dense.state
+    yield cut.dense.fixed
+    for rows in cut.rows:
+        chunks = list(rows.chunks(1 << 20))
+        ids = np.concatenate([ids for ids, _ in chunks]) if chunks else np.empty(0, np.int64)
+        slabs = np.concatenate([slabs for _, slabs in chunks]) if chunks else np.empty((0, 1), np.float32)
+        yield ids[np.argsort(ids)].astype(np.float32)
+        yield slabs[np.argsort(ids)]
+    cut.close()
+
+
+def reference(step: int) -> Group:
+    """What a ps holds after so many batches when nobody cuts anything."""
+    core = core_of("adam")
+    for task, batch in BATCHES[:step]:
+        core.push(wire_push(task, batch))
+    assert core.group is not None
+    return core.group
+
+
+def snapshots_under_pushes(store: MemoryStore) -> list[Written]:
+    """Snapshots of a chain, cut and written while another thread pushes, and a pin comes and goes."""
+    core = core_of("adam")
+    writer = SnapshotWriter(store, spec("memory://job"), PodName("ps-0"), new_incarnation())
+    halfway = threading.Event()
+    go_on = threading.Event()
+
+    def push_all() -> None:
+        for number, (task, batch) in enumerate(BATCHES):
+            assert core.push(wire_push(task, batch)).verdict is PushVerdict.APPLIED
+            if number == len(BATCHES) // 2:
+                halfway.set()
+                go_on.wait()
+
+    pusher = threading.Thread(target=push_all)
+    pusher.start()
+    taken: list[Written] = []
+    for number in range(SNAPSHOTS):
+        if number == SNAPSHOTS // 2:
+            halfway.wait()
+        if number == SNAPSHOTS // 3:
+            core.open_pin(1)
+        cut = core.cut(dirty_only=bool(taken), flush=False)
+        go_on.set() if number == SNAPSHOTS // 2 else None  # The second half is pushed while this one is written.
+        taken.append(writer.write(core, cut, number=number, base=taken[-1].uri if taken else ""))
+        cut.close(finished=True)
+    core.close_pin(1)
+    go_on.set()
+    pusher.join()
+    return taken
+
+
+def snapshots_between_pushes(store: MemoryStore) -> list[Written]:
+    """Snapshots of a chain, with a push between the cut and its first object, and between any two objects."""
+    core = core_of("adam")
+    writer = SnapshotWriter(store, spec("memory://job"), PodName("ps-0"), new_incarnation())
+    left = iter(BATCHES)
+    taken: list[Written] = []
+    for number in range(4):
+        cut = core.cut(dirty_only=bool(taken), flush=False)
+        objects = writer.objects(core, cut, number=number, base=taken[-1].uri if taken else "")
+        while True:
+            for task, batch in itertools.islice(left, 1):
+                core.push(wire_push(task, batch))
+            written = next(objects, None)
+            if written is None:
+                break
+            uri, data = written
+            store.write(uri, data)
+        cut.close(finished=True)
+        taken.append(Written(uri=uri, manifest=decode_manifest(data, uri), size_bytes=0))
+    return taken
+
+
+@pytest.mark.parametrize("take", [snapshots_under_pushes, snapshots_between_pushes])
+def test_adams_slots_are_of_the_same_moment_as_weights_and_ledger_in_every_snapshot_under_pushes(
+    take: Callable[[MemoryStore], list[Written]],
+) -> None:
+    store = MemoryStore()
+    steps = []
+    for written in take(store):
+        core = PsCore(plan=PLAN, placement=Placement.even(1), part=0, policy=UpdatePolicy())
+        restored = restore(store, core, read_chain(store, written.uri))
+        steps.append(restored.ledger.step)
+        for mine, theirs in zip(everything(restored), everything(reference(restored.ledger.step)), strict=True):
+            assert np.isfinite(mine).all() and (np.abs(mine) < SANE).all()
+            np.testing.assert_array_equal(mine, theirs)
+    assert steps == sorted(steps)
+    assert steps[-1] > len(BATCHES) // 3
