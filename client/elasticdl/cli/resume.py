@@ -13,7 +13,7 @@ from rich.console import Console
 from elasticdl.cli import run_directory
 from elasticdl.cli.model_digest import changed_files, file_digests
 from elasticdl.cli.open_log import open_bus
-from elasticdl.cli.run_directory import JobRecord, LogEnd, RunDirectory
+from elasticdl.cli.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.running import run_job
 from elasticdl.cli.salvage import lost_part, restore_registers, salvage
 from elasticdl.master.core import State

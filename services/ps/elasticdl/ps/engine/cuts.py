@@ -38,6 +38,7 @@ class Rows(Protocol):
     def check_pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """Refuse a pull that can't be answered."""
 
+
 _LOCKED_BYTES = 1 << 20
 """Bytes of rows that are copied before a waiting push gets its turn: about a millisecond."""
 
