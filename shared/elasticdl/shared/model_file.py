@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,10 @@ def resolve(model_def: str, search: tuple[Path, ...]) -> ModelFile:
     )
 
 
+_ITEM = re.compile(r"""(?:'[^']*'|"[^"]*"|[^;])+""")
+"""What stands between semicolons; one in quotes belongs to the value."""
+
+
 def parse_params(text: str) -> dict[str, str]:
     """Split ``--model_params`` (``k=v;k=v``) into names and the text of their values.
 
@@ -61,7 +66,7 @@ def parse_params(text: str) -> dict[str, str]:
         UserError: an item is not of the form ``name=value``, or a name comes twice.
     """
     params: dict[str, str] = {}
-    for item in filter(None, (part.strip() for part in text.split(";"))):
+    for item in filter(None, (part.strip() for part in _ITEM.findall(text))):
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not name.isidentifier():
             raise UserError(f"--model_params: {item!r} is not of the form name=value", usage=True)

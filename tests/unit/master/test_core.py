@@ -177,6 +177,21 @@ def test_a_pod_that_keeps_crashing_waits_longer_each_time_and_ends_the_job(drive
     assert "boom" in driver.failure()
 
 
+def test_a_worker_that_ends_well_without_a_word_has_crashed(driver: Driver) -> None:
+    driver.start_all()
+    driver.exit_pod("worker-0", ExitCause.FINISHED, exit_code=0, in_hand=(in_hand(1, 0),))
+    assert driver.state.pods[PodName("worker-0")].faults == 1
+    driver.exit_pod("worker-1", ExitCause.FINISHED, exit_code=0, in_hand=(in_hand(1, 0),))
+    assert "2 workers died (exit code 0) with the same batch in hand" in driver.failure()
+
+
+def test_a_worker_that_said_goodbye_has_not(driver: Driver) -> None:
+    driver.start_all()
+    driver.feed(events.WorkerStopped(reason="SIGTERM"), Service.WORKER, "worker-0", driver.life("worker-0"))
+    driver.exit_pod("worker-0", ExitCause.FINISHED, exit_code=0)
+    assert driver.state.pods[PodName("worker-0")].faults == 0
+
+
 def test_a_stop_before_there_is_a_model_does_not_wait_for_a_snapshot(driver: Driver) -> None:
     driver.start_all()
     driver.feed(events.StopRequested(reason="Ctrl-C"), Service.CLIENT, "client")

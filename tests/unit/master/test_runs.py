@@ -53,3 +53,20 @@ def test_a_job_that_had_learned_everything_is_audited_at_once(driver: Driver) ->
     close(driver, whole(driver.state.plan))
     assert driver.dispatched(Purpose.EXPORT) == [0]
     assert [lost for _, lost in driver.state.lost_logs] == [LostLog(until_s=RESUMED_S - 60.0, records=70)]
+
+
+def test_the_time_between_two_runs_is_in_no_duration() -> None:
+    driver = Driver(job_spec())
+    driver.start_all()
+    driver.now_s = 50.0
+    driver.finish(0)
+    training = driver.state.training
+    assert training
+    first_s, began_s = driver.state.first_step_s, training.epochs[0].started_s
+    driver.now_s = 1050.0
+    driver.feed(events.JobResumed(reason="resumed"), Service.LAUNCHER, "launcher.2")
+    pause_s = driver.state.paused_s
+    assert 900.0 < pause_s < 1100.0
+    assert driver.state.first_step_s == first_s + pause_s
+    assert training.epochs[0].started_s == began_s + pause_s
+    driver.check_replay()

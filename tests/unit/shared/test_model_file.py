@@ -81,8 +81,8 @@ def test_every_way_to_define_a_name_counts(tmp_path: Path, text: str) -> None:
 
 
 def test_params_are_literals_or_strings() -> None:
-    params = literal_params(parse_params("width=8; rates=[0.1,0.2];name=deep;flag=True"))
-    assert params == {"width": 8, "rates": [0.1, 0.2], "name": "deep", "flag": True}
+    params = literal_params(parse_params("width=8; rates=[0.1,0.2];name=deep;flag=True;odd='a;b=c'"))
+    assert params == {"width": 8, "rates": [0.1, 0.2], "name": "deep", "flag": True, "odd": "a;b=c"}
 
 
 @pytest.mark.parametrize("text", ["width", "=3", "a=1;a=2", "a b=1"])

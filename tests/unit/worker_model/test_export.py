@@ -28,6 +28,8 @@ features = {name: inputs[name] for name in inputs.files}
 kept = keras.models.load_model(folder + "/model.keras").predict(features, verbose=0)
 saved = tf.saved_model.load(folder + "/saved_model")
 served = saved.serve({k: tf.constant(v) for k, v in features.items()})
+named = saved.signatures["serving_default"](**{k: tf.constant(v) for k, v in features.items()})
+np.testing.assert_array_equal(*named.values(), served)
 assert not [name for name in sys.modules if name.startswith("elasticdl")]
 print(json.dumps([np.asarray(kept).ravel().tolist(), np.asarray(served).ravel().tolist()]))
 """

@@ -101,7 +101,7 @@ def _pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> No
         return
     if event.cause is ExitCause.REFUSED:
         state.fail(f"{pod.name} can't go on.\n{event.log_tail}".rstrip(), guilty=pod.name)
-    elif event.cause is ExitCause.OWN_FAULT:
+    elif event.cause is ExitCause.OWN_FAULT or _ended_without_a_word(pod, event):
         pod.faults += 1
         note_death(state, event)
         if pod.faults > state.job.limits.relaunches_max:
@@ -109,6 +109,12 @@ def _pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> No
             state.fail(text.rstrip(), guilty=pod.name)
     if event.cause is not ExitCause.OUTSIDE and not state.failure:
         state.timers[f"restart {pod.name}"] = envelope.time_s + min(0.25 * 2.0**pod.faults, 10.0)
+
+
+def _ended_without_a_word(pod: Pod, event: events.PodExited) -> bool:
+    """Whether a worker ended "well" on its own account: the model's code, or a library, has ended the process."""
+    said = pod.incarnation and pod.goodbye == pod.incarnation
+    return event.cause is ExitCause.FINISHED and pod.service is Service.WORKER and not said
 
 
 def _drop_holdings(state: State, incarnation: Incarnation) -> None:
@@ -138,6 +144,9 @@ def _worker_started(state: State, envelope: Envelope, event: events.WorkerStarte
 
 def _worker_stopped(state: State, envelope: Envelope, _event: events.WorkerStopped) -> None:
     _drop_holdings(state, envelope.incarnation)
+    pod = state.pods.get(envelope.name)
+    if pod is not None:
+        pod.goodbye = envelope.incarnation
 
 
 def _worker_failed(state: State, envelope: Envelope, event: events.WorkerFailed) -> None:

@@ -23,6 +23,7 @@ def note_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
     """Fold that everything is started anew, from the snapshots."""
     state.resumes += 1
     state.run = envelope.incarnation
+    _note_pause(state, envelope.time_s)
     state.job_state = JobState.STARTING
     state.failure = None
     state.stop_reason = ""
@@ -44,6 +45,16 @@ def note_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
         state.training.note_queue_purged()
     if event.lost:
         _note_lost_log(state, envelope.time_s, event.lost)
+
+
+def _note_pause(state: State, time_s: float) -> None:
+    """Leave the time in which nobody ran out of all durations."""
+    pause_s = max(0.0, time_s - (max(state.ended_s, state.trained_s) or time_s))
+    state.ended_s = 0.0
+    state.paused_s += pause_s
+    if state.training and state.first_step_s:
+        state.first_step_s += pause_s
+        state.training.note_pause(pause_s)
 
 
 def _note_lost_log(state: State, time_s: float, lost: LostLog) -> None:

@@ -54,6 +54,7 @@ class Pod:
         starts: processes started under this name.
         faults: own-fault exits in a row without progress in between.
         notes: worker: its start-up lines.
+        goodbye: worker: the last life that said that it ends.
         is_silent: it was not heard of for too long and has to be replaced.
         claim: ps: number of the claim of the last life that said that it serves.
         early: what a process said of its start before its keeper said that it was started.
@@ -69,6 +70,7 @@ class Pod:
     starts: int = 0
     faults: int = 0
     notes: tuple[str, ...] = ()
+    goodbye: Incarnation = NOBODY
     is_silent: bool = False
     claim: int = 0
     early: Envelope | None = None
@@ -225,6 +227,8 @@ class State:
     term: int = 0
     submitted_s: float = 0.0
     now_s: float = 0.0
+    paused_s: float = 0.0
+    """Time in which nobody ran, between the end of a run and the next one; no duration counts it."""
     first_step_s: float = 0.0
     trained_s: float = 0.0
     ended_s: float = 0.0

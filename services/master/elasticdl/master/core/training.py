@@ -196,6 +196,12 @@ class Training:
         missing = (task for start, end in self.complete.gaps(0, self.frontier) for task in range(start, end))
         self.lacking = {task for task in missing if task not in self.outstanding}
 
+    def note_pause(self, pause_s: float) -> None:
+        """Nobody ran for so long: it does not count as time of the epochs that are under way."""
+        for totals in self.epochs.values():
+            if totals.tasks < self.plan.tasks_per_epoch:
+                totals.started_s += pause_s
+
     def _count(self, event: TaskFinished, time_s: float) -> None:
         for part, seconds in event.seconds.items():
             self.seconds[part] = self.seconds.get(part, 0.0) + seconds

@@ -7,14 +7,16 @@ the user's class to load, as always with Keras; its ``saved_model`` does not.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
@@ -25,6 +27,8 @@ from elasticdl.worker.model.runner import ModelRunner
 
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "model.keras"
+_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
+"""What TensorFlow takes for a name."""
 ROWS_PER_READ = 1 << 16
 
 RowsFunction = Callable[[str, NDArray[np.int64]], Float32Array]
@@ -58,7 +62,7 @@ def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
         raise UserError(
             f"{runner.module.path}: the exported model would be {bytes_text(size)}, "
             f"above the limit of {bytes_text(export_bytes_max)}{named}",
-            hint="Raise the limit if a worker has the memory, or run without --output and use the snapshots.",
+            hint="Run without --output: the trained rows are in the snapshots.",
         )
     return size
 
@@ -90,8 +94,26 @@ def _write_saved_model(model: Any, features: Any, folder: Path) -> None:
     """Like ``model.export``, but never in training mode, which RandomTranslation and its like take when nobody says."""
     archive = keras.export.ExportArchive()
     archive.track(model)
-    archive.add_endpoint("serve", lambda inputs: model(inputs, training=False), [features])
+    archive.add_endpoint("serve", lambda inputs: model(inputs, training=False), [_named(model, features)])
     archive.write_out(folder, verbose=False)
+
+
+def _named(model: Any, features: Any) -> Any:
+    """The features' types with the names under which whoever serves the model gives them."""
+    if isinstance(features, Mapping):
+        return {key: _with_name(spec, str(key)) for key, spec in features.items()}
+    inputs = getattr(model, "inputs", None) or []
+    if isinstance(features, (tuple, list)) and len(inputs) == len(features):
+        return type(features)(_with_name(spec, one.name) for spec, one in zip(features, inputs, strict=True))
+    if len(inputs) == 1:
+        return _with_name(features, inputs[0].name)
+    return features
+
+
+def _with_name(spec: Any, name: str) -> Any:
+    if not isinstance(spec, tf.TensorSpec) or not _NAME.fullmatch(name):
+        return spec
+    return tf.TensorSpec(spec.shape, spec.dtype, name=name)
 
 
 def _plain_model(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction) -> Any:

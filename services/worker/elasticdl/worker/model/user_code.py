@@ -45,7 +45,7 @@ def user_code(path: Path, what: str) -> Iterator[None]:
         yield
     except ElasticDLError:
         raise
-    except Exception as error:  # Whatever the user's code raises is reported, never handled.
+    except (Exception, SystemExit) as error:  # Whatever the user's code raises is reported, never handled.
         cause = _original(error)
         if isinstance(cause, ElasticDLError):
             raise cause from None
