@@ -28,7 +28,7 @@ from elasticdl.shared.settings import MasterSettings, ProcessSettings, PsSetting
 from elasticdl.shared.storage import to_uri
 
 pytestmark = pytest.mark.e2e
-DEADLINE_S = 60.0
+DEADLINE_S = 200.0
 LEASE_S = 8.0
 TRAIN = (Purpose.TRAIN,)
 
