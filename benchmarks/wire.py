@@ -23,7 +23,7 @@ from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.serving import PsHandler
 from elasticdl.shared.model import DenseVariable, ModelSignature, Optimizer, RowInitializer, RowTable, VariableKind
 from elasticdl.shared.names import Incarnation, PodName, TaskId
-from elasticdl.shared.placement import Placement
+from elasticdl.shared.partitions import Placement
 from elasticdl.shared.plan import Plan, Shuffle, Source
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.client import WireClient
@@ -61,7 +61,7 @@ def serve_echo(pipe: Pipe) -> None:
 
 def serve_ps(pipe: Pipe, part: int, ps: int) -> None:
     """A ps without broker and storage."""
-    core = PsCore(plan=PLAN, placement=Placement.even(ps), part=part, policy=UpdatePolicy())
+    core = PsCore(plan=PLAN, placement=Placement.even(ps), number=part, policy=UpdatePolicy())
     core.open_for_business()
     serve(PsHandler(core, Incarnation("ps")), "ps", pipe)
 
@@ -144,8 +144,9 @@ def connected(servers: list[Server]) -> PsSet:
         PodName(f"ps-{part}"): PsAddress(address=server.address, incarnation=Incarnation("ps"))
         for part, server in enumerate(servers)
     }
+    placement = Placement.even(len(servers))
     return PsSet(
-        ps=list(places),
+        placement=lambda: placement,
         resolve=lambda: places,
         token=TOKEN,
         peer="benchmark",

@@ -172,10 +172,15 @@ def _outage(world: World, _targets: tuple[str, ...], for_s: float) -> None:
     world.loop.later(for_s, back)
 
 
-def _resume(world: World, _targets: tuple[str, ...], _for_s: float) -> None:
+def _resume(world: World, targets: tuple[str, ...], _for_s: float) -> None:
     """Everything but broker and store is lost; somebody types ``elasticdl resume`` a second later."""
     world.lose_everything()
-    world.loop.later(1.0, world.start_launcher, True)
+    world.loop.later(1.0, world.start_launcher, True, int(targets[0]) if targets else 0)
+
+
+def _scale(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """Somebody types ``elasticdl scale --ps``."""
+    world.scale(int(targets[0]))
 
 
 def _lose_log(world: World, targets: tuple[str, ...], _for_s: float) -> None:
@@ -210,6 +215,7 @@ ACTIONS: dict[str, Action] = {
     "restart": _restart,
     "outage": _outage,
     "resume": _resume,
+    "scale": _scale,
     "garble": _garble,
     "lose_log": _lose_log,
     "damage": _damage,

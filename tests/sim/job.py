@@ -17,6 +17,7 @@ from elasticdl.shared.model import (
     VariableKind,
 )
 from elasticdl.shared.names import JobId, TaskId
+from elasticdl.shared.partitions import PARTITIONS
 from elasticdl.shared.permutation import derive_key
 from elasticdl.shared.plan import Plan, Shuffle, Source
 from elasticdl.shared.wire.messages import Floats, Ids
@@ -92,11 +93,11 @@ class SimJob:
 
     @cached_property
     def signature(self) -> ModelSignature:
-        """One weight per ps and batch (a ps holds an equal part of them), one statistic per ps, one table."""
+        """One weight per partition and batch, so that each partition counts for itself; one statistic per partition."""
         return ModelSignature(
             dense=(
-                DenseVariable(name="counts", shape=(self.shape.ps, len(self.batches)), kind=VariableKind.TRAINABLE),
-                DenseVariable(name="absorbed", shape=(self.shape.ps,), kind=VariableKind.STATISTIC),
+                DenseVariable(name="counts", shape=(PARTITIONS, len(self.batches)), kind=VariableKind.TRAINABLE),
+                DenseVariable(name="absorbed", shape=(PARTITIONS,), kind=VariableKind.STATISTIC),
             ),
             tables=(RowTable(name="rows", width=WIDTH, initializer=RowInitializer(distribution="zeros")),),
             optimizer=Optimizer(name="sgd", learning_rate=1.0),
@@ -106,7 +107,7 @@ class SimJob:
     @cached_property
     def initial(self) -> Floats:
         """Initial values of the dense variables."""
-        return np.zeros(self.shape.ps * (len(self.batches) + 1), np.float32)
+        return np.zeros(PARTITIONS * (len(self.batches) + 1), np.float32)
 
     def is_empty(self, number: int) -> bool:
         """Whether the user's filter drops every record of a batch."""
@@ -117,7 +118,7 @@ class SimJob:
         number = self.numbers[task, batch]
         empty = self.is_empty(number)
         ids, rows = rows_of(number)
-        gradient = np.zeros((self.shape.ps, len(self.batches)), np.float32)
+        gradient = np.zeros((PARTITIONS, len(self.batches)), np.float32)
         gradient[:, number] = -1.0
         return PushRequest(
             task=task,
@@ -126,7 +127,7 @@ class SimJob:
             records=self.plan.records_of(task, batch),
             checksum=self.checksums[number],
             dense_gradient=None if empty else gradient.reshape(-1),
-            statistics_delta=np.ones(self.shape.ps, np.float32),
+            statistics_delta=np.ones(PARTITIONS, np.float32),
             rows={} if empty else {"rows": (ids, -rows)},
         )
 

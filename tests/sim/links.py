@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,13 +16,14 @@ from elasticdl.shared.wire.connection import ConnectionLostError
 from elasticdl.shared.wire.messages import Floats, Initialise, Reply, Request
 from elasticdl.worker.ps_set import rules
 from elasticdl.worker.ps_set.requests import PushOutcome, PushRequest, Standing
-from elasticdl.worker.ps_set.splitting import Splitter
+from elasticdl.worker.ps_set.splitting import Split, Splitter
 
 if TYPE_CHECKING:
     from tests.sim.worker import WorkerProcess
 
 UNAVAILABLE_S = 600.0
 PAUSE_S, PAUSE_S_MAX = 0.02, 0.5
+PLACEMENT_POLL_S = 0.005
 
 _R = TypeVar("_R", bound=Reply)
 
@@ -54,7 +55,7 @@ class Link:
         self._initial = request
         return await self.send(request)
 
-    async def settle(self, pending: Pending) -> Answer:
+    async def settle(self, pending: Pending, is_current: Callable[[], bool]) -> Answer:
         loop = self._worker.world.loop
         give_up_s = loop.time() + UNAVAILABLE_S
         pause_s = PAUSE_S
@@ -72,6 +73,8 @@ class Link:
                     await self.send(self._initial)
             except ConnectionLostError:
                 pass
+            if not is_current():
+                raise rules.MovedError(f"{self.ps} does not answer, and groups have moved")
             if loop.time() > give_up_s:
                 raise TransientError(f"{self.ps} was away for {UNAVAILABLE_S} s")
             await asyncio.sleep(pause_s)
@@ -103,39 +106,57 @@ class Link:
 class Links:
     """All ps as one; follows ``PsSet``."""
 
-    def __init__(self, worker: WorkerProcess, splitter: Splitter, names: Sequence[PodName]) -> None:
-        self._splitter = splitter
-        self._plan = worker.world.job.plan.fingerprint
+    def __init__(self, worker: WorkerProcess) -> None:
+        self._worker = worker
         self._order = asyncio.Lock()
-        self.links = tuple(Link(worker, name) for name in names)
+        self._links: dict[PodName, Link] = {}
 
     async def initialise(self, dense: Floats) -> None:
-        requests = self._splitter.initialise(dense)
-        async with self._order:
-            pending = [await link.initialise(request) for link, request in zip(self.links, requests, strict=True)]
-        await self._settle(pending)
+        await self._ask(lambda splitter: splitter.initialise(dense))
 
     async def next_batch(self, task: TaskId, batches: int) -> Standing:
-        request = messages.NextBatch(plan=self._plan, task=task, batches=batches)
-        answers = await self._ask([request] * len(self.links))
-        return rules.standing_of(_replies(answers, messages.Standing), _lives(answers))
+        splitter, answers = await self._ask(lambda splitter: splitter.next_batch(task, batches))
+        return rules.standing_of(_replies(answers, messages.Standing), _lives(answers), splitter.version)
 
     async def pull(self, ids: Mapping[str, messages.Ids], *, pin: int = 0) -> Mapping[PodName, messages.Pulled]:
         """What each ps answered."""
-        answers = await self._ask(self._splitter.pull(self._splitter.rows(ids), pin=pin, dense=True))
+        _, answers = await self._ask(lambda splitter: splitter.pull(ids, pin=pin, dense=True))
         return _replies(answers, messages.Pulled)
 
     async def push(self, request: PushRequest) -> PushOutcome:
-        answers = await self._ask(self._splitter.push(request))
-        return rules.outcome_of(_replies(answers, messages.Pushed), _lives(answers))
+        splitter, answers = await self._ask(lambda splitter: splitter.push(request))
+        return rules.outcome_of(_replies(answers, messages.Pushed), _lives(answers), splitter.version)
 
-    async def _ask(self, requests: Sequence[Request]) -> Mapping[PodName, Answer]:
-        async with self._order:
-            pending = [await link.send(request) for link, request in zip(self.links, requests, strict=True)]
-        return await self._settle(pending)
+    async def _ask(self, split: Callable[[Splitter], Split]) -> tuple[Splitter, Mapping[PodName, Answer]]:
+        job = self._worker.world.job
+        while True:
+            splitter = Splitter(job.signature, job.plan.fingerprint, self._worker.placement)
+            requests = split(splitter).requests
+            async with self._order:
+                pending = [
+                    await self._send(self._link(ps), request) for ps, request in zip(splitter.ps, requests, strict=True)
+                ]
+            try:
+                return splitter, await self._settle(splitter, pending)
+            except rules.MovedError:
+                while self._is_latest(splitter):
+                    await asyncio.sleep(PLACEMENT_POLL_S)
 
-    async def _settle(self, pending: Sequence[Pending]) -> Mapping[PodName, Answer]:
-        return {link.ps: await link.settle(waiting) for link, waiting in zip(self.links, pending, strict=True)}
+    @staticmethod
+    async def _send(link: Link, request: Request) -> Pending:
+        return await (link.initialise(request) if isinstance(request, Initialise) else link.send(request))
+
+    async def _settle(self, splitter: Splitter, pending: Sequence[Pending]) -> Mapping[PodName, Answer]:
+        return {
+            ps: await self._link(ps).settle(waiting, lambda: self._is_latest(splitter))
+            for ps, waiting in zip(splitter.ps, pending, strict=True)
+        }
+
+    def _is_latest(self, splitter: Splitter) -> bool:
+        return self._worker.placement.version <= splitter.version
+
+    def _link(self, ps: PodName) -> Link:
+        return self._links.setdefault(ps, Link(self._worker, ps))
 
 
 def _replies(answers: Mapping[PodName, Answer], kind: type[_R]) -> dict[PodName, _R]:

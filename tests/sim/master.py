@@ -10,7 +10,7 @@ from tests.sim.ps import PsProcess
 from tests.sim.worker import WorkerProcess
 
 from elasticdl.cli.launcher.exits import exit_cause
-from elasticdl.cli.salvage import lost_part, restore_registers, salvage
+from elasticdl.cli.salvage import lost_part, restore_registers, salvage, settle_placement
 from elasticdl.master.core import fold
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared.commands import Command, StartPod, StopPod
@@ -26,6 +26,8 @@ LAUNCHER, MASTER = PodName("launcher"), PodName("master")
 BOOT_S = {Service.MASTER: 0.3, Service.PS: 0.3, Service.WORKER: 0.6}
 MASTER_PAUSE_S = 0.25
 AGAIN_S = 0.5
+NOW_S = 1000.0
+"""Of the clock by which a placement is numbered that the log does not know: later than any number that was used."""
 
 
 class MasterProcess(Process):
@@ -52,10 +54,11 @@ class Launcher(Process):
 
     service = Service.LAUNCHER
 
-    def __init__(self, world: World, *, resumed: bool) -> None:
+    def __init__(self, world: World, *, resumed: bool, ps: int = 0) -> None:
         super().__init__(world, LAUNCHER)
         self.kept: dict[PodName, Process] = {}
         self._resumed = resumed
+        self._ps = ps
         self._notes: asyncio.Queue[Event] = asyncio.Queue()
 
     async def main(self) -> None:
@@ -78,12 +81,24 @@ class Launcher(Process):
         begun = fold(log.records).spec is not None
         if not begun and salvaged is None:
             return [submitted]  # Nothing was learned: the user trains anew.
-        await restore_registers(self.bus.register, store, spec, salvaged)
+        lost = lost_part(log.records[-1] if log.records else None, self.world.log_end)
+        now_s = NOW_S + self.world.loop.time()
+        placement = await settle_placement(self.bus.register, store, spec, salvaged, lost, now_s)
+        if placement is None:
+            await restore_registers(self.bus.register, store, spec, salvaged)
         await self.bus.tasks.purge()
         resumed = JobResumed(
-            reason="resumed", lost=lost_part(log.records[-1] if log.records else None, self.world.log_end)
+            reason="resumed",
+            lost=lost,
+            ps=self._ps or (len(placement.holders) if placement else 0),
+            placement=placement.version if placement else 0,
+            owners=placement.owners if placement else (),
         )
         return [resumed] if begun else [JobSubmitted(spec=salvaged.spec if salvaged else spec), resumed]
+
+    def pass_on(self, event: Event) -> None:
+        """Append what somebody else has typed."""
+        self._notes.put_nowait(event)
 
     def exited(self, process: Process, exit_code: int) -> None:
         """A process that is kept has ended, or is taken for dead."""

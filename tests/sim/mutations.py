@@ -26,6 +26,7 @@ from elasticdl.ps.engine.accumulator import Accumulator
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.group import Group, GroupCut
+from elasticdl.ps.share import Share, ShareCut
 from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.events import Decided, LogRecord
 from elasticdl.shared.ledger import Ledger, Verdict
@@ -114,9 +115,9 @@ def start_before_its_keeper_says_so() -> Iterator[None]:
 def credit_by_incarnation() -> Iterator[None]:
     original = training.Training.note_finished
 
-    def note_finished(self: Any, event: Any, time_s: float) -> bool:
+    def note_finished(self: Any, event: Any, time_s: float, table_version: int) -> bool:
         present = {str(ps): str(credit.incarnation) for ps, credit in self.credits.items() if credit.incarnation}
-        return original(self, replace(event, credits=present), time_s)
+        return original(self, replace(event, credits=present), time_s, table_version)
 
     with _replaced(training.Training, "note_finished", note_finished):
         yield
@@ -141,10 +142,10 @@ def ps_started_replaces_credit() -> Iterator[None]:
 def dispatch_anew_what_lost_its_credit() -> Iterator[None]:
     original = training.Training.note_finished
 
-    def note_finished(self: Any, event: Any, time_s: float) -> bool:
+    def note_finished(self: Any, event: Any, time_s: float, table_version: int) -> bool:
         lacking = set(self.lacking)
         outstanding = set(self.outstanding)
-        completed = original(self, event, time_s)
+        completed = original(self, event, time_s, table_version)
         if not completed:
             self.lacking, self.outstanding = lacking, outstanding
         return completed
@@ -211,11 +212,15 @@ def successor_runs_what_was_decided() -> Iterator[None]:
 def minimum_over_groups() -> Iterator[None]:
     outcome_of, standing_of = rules.outcome_of, rules.standing_of
 
-    def outcome(replies: Any, lives: Any) -> Any:
-        return replace(outcome_of(replies, lives), next_batch=max(reply.next_batch for reply in replies.values()))
+    def outcome(replies: Any, lives: Any, version: int) -> Any:
+        return replace(
+            outcome_of(replies, lives, version), next_batch=max(reply.next_batch for reply in replies.values())
+        )
 
-    def standing(replies: Any, lives: Any) -> Any:
-        return replace(standing_of(replies, lives), next_batch=max(reply.next_batch for reply in replies.values()))
+    def standing(replies: Any, lives: Any, version: int) -> Any:
+        return replace(
+            standing_of(replies, lives, version), next_batch=max(reply.next_batch for reply in replies.values())
+        )
 
     with _replaced(rules, "outcome_of", outcome), _replaced(rules, "standing_of", standing):
         yield
@@ -285,11 +290,12 @@ def whole_push_validation() -> Iterator[None]:
 def not_ready_before_the_record() -> Iterator[None]:
     original = PsCore._serving
 
-    def serving(self: Any) -> Group:
-        if self.group is not None:
-            group: Group = self.group
-            return group
-        return original(self)
+    def serving(self: Any, table_version: int) -> Share:
+        ready, self._ready = self._ready, True
+        try:
+            return original(self, table_version)
+        finally:
+            self._ready = ready
 
     with _replaced(PsCore, "_serving", serving):
         yield
@@ -299,15 +305,19 @@ def not_ready_before_the_record() -> Iterator[None]:
 
 
 class _LateLedger:
-    """A cut whose ledger is the one of the moment at which it is asked for."""
+    """A cut whose ledgers are those of the moment at which it is asked for."""
 
-    def __init__(self, cut: GroupCut, core: PsCore) -> None:
+    def __init__(self, cut: ShareCut, core: PsCore) -> None:
         self._cut = cut
         self._core = core
 
     def __getattr__(self, name: str) -> Any:
-        if name == "ledger" and self._core.group is not None:
-            return self._core.group.ledger.record()
+        share = self._core.share
+        if name == "groups" and share is not None:
+            ledgers = {group.partitions: group.ledger.record() for group in share.groups}
+            return tuple(
+                replace(group, ledger=ledgers.get(group.partitions, group.ledger)) for group in self._cut.groups
+            )
         return getattr(self._cut, name)
 
 
@@ -362,23 +372,23 @@ def accumulator_in_the_cut() -> Iterator[None]:
 
 @_mutation("the ledger is restored together with the weights")
 def ledger_restored_with_the_weights() -> Iterator[None]:
-    original = Group.restore
+    original = snapshots.read_groups
 
-    def restore(self: Any, _ledger: Ledger, *, iteration: int, rate: float) -> None:
-        original(self, Ledger(), iteration=iteration, rate=rate)
+    def read_groups(*arguments: Any) -> Any:
+        return [replace(cut, ledger=Ledger().record()) for cut in original(*arguments)]
 
-    with _replaced(Group, "restore", restore):
+    with _replaced(snapshots, "read_groups", read_groups):
         yield
 
 
 @_mutation("rows count as saved only when their snapshot is registered")
 def dirty_until_registered() -> Iterator[None]:
-    original = GroupCut.close
+    original = ShareCut.close
 
     def close(self: Any, *, finished: bool = False) -> None:
         original(self, finished=True)
 
-    with _replaced(GroupCut, "close", close):
+    with _replaced(ShareCut, "close", close):
         yield
 
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 from tests.sim.job import ROWS, WIDTH, SimJob, rows_of
 
 from elasticdl.master.core import State, fold
 from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import Group, UpdatePolicy
+from elasticdl.ps.group import UpdatePolicy
+from elasticdl.ps.share import Share
 from elasticdl.ps.snapshots import read_chain, restore
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.events import Decided, LogRecord, TermStarted
 from elasticdl.shared.names import PodName
-from elasticdl.shared.placement import Placement, partitions_of
+from elasticdl.shared.partitions import PARTITIONS, Placement
+from elasticdl.shared.placement import mask_of, partitions_of
 from elasticdl.shared.wire.messages import Floats, TableIds
+
+Counts = npt.NDArray[np.int64]
 
 if TYPE_CHECKING:
     from tests.sim.master import MasterProcess
@@ -52,10 +57,13 @@ class Oracle:
             problems.append(f"the audit repaired {state.repaired} tasks")
         problems += _disorderly(world.hub.obeyed)
         problems += self.replayed(world.broker.log.records, master)
+        covered = np.zeros(PARTITIONS, np.int64)
         for ps, manifest in sorted(state.closing.manifests.items()):
-            problems += self._count(world, ps, manifest)
+            problems += self._count(world, state.placement, ps, manifest, covered)
+        if (covered != 1).any():
+            problems.append(f"partitions {np.flatnonzero(covered != 1).tolist()} are not in one final snapshot each")
         for ps, values in sorted(self.exported.items()):
-            problems += self._dense(f"export of {ps}", values)
+            problems += self._dense(f"export of {ps}", self._counts(values))
         return problems
 
     @staticmethod
@@ -81,23 +89,39 @@ class Oracle:
         differing = [name for name in State.__slots__ if getattr(replayed, name) != getattr(live.state, name)]
         return [f"replaying the log of {master.incarnation} gives another state: {', '.join(differing)}"]
 
-    def _count(self, world: World, ps: PodName, manifest: str) -> list[str]:
+    def _count(self, world: World, placement: Placement, ps: PodName, manifest: str, covered: Counts) -> list[str]:
         spec = self._job.spec
-        part = int(ps.rsplit("-", 1)[1])
-        core = PsCore(plan=spec.plan, placement=Placement.even(spec.ps), part=part, policy=UpdatePolicy())
-        core.policy = UpdatePolicy(grads_to_wait=spec.grads_to_wait)
+        number = int(ps.rsplit("-", 1)[1])
+        policy = UpdatePolicy(grads_to_wait=spec.grads_to_wait)
+        core = PsCore(plan=spec.plan, placement=placement, number=number, policy=policy)
         try:
-            group = restore(world.store, core, read_chain(world.store, manifest))
+            share = restore(world.store, core, read_chain(world.store, manifest))
         except ElasticDLError as error:
             return [f"the final snapshot of {ps} can't be read: {error}"]
-        values = np.empty(group.dense.size, np.float32)
-        group.dense.pull(values)
-        return self._dense(ps, values) + self._rows(ps, part, values, group)
+        here = mask_of(share.partitions)
+        covered += here
+        values = np.empty(share.part.size, np.float32)
+        share.pull((), np.empty(0, np.float32), values)
+        counts = self._counts(values)
+        return self._dense(ps, counts) + self._rows(ps, np.flatnonzero(here), counts, share)
 
-    def _dense(self, name: str, values: Floats) -> list[str]:
+    def _counts(self, values: Floats) -> Floats:
+        """float32[partitions, batches + 1]: how often each batch was learned, and how many deltas were added."""
+        batches = len(self._job.batches)
+        partitions = values.size // (batches + 1)
+        learned = values[: partitions * batches].reshape(partitions, batches)
+        return np.concatenate([learned, values[partitions * batches :].reshape(partitions, 1)], axis=1)
+
+    def _dense(self, name: str, counts: Floats) -> list[str]:
         """Each weight is the times that its batch was learned, over the batches of its update."""
+        problems: list[str] = []
+        for row in np.unique(counts, axis=0):
+            problems += self._partition(name, row)
+        return problems
+
+    def _partition(self, name: str, counts: Floats) -> list[str]:
         batches, wait = len(self._job.batches), self._job.spec.grads_to_wait
-        counts, absorbed = values[:batches], float(values[batches])
+        absorbed = float(counts[batches])
         learned = [number for number in range(batches) if not self._job.is_empty(number)]
         rest = len(learned) % wait
         problems = []
@@ -116,17 +140,20 @@ class Oracle:
             problems.append(f"{name}: {flushed} batches are in the last, smaller update, not {rest}")
         return problems
 
-    def _rows(self, ps: PodName, part: int, values: Floats, group: Group) -> list[str]:
-        """The rows hold what the weights say was learned."""
-        owners = np.asarray(Placement.even(self._job.shape.ps).owners)
+    def _rows(self, ps: PodName, partitions: Counts, counts: Floats, share: Share) -> list[str]:
+        """The rows hold what the weights of their partition say was learned."""
         ids = np.arange(ROWS, dtype=np.int64)
-        ids = ids[owners[partitions_of(ids)] == part]
+        owners = partitions_of(ids)
+        ids = ids[np.isin(owners, partitions)]
+        places = {int(partition): place for place, partition in enumerate(partitions)}
         expected = np.zeros((ROWS, WIDTH), np.float64)
         for number in range(len(self._job.batches)):
-            touched, added = rows_of(number)
-            expected[touched] += float(values[number]) * added
+            for row, added in zip(*rows_of(number), strict=True):
+                place = places.get(int(owners[row]))
+                if place is not None:
+                    expected[row] += float(counts[place, number]) * added
         found = np.empty((ids.size, WIDTH), np.float32)
-        group.pull((TableIds(table=0, width=WIDTH, ids=ids),), found.reshape(-1), None)
+        share.pull((TableIds(table=0, width=WIDTH, ids=ids),), found.reshape(-1), None)
         if np.allclose(found, expected[ids], atol=1e-3):
             return []
         wrong = ids[np.abs(found - expected[ids]).max(axis=1) > 1e-3].tolist()

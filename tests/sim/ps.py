@@ -12,20 +12,23 @@ import numpy as np
 from tests.sim.client import settle
 from tests.sim.process import Process
 
-from elasticdl.ps.admission import RefusedError
+from elasticdl.ps.admission import RefusedError, check_known
 from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import GroupCut, UpdatePolicy
+from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.history import SnapshotHistory
+from elasticdl.ps.holding import Holder, HoldOrder
 from elasticdl.ps.recovery import NothingLeftError, recover
+from elasticdl.ps.share import ShareCut, standings_of
 from elasticdl.ps.snapshots import SnapshotWriter, delete_snapshot
 from elasticdl.ps.snapshotting import Order
-from elasticdl.shared.commands import ClosePin, Command, OpenPin, TakeSnapshot
-from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError
-from elasticdl.shared.events import GroupLedger, ModelInitialised, ModelPinned, PsStarted, SnapshotTaken
+from elasticdl.shared.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
+from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError, UserError
+from elasticdl.shared.events import GroupHeld, GroupLedger, ModelInitialised, ModelPinned, PsStarted, SnapshotTaken
 from elasticdl.shared.manifests import DamagedError, damage, decode_manifest
 from elasticdl.shared.names import PodName, Service
-from elasticdl.shared.placement import Placement
+from elasticdl.shared.partitions import Placement, decode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
+from elasticdl.shared.subjects import PLACEMENT
 from elasticdl.shared.wire.messages import (
     Initialise,
     NextBatch,
@@ -57,7 +60,7 @@ class PsProcess(Process):
         self.core = PsCore(
             plan=spec.plan,
             placement=Placement.even(spec.ps),
-            part=int(name.rsplit("-", 1)[1]),
+            number=int(name.rsplit("-", 1)[1]),
             policy=UpdatePolicy(grads_to_wait=spec.grads_to_wait),
             watcher=self,
         )
@@ -68,9 +71,12 @@ class PsProcess(Process):
         self._history = SnapshotHistory(chain_max=shape.chain_max, chains_kept=2)
         self._register = PsRegister(address=self.address, incarnation=self.incarnation)
         self._register_seq = 0
-        self._orders: deque[Order] = deque()
+        self._orders: deque[Order | HoldOrder] = deque()
+        self._holder = Holder(self.core, world.store)
+        self._read_for_move = 0
+        self._losses = 0
         self._taken: dict[int, SnapshotTaken] = {}
-        self._untold: tuple[SnapshotTaken, str] | None = None
+        self._untold: tuple[SnapshotTaken | GroupHeld, str] | None = None
         self._initialised = False
         self._snapshots = 0
         self._due_s = 0.0
@@ -78,12 +84,17 @@ class PsProcess(Process):
 
     async def main(self) -> None:
         await self._claim()
+        entry = await self.bus.register.read(PLACEMENT)
+        if entry is not None:
+            self.core.adopt(decode_placement(entry.value))
         restored, ledgers = await self._restore() if self._register.manifest else ("", ())
         self.listening = True
         started = PsStarted(address=self.address, ledgers=ledgers, restored_from=restored, claim=self._register_seq)
         await self.say(started)
-        if restored:
+        if restored or not self.core.owned:
             self.core.open_for_business()
+        if not self.core.owned:
+            self._initialised = True
         self._plan_next()
         self.spawn(self._take_snapshots)
         self.spawn(self.beat)
@@ -145,7 +156,10 @@ class PsProcess(Process):
 
     async def _watch_register(self) -> None:
         async for name, entry in self.bus.register.watch():
-            if name == self.name and entry.seq > self._register_seq:
+            if name == PLACEMENT:
+                if self.core.adopt(decode_placement(entry.value)):
+                    self.probe("adopted")
+            elif name == self.name and entry.seq > self._register_seq:
                 owner = decode_register(entry.value).incarnation
                 if owner != self.incarnation:
                     raise FencedError(f"{self.name} was taken over by {owner}")
@@ -161,13 +175,13 @@ class PsProcess(Process):
         if recovered.damages:
             await self._say_damages(recovered.damages, uri)
             older = tuple(one for one, _ in reversed(recovered.kept[:-1]))
-            step = manifest.ledger.ledger.step
+            step = manifest.step
             await self._write_register(replace(self._register, manifest=uri, step=step, older=older))
-        self.core.install(recovered.group)
+        self.core.install(recovered.share)
         self._history.adopt(recovered.kept)
         self._initialised = True
         self.probe("restored")
-        return uri, manifest.ledgers
+        return uri, recovered.share.ledgers
 
     async def _say_damages(self, damages: Iterable[DamagedError], instead: str) -> None:
         for error in damages:
@@ -181,16 +195,28 @@ class PsProcess(Process):
     # --- orders ---------------------------------------------------------------------------------------------------
 
     async def _take_order(self, command: Command, cause: str) -> None:
+        check_known(command, self.core.placement.version)
         match command:
             case TakeSnapshot():
                 self._orders.append(Order.of(command, cause))
                 self.wake()
+            case HoldGroup():
+                self.spawn(lambda: self._order_hold(command, cause))
             case OpenPin(evaluation=evaluation):
                 self.spawn(lambda: self._open_pin(evaluation, cause))
             case ClosePin(evaluation=evaluation):
                 self.core.close_pin(evaluation)
             case _:
                 raise PermanentError(f"{self.name} does not know what to do with {command}")
+
+    async def _order_hold(self, command: HoldGroup, cause: str) -> None:
+        manifest = command.manifest
+        if not manifest:
+            entry = await self.bus.register.read(command.donor)
+            manifest = decode_register(entry.value).manifest if entry else ""
+        order = HoldOrder(move=command.move, partitions=command.partitions, manifest=manifest, cause=cause)
+        self._orders.append(order)
+        self.wake()
 
     async def _open_pin(self, evaluation: int, cause: str) -> None:
         try:
@@ -217,7 +243,9 @@ class PsProcess(Process):
                 await asyncio.sleep(RETRY_S)
 
     def _is_due(self) -> bool:
-        if self.core.group is None:
+        if self._initialised and self._orders and isinstance(self._orders[0], HoldOrder):
+            return True
+        if not self.core.has_model:
             return False
         return (
             not self._initialised
@@ -243,7 +271,7 @@ class PsProcess(Process):
         """Make sure that the name was ours when the garbage was listed."""
         await self._write_register(self._register)
 
-    async def _attend(self, order: Order | None) -> None:
+    async def _attend(self, order: Order | HoldOrder | None) -> None:
         await self._tell()
         if not self._initialised:
             await self._take(None)
@@ -251,6 +279,8 @@ class PsProcess(Process):
             await self.say(ModelInitialised(signature=self.world.job.signature.digest(), parameters=0))
             self._initialised = True
             self.core.open_for_business()
+        elif isinstance(order, HoldOrder):
+            await self._hold(order)
         elif (
             order is not None and order.request in self._taken and self._taken[order.request].manifest != order.damaged
         ):
@@ -262,10 +292,31 @@ class PsProcess(Process):
         await self._tell()
         self._delete_old()
 
+    async def _hold(self, order: HoldOrder) -> None:
+        held: GroupHeld | None = None
+        try:
+            for step in self._holder.steps(order):
+                held = step
+                self.probe("loaded")
+                await asyncio.sleep(STORE_S)
+        except (PermanentError, UserError, RefusedError) as error:
+            held = GroupHeld(move=order.move, manifest=order.manifest, failure=str(error))
+        if held is None:
+            return
+        if not held.failure:
+            await self._write(flush=False, extend=True)
+        self.probe("held")
+        self._untold = held, order.cause
+
     async def _take(self, order: Order | None) -> None:
         if order and order.damaged:
             self._history.discard(order.damaged)
-        written = await self._write(flush=order is not None and order.flush)
+        if order and order.move:
+            self._read_for_move = max(self._read_for_move, order.move)
+        if order and order.freeze:
+            self.core.freeze(order.move)
+            self.probe("frozen")
+        written = await self._write(flush=order is not None and order.flush, extend=order is not None and order.freeze)
         if not written and order is None:
             self._plan_next()
             return
@@ -289,35 +340,39 @@ class PsProcess(Process):
             self._untold = None
 
     def _delete_old(self) -> None:
-        for old in self._history.obsolete():
+        for old in self._history.obsolete() if self._read_for_move <= self.core.placement.version else ():
             try:
                 delete_snapshot(self.world.store, *old)
             except (TransientError, PermanentError):
                 return
             self._history.forget(old)
 
-    async def _write(self, *, flush: bool) -> bool:
+    async def _write(self, *, flush: bool, extend: bool = False) -> bool:
         if self._history:
             _, newest = self._history.newest
-            if not self.core.changed_since(newest.ledger.ledger.step, flush=flush):
+            if not self.core.changed_since(standings_of(newest.groups), flush=flush):
                 return False
-        base = self._history.base()
+        base = self._history.base(extend=extend)
         cut = self.core.cut(dirty_only=bool(base), flush=flush)
+        if base and cut.losses != self._losses:
+            cut.close()
+            base, cut = "", self.core.cut(dirty_only=False, flush=flush)
         try:
             uri, data = await self._write_objects(cut, base)
             older = self._history.older_than(uri, decode_manifest(data, uri))
-            await self._write_register(replace(self._register, manifest=uri, step=cut.ledger.step, older=older))
+            await self._write_register(replace(self._register, manifest=uri, step=cut.step, older=older))
         except BaseException:
             cut.close()
             raise
         finally:
             self._snapshots += 1
         cut.close(finished=True)
+        self._losses = cut.losses
         self._history.add(uri, decode_manifest(data, uri))
         self.probe("registered")
         return True
 
-    async def _write_objects(self, cut: GroupCut, base: str) -> tuple[str, bytes]:
+    async def _write_objects(self, cut: ShareCut, base: str) -> tuple[str, bytes]:
         uri, data = "", b""
         for uri, data in self._writer.objects(self.core, cut, number=self._snapshots, base=base):
             await asyncio.sleep(STORE_S)

@@ -286,6 +286,52 @@ PATTERNS: tuple[tuple[int, Callable[[Around], list[Fault]]], ...] = (
 )
 
 
+DONOR = (("SnapshotTaken.stored", 4), ("register.stored", 5), ("frozen", 1), ("adopted", 2), ("registered", 5))
+RECIPIENT = (
+    ("loaded", 4),
+    ("held", 2),
+    ("GroupHeld.stored", 2),
+    ("GroupHeld.acked", 2),
+    ("adopted", 1),
+    ("claimed", 1),
+)
+MASTER = (("Decided.stored", 20), ("Decided.acked", 20), ("CommandsRan.stored", 20), ("register.stored", 2))
+"""Probes that lie between the steps of a move, and how often they may be passed before something goes wrong."""
+
+
+def _scaling(seed: int, around: Around) -> tuple[Fault, ...]:
+    """In a third of the schedules the number of ps changes, often with a death in the middle of a move.
+
+    Drawn apart from everything else, so that the other schedules stay what they are.
+    """
+    random = Random(seed * 7919 + 2)
+    if random.random() > 0.35:
+        return ()
+    faults: list[Fault] = []
+    present = around.shape.ps
+    for _ in range(random.choice([1, 1, 2, 3])):
+        wanted = random.choice([one for one in (1, 2, 3, 4) if one != present])
+        at_s = round(random.uniform(0.0, around.horizon_s * 0.9), 3)
+        action = "resume" if random.random() < 0.2 else "scale"
+        faults.append(Fault(at_s=at_s, action=action, targets=(str(wanted),)))
+        for _ in range(random.choice([0, 1, 1, 2])):
+            faults.append(_during_a_move(random, min(present, wanted), max(present, wanted), grows=wanted > present))
+        present = wanted
+    return tuple(faults)
+
+
+def _during_a_move(random: Random, fewer: int, more: int, *, grows: bool) -> Fault:
+    """Somebody who takes part in a move dies, freezes or is replaced at a step of it."""
+    old, new = f"ps-{random.randrange(fewer)}", f"ps-{random.randrange(fewer, more)}"
+    name, probes = random.choice(
+        [(old if grows else new, DONOR), (new if grows else old, RECIPIENT), ("master", MASTER)]
+    )
+    what, most = random.choice(probes)
+    action = random.choice(["kill", "kill", "freeze", "zombie"])
+    for_s = 0.0 if action == "kill" else round(0.05 + 6.0 * random.random() ** 2, 3)
+    return Fault(probe=(name, what, 1 + random.randrange(most)), action=action, targets=(name,), for_s=for_s)
+
+
 def random_schedule(seed: int) -> Schedule:
     """The schedule of a seed."""
     random = Random(seed * 7919 + 1)
@@ -315,5 +361,5 @@ def random_schedule(seed: int) -> Schedule:
     horizon_s = round(START_S + batches * shape.compute_s / shape.workers * random.uniform(0.8, 2.0) + 1.0, 3)
     around = Around(random=random, shape=shape, horizon_s=horizon_s)
     patterns = random.choices([p for _, p in PATTERNS], [w for w, _ in PATTERNS], k=random.randint(1, 6))
-    faults = tuple(fault for pattern in patterns for fault in pattern(around))
+    faults = tuple(fault for pattern in patterns for fault in pattern(around)) + _scaling(seed, around)
     return Schedule(seed=seed, shape=shape, weather=weather, faults=faults, horizon_s=horizon_s)

@@ -22,15 +22,16 @@ from elasticdl.shared.events import (
     WorkerStarted,
     WorkerStopped,
 )
-from elasticdl.shared.names import Incarnation, PodName, Purpose, Service, TaskId, pod_name
+from elasticdl.shared.names import PodName, Purpose, Service, TaskId, pod_name
+from elasticdl.shared.partitions import Placement, decode_placement
 from elasticdl.shared.registers import PsRegister, decode_register
+from elasticdl.shared.subjects import PLACEMENT
 from elasticdl.shared.tasks import TaskRef
 from elasticdl.worker.held import HeldTasks, train_task
 from elasticdl.worker.leases import Leases
 from elasticdl.worker.pipeline import Progress, Ticket
-from elasticdl.worker.ps_set.requests import PushRequest
+from elasticdl.worker.ps_set.requests import Absorbed, PushRequest, Standing
 from elasticdl.worker.ps_set.rules import PinLostError
-from elasticdl.worker.ps_set.splitting import Splitter
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -60,7 +61,7 @@ class Complete:
     """A task that was absorbed already."""
 
     task: TaskId
-    credits: Mapping[PodName, Incarnation]
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +104,8 @@ class WorkerProcess(Process):
         leases = Leases(lease_s=LEASE_S, batch_deadline_s=limits.batch_deadline_s, clock=world.clock)
         self._leases = leases
         self._held = HeldTasks(leases)
-        self._names = [pod_name(Service.PS, number) for number in range(world.job.spec.ps)]
-        splitter = Splitter(world.job.signature, world.job.plan.fingerprint, world.job.spec.ps)
-        self._links = Links(self, splitter, self._names)
+        self.placement = Placement.even(world.job.spec.ps)
+        self._links = Links(self)
         self._items: asyncio.Queue[Item] = asyncio.Queue(maxsize=1)
         self._stop = asyncio.Event()
         self._known = asyncio.Event()
@@ -148,8 +148,11 @@ class WorkerProcess(Process):
 
     async def _follow_registers(self) -> None:
         async for name, entry in self.bus.register.watch():
-            self.places[PodName(name)] = decode_register(entry.value)
-            if len(self.places) == len(self._names):
+            if name == PLACEMENT:
+                self.placement = decode_placement(entry.value)
+            else:
+                self.places[PodName(name)] = decode_register(entry.value)
+            if all(pod_name(Service.PS, number) in self.places for number in self.placement.holders):
                 self._known.set()
 
     async def _keep_leases(self) -> None:
@@ -207,7 +210,7 @@ class WorkerProcess(Process):
         standing = await self._links.next_batch(task, batches)
         if self._held.begin(task, batches=batches, next_batch=standing.next_batch):
             return None
-        return Complete(task=task, credits=standing.credits)
+        return Complete(task=task, standing=standing)
 
     # --- the main thread ------------------------------------------------------------------------------------------
 
@@ -258,12 +261,12 @@ class WorkerProcess(Process):
         self.in_hand = ()
         progress, deliveries = self._held.answered(ticket, outcome.next_batch)
         if progress is Progress.FINISHED:
-            await self._finish(deliveries, credits_=outcome.credits)
+            await self._finish(deliveries, absorbed=outcome)
 
     async def _do(self, errand: Item) -> None:
         match errand:
-            case Complete(task=task, credits=credits_):
-                await self._finish(self._held.give_away(train_task(task)), credits_=credits_)
+            case Complete(task=task, standing=standing):
+                await self._finish(self._held.give_away(train_task(task)), absorbed=standing)
             case Aside(delivery=delivery):
                 await self._aside(delivery)
                 self._leases.progress()
@@ -272,7 +275,7 @@ class WorkerProcess(Process):
         self,
         deliveries: Sequence[object],
         *,
-        credits_: Mapping[PodName, Incarnation] | None = None,
+        absorbed: Absorbed | None = None,
         results: Mapping[str, float] | None = None,
         states: Mapping[str, tuple[bytes, ...]] | None = None,
     ) -> None:
@@ -285,7 +288,8 @@ class WorkerProcess(Process):
                 task=task,
                 dispatch=delivery.message.dispatch,
                 attempt=delivery.attempt,
-                credits={str(ps): str(life) for ps, life in (credits_ or {}).items()},
+                credits={str(ps): str(life) for ps, life in absorbed.credits.items()} if absorbed else {},
+                table_version=absorbed.table_version if absorbed else 1,
                 batches=batches,
                 results=results or {},
                 states=states or {},

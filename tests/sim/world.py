@@ -19,11 +19,12 @@ from tests.sim.ps import PsProcess
 from tests.sim.store import SimStore
 
 from elasticdl.cli.run_directory import LogEnd
-from elasticdl.shared.events import TaskFinished
+from elasticdl.shared.events import ScaleRequested, TaskFinished
 from elasticdl.shared.ledger import Verdict
 from elasticdl.shared.manifests import MANIFEST_NAME, chunk_uri
 from elasticdl.shared.names import PodName
 from elasticdl.shared.registers import decode_register
+from elasticdl.shared.wire.messages import Push
 from elasticdl.worker.ps_set.splitting import Splitter
 
 CALM_S_MAX = 400.0
@@ -186,18 +187,19 @@ class World:
 
     def garble(self, process: Process) -> None:
         """A ps gets a push that only its last array spoils."""
-        group = process.core.group if isinstance(process, PsProcess) else None
-        if group is None or not isinstance(process, PsProcess):
+        share = process.core.share if isinstance(process, PsProcess) else None
+        if share is None or not share.groups or not isinstance(process, PsProcess):
             return
+        splitter = Splitter(self.job.signature, self.job.plan.fingerprint, process.core.placement)
         plan = self.job.plan
         for task, batch in self.job.batches:
-            wanted = group.ledger.judge(task, batch, plan.batches_of(task)) is Verdict.APPLIED
+            wanted = share.groups[0].ledger.judge(task, batch, plan.batches_of(task)) is Verdict.APPLIED
             if wanted and not self.job.is_empty(self.job.numbers[task, batch]):
-                push = Splitter(self.job.signature, plan.fingerprint, self.job.spec.ps).push(self.job.push(task, batch))
-                spoiled = push[process.core.part]
-                for table in spoiled.tables:
+                requests = dict(zip(splitter.ps, splitter.push(self.job.push(task, batch)).requests, strict=True))
+                spoiled = requests.get(process.name)
+                for table in spoiled.tables if isinstance(spoiled, Push) else ():
                     table.gradients[-1, -1] = np.nan
-                if spoiled.tables:
+                if isinstance(spoiled, Push) and spoiled.tables:
                     process.answer(spoiled)
                 return
 
@@ -209,7 +211,7 @@ class World:
         if not chain:
             return
         uri, manifest = chain[-1] if part == "newest" else chain[int(self.random.random() * len(chain))]
-        if manifest.ledger.ledger.step == 0:
+        if manifest.step == 0:
             return
         names = [MANIFEST_NAME, *(chunk.name for chunk in manifest.chunks)]
         name = MANIFEST_NAME if part == "newest" else names[int(self.random.random() * len(names))]
@@ -237,11 +239,16 @@ class World:
             self.broker.log.cut(1 + int(self.random.random() * len(self.broker.log.records)))
             self.broker.registers.cut(self.random)
 
-    def start_launcher(self, resumed: bool) -> None:
-        """Somebody types ``elasticdl train`` or ``elasticdl resume``."""
+    def start_launcher(self, resumed: bool, ps: int = 0) -> None:
+        """Somebody types ``elasticdl train`` or ``elasticdl resume``, perhaps with another number of ps."""
         if self._launcher is None and not self._done:
-            self._launcher = Launcher(self, resumed=resumed)
+            self._launcher = Launcher(self, resumed=resumed, ps=ps)
             self._launcher.start()
+
+    def scale(self, ps: int) -> None:
+        """Somebody types ``elasticdl scale``."""
+        if self._launcher is not None:
+            self._launcher.pass_on(ScaleRequested(ps=ps))
 
     def _tell_keeper(self, process: Process, exit_code: int) -> None:
         if self._launcher and self._launcher.life.alive:

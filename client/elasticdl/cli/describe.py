@@ -11,7 +11,7 @@ from elasticdl.shared import commands, events
 from elasticdl.shared.events import LogRecord
 from elasticdl.shared.tasks import TaskRef
 
-_LONG = frozenset({"spec", "ledgers", "states", "log_tail", "traceback", "notes", "reply"})
+_LONG = frozenset({"spec", "ledgers", "states", "log_tail", "traceback", "notes", "reply", "owners"})
 """Fields that a line has no room for."""
 _VALUE_CHARS_MAX = 80
 

@@ -82,20 +82,23 @@ def stop(job: str, root: Path) -> None:
         console.print(f"To go on from the last snapshots: {resume_line(run)}")
 
 
-def scale(job: str, root: Path, workers: int) -> None:
-    """Have a running job use another number of workers from now on.
+def scale(job: str, root: Path, *, workers: int, ps: int) -> None:
+    """Have a running job use another number of workers or ps from now on; 0: as many as before.
 
     Raises:
-        UserError: it is not running, or its broker does not answer.
+        UserError: it is not running, its broker does not answer, or neither number was given.
     """
+    if not workers and not ps:
+        raise UserError("say how many: --workers, --ps or both", usage=True)
     run = run_directory.find(root, job)
     if not run.is_locked():
         raise UserError(
             f"job {run.job} is not running ({shown_state(run, run.read())})",
             hint=f"Go on with it first: {resume_line(run)}",
         )
-    asyncio.run(_request(run, ScaleRequested(workers=workers)))
-    _console().print(f"{run.job}: {workers} workers from now on")
+    asyncio.run(_request(run, ScaleRequested(workers=workers, ps=ps)))
+    wanted = [f"{count} {what}" for count, what in ((workers, "workers"), (ps, "ps")) if count]
+    _console().print(f"{run.job}: {' and '.join(wanted)} from now on")
 
 
 def clean(root: Path, jobs: list[str], *, older_than_days: float, unfinished: bool, dry_run: bool) -> None:

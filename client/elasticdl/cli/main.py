@@ -134,11 +134,20 @@ def predict() -> None:
 
 
 @app.command(rich_help_panel=TRAIN)
-def resume(job: o.Job, run_dir: o.RunDir = None, report: o.Report = None, debug: o.Debug = False) -> None:
+def resume(
+    job: o.Job,
+    num_ps_pods: Annotated[
+        int,
+        typer.Option("--num_ps_pods", min=0, max=256, help="How many parameter servers; 0: as many as before."),
+    ] = 0,
+    run_dir: o.RunDir = None,
+    report: o.Report = None,
+    debug: o.Debug = False,
+) -> None:
     """Go on with a job that was stopped, interrupted or lost its machine, from its last snapshots."""
     from elasticdl.cli import resume as command
 
-    raise typer.Exit(command.resume(job, _root_of(run_dir), report, debug=debug))
+    raise typer.Exit(command.resume(job, _root_of(run_dir), report, ps=num_ps_pods, debug=debug))
 
 
 @app.command(rich_help_panel=JOBS)
@@ -152,13 +161,22 @@ def stop(job: o.Job, run_dir: o.RunDir = None) -> None:
 @app.command(rich_help_panel=JOBS)
 def scale(
     job: o.Job,
-    workers: Annotated[int, typer.Option("--workers", min=1, max=1024, help="How many workers from now on.")],
+    workers: Annotated[
+        int, typer.Option("--workers", min=0, max=1024, help="How many workers from now on; 0: as many as before.")
+    ] = 0,
+    ps: Annotated[
+        int, typer.Option("--ps", min=0, max=256, help="How many parameter servers from now on; 0: as many as before.")
+    ] = 0,
     run_dir: o.RunDir = None,
 ) -> None:
-    """Change the number of workers of a running job; training does not pause."""
+    """Change the number of workers or parameter servers of a running job.
+
+    Other workers train on. With another number of parameter servers parts of the model move between them; training
+    pauses for what was learned while they were copied.
+    """
     from elasticdl.cli import jobs
 
-    jobs.scale(job, _root_of(run_dir), workers)
+    jobs.scale(job, _root_of(run_dir), workers=workers, ps=ps)
 
 
 @app.command(rich_help_panel=JOBS)

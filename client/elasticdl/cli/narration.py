@@ -23,10 +23,12 @@ class Narrator:
         self._epochs_said = 0
         self._evaluations_said = 0
         self._state = JobState.STARTING
+        self._owners: tuple[int, ...] = ()
 
     def lines(self, record: LogRecord, state: State) -> Iterator[str]:
         """What is worth saying about a record that was just folded into ``state``."""
         yield from self._event(record.envelope)
+        yield from self._moves(state)
         yield from self._epochs(state)
         yield from self._evaluations(state)
         if state.job_state is not self._state:
@@ -60,6 +62,15 @@ class Narrator:
                 yield f"the master was restarted and has read the log (term {term})"
             case _:
                 pass
+
+    def _moves(self, state: State) -> Iterator[str]:
+        before, self._owners = self._owners, state.placement.owners
+        if state.placement.version == 1 or before == self._owners:
+            return
+        moved = {(old, new) for old, new in zip(before, self._owners, strict=True) if old != new}
+        for old, new in sorted(moved):
+            count = sum(1 for pair in zip(before, self._owners, strict=True) if pair == (old, new))
+            yield f"{count} of {len(before)} partitions of the model moved from ps-{old} to ps-{new}"
 
     def _epochs(self, state: State) -> Iterator[str]:
         """An epoch's line comes once it is complete and its metrics, if it has any, are merged."""

@@ -103,7 +103,7 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
         metrics=metrics,
         metrics_of=metrics_of,
         workers=(len(state.running(Service.WORKER)), state.workers),
-        ps=(len(state.running(Service.PS)), spec.ps),
+        ps=(len(state.running(Service.PS)), state.ps),
         queue=(len(training.outstanding), len(state.holdings)),
         elapsed_s=max(0.0, (state.ended_s or now_s) - state.submitted_s - state.paused_s),
     )

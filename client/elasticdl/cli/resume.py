@@ -15,7 +15,7 @@ from elasticdl.cli.model_digest import changed_files, file_digests
 from elasticdl.cli.open_log import open_bus
 from elasticdl.cli.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.running import run_job
-from elasticdl.cli.salvage import lost_part, restore_registers, salvage
+from elasticdl.cli.salvage import lost_part, restore_registers, salvage, settle_placement
 from elasticdl.master.core import State
 from elasticdl.master.recovering import recover
 from elasticdl.shared.bus.reading import record_at
@@ -26,8 +26,15 @@ from elasticdl.shared.job import JobSpec
 from elasticdl.shared.storage import ObjectNotFoundError, display, open_store
 
 
-def resume(job: str, root: Path, report: Path | None, *, debug: bool) -> int:
+def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -> int:
     """Run the command.
+
+    Args:
+        job: id or name.
+        root: where the run directories are.
+        report: where to write the report besides the run directory.
+        ps: how many parameter servers; 0: as many as before.
+        debug: show the guilty process' log on failure.
 
     Returns:
         Its exit code.
@@ -41,7 +48,7 @@ def resume(job: str, root: Path, report: Path | None, *, debug: bool) -> int:
     _check_model(run, record)
     with run.lock():
         pass  # Only to say that it is running, if it is, before anything else is said.
-    past = asyncio.run(_past(run, record))
+    past = asyncio.run(_past(run, record, ps))
     if past.state.job_state is JobState.SUCCEEDED:
         raise UserError(f"job {run.job} is finished: there is nothing to go on with")
     _check_data(run, past.spec)
@@ -68,7 +75,7 @@ class _Past:
     opening: tuple[Event, ...]
 
 
-async def _past(run: RunDirectory, record: JobRecord) -> _Past:
+async def _past(run: RunDirectory, record: JobRecord, ps: int) -> _Past:
     """Read the log, and have the registers name snapshots, which are what counts."""
     store = open_store(record.storage)
     async with open_bus(run) as bus:
@@ -91,10 +98,16 @@ async def _past(run: RunDirectory, record: JobRecord) -> _Past:
                     hint="Train anew.",
                 )
             spec = salvaged.spec
-        await restore_registers(bus.register, store, spec, salvaged)
+        lost = lost_part(left, run.read_log_end())
+        placement = await settle_placement(bus.register, store, spec, salvaged, lost, time.time())
+        if placement is None:
+            await restore_registers(bus.register, store, spec, salvaged)
     resumed = JobResumed(
         reason=f"resumed after {state.job_state.value}" if state.spec else "resumed without its log",
-        lost=lost_part(left, run.read_log_end()),
+        lost=lost,
+        ps=ps or (len(placement.holders) if placement else 0),
+        placement=placement.version if placement else 0,
+        owners=placement.owners if placement else (),
     )
     return _Past(spec=spec, state=state, opening=(resumed,) if state.spec else (JobSubmitted(spec=spec), resumed))
 

@@ -14,8 +14,10 @@ from elasticdl.shared.events import LogRecord, LostLog
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.manifests import MANIFEST_NAME, DamagedError, Manifest, read_manifest, snapshots_folder
 from elasticdl.shared.names import NOBODY, JobId, PodName, Service, pod_name
+from elasticdl.shared.partitions import PARTITIONS, Placement, encode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore
+from elasticdl.shared.subjects import PLACEMENT
 
 _Found = tuple[str, Manifest]
 _TRIES_MAX = 5
@@ -29,10 +31,12 @@ class Salvaged:
     Attributes:
         spec: the job, with as many ps as the snapshots are of.
         registers: ps -> what its register has to say, so that it restores its best snapshot; nobody owns the names.
+        placement: what these snapshots are of; version 1: no group has ever moved.
     """
 
     spec: JobSpec
     registers: Mapping[PodName, PsRegister]
+    placement: Placement
 
 
 def salvage(store: ObjectStore, storage: str, job: JobId) -> Salvaged | None:
@@ -50,15 +54,70 @@ def salvage(store: ObjectStore, storage: str, job: JobId) -> Salvaged | None:
     Raises:
         TransientError, PermanentError: the store.
     """
-    found = _latest_placement(list(_manifests(store, snapshots_folder(storage, job))))
+    found = list(_manifests(store, snapshots_folder(storage, job)))
     if not found:
         return None
     of_ps: dict[PodName, list[_Found]] = {}
     for uri, manifest in found:
         of_ps.setdefault(manifest.ps, []).append((uri, manifest))
-    newest = max(found, key=_order)[1]
-    spec = replace(decode_spec(newest.spec), ps=newest.parts)
-    return Salvaged(spec=spec, registers={ps: _register(snapshots) for ps, snapshots in sorted(of_ps.items())})
+    newest = [max(snapshots, key=_order)[1] for snapshots in of_ps.values()]
+    spec = decode_spec(newest[0].spec)
+    return Salvaged(
+        spec=spec,
+        registers={ps: _register(snapshots) for ps, snapshots in sorted(of_ps.items())},
+        placement=_placement(spec, newest),
+    )
+
+
+async def settle_placement(
+    registers: Register,
+    store: ObjectStore,
+    spec: JobSpec,
+    salvaged: Salvaged | None,
+    lost: LostLog | None,
+    now_s: float,
+) -> Placement | None:
+    """Make the placement known that the snapshots are of, if a part of the log is lost and groups had moved.
+
+    The lost part may have known of later versions, so the new one is numbered by the clock. All registers are written
+    anew, because they may be from before a move.
+
+    Args:
+        registers: the job's.
+        store: where its snapshots are.
+        spec: the job.
+        salvaged: what was found there, if somebody has looked already.
+        lost: what is gone of the log; None: nothing.
+        now_s: seconds since the epoch.
+
+    Returns:
+        The placement; None: the log knows it.
+
+    Raises:
+        TransientError, PermanentError: store or broker.
+        FencedError: somebody else writes the registers.
+    """
+    if lost is None:
+        return None
+    salvaged = salvaged or await asyncio.to_thread(salvage, store, spec.storage, spec.job)
+    if salvaged is None or salvaged.placement.version == 1:
+        return None
+    placement = replace(salvaged.placement, version=max(salvaged.placement.version + 1, int(now_s)))
+    for ps, register in salvaged.registers.items():
+        await _write(registers, ps, encode_register(register))
+    await _write(registers, PLACEMENT, encode_placement(placement))
+    return placement
+
+
+async def _write(registers: Register, name: str, value: bytes) -> None:
+    for attempt in range(1, _TRIES_MAX + 1):
+        entry = await registers.read(name)
+        try:
+            await registers.write(name, value, after=entry.seq if entry else 0)
+            return
+        except FencedError:  # The last word of a former life, which was on its way.
+            if attempt == _TRIES_MAX:
+                raise
 
 
 async def restore_registers(registers: Register, store: ObjectStore, spec: JobSpec, salvaged: Salvaged | None) -> None:
@@ -131,19 +190,25 @@ def _manifests(store: ObjectStore, folder: str) -> list[_Found]:
     return found
 
 
-def _latest_placement(found: list[_Found]) -> list[_Found]:
-    """Snapshots under the last table version that every ps has one of: older ones may hold rows that were moved."""
-    versions = sorted({manifest.table_version for _, manifest in found}, reverse=True)
-    for version in versions:
-        snapshots = [(uri, manifest) for uri, manifest in found if manifest.table_version == version]
-        if len({manifest.part for _, manifest in snapshots}) == snapshots[0][1].parts:
-            return snapshots
-    return [(uri, manifest) for uri, manifest in found if manifest.table_version == versions[0]] if versions else []
+def _placement(spec: JobSpec, newest: list[Manifest]) -> Placement:
+    """Who has what, by the newest snapshot of each ps; of two that have a partition, by the later version."""
+    version = max(manifest.table_version for manifest in newest)
+    owners = list(Placement.even(spec.ps).owners)
+    since = [0] * PARTITIONS
+    for manifest in sorted(newest, key=lambda one: one.ps):
+        for group in manifest.groups:
+            known = group.move or manifest.table_version
+            for start, end in group.partitions if known <= version else ():
+                for partition in range(start, end):
+                    if known > since[partition]:
+                        since[partition] = known
+                        owners[partition] = int(manifest.ps.rpartition("-")[2])
+    return Placement(version=version, owners=tuple(owners))
 
 
-def _order(found: _Found) -> tuple[int, str, int]:
+def _order(found: _Found) -> tuple[int, int, str, int]:
     manifest = found[1]
-    return manifest.ledger.ledger.step, manifest.incarnation, manifest.number
+    return manifest.table_version, manifest.step, manifest.incarnation, manifest.number
 
 
 def _register(snapshots: list[_Found]) -> PsRegister:
@@ -153,6 +218,6 @@ def _register(snapshots: list[_Found]) -> PsRegister:
         address="",
         incarnation=NOBODY,
         manifest=uri,
-        step=manifest.ledger.ledger.step,
+        step=manifest.step,
         older=tuple(older for older, _ in newest_first[1:]),
     )

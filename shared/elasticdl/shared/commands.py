@@ -86,20 +86,86 @@ class TakeSnapshot:
         reason: ``FINAL`` when nothing is trained after it, so half-filled accumulators are flushed.
         damaged: manifest of the snapshot that it took under this number, if that one can't be read: a full one is
             wanted in its place.
+        move: not 0: groups are read from it for this move, so nothing may be deleted until the move is over.
+        freeze: absorb nothing after it until the move is over.
+        version: of the placement by which it is to be taken; a ps that does not know it yet refuses.
     """
 
     ps: PodName
     request: int
     reason: str
     damaged: str = ""
+    move: int = 0
+    freeze: bool = False
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginMove:
+    """Partitions are going to another ps; what is to be done for it is ordered step by step.
+
+    Attributes:
+        move: number of the move, and of the version of the placement that it leads to.
+        donor: whose they are.
+        recipient: who gets them.
+        partitions: which, as ranges.
+        stored: the donor is not there: they come from its last snapshot.
+    """
+
+    move: int
+    donor: PodName
+    recipient: PodName
+    partitions: tuple[tuple[int, int], ...]
+    stored: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldGroup:
+    """Ask a ps to read partitions from another one's snapshot and to register them; its answer is GroupHeld.
+
+    Attributes:
+        ps: whom.
+        move: number of the move; the version of the placement that it leads to.
+        partitions: which, as ranges.
+        manifest: URI of the snapshot; empty: the one in the donor's register.
+        donor: whose snapshot.
+        version: of the placement that the move starts from; a ps that does not know it yet refuses.
+    """
+
+    ps: PodName
+    move: int
+    partitions: tuple[tuple[int, int], ...]
+    manifest: str
+    donor: PodName
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishPlacement:
+    """Make a version of the table from partitions to ps known to all.
+
+    Attributes:
+        version: its number.
+        owners: number of the owning ps of each partition.
+    """
+
+    version: int
+    owners: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenPin:
-    """Ask a ps to keep its present state readable for an evaluation."""
+    """Ask a ps to keep its present state readable for an evaluation.
+
+    Attributes:
+        ps: whom.
+        evaluation: its number.
+        version: of the placement by which it will be read; a ps that does not know it yet refuses.
+    """
 
     ps: PodName
     evaluation: int
+    version: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +213,9 @@ Command = (
     | Dispatch
     | ReturnDelivery
     | TakeSnapshot
+    | BeginMove
+    | HoldGroup
+    | PublishPlacement
     | OpenPin
     | ClosePin
     | ReadLedgers

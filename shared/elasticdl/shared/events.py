@@ -43,10 +43,11 @@ class FailureKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLedger:
-    """A group's ledger at some cut."""
+    """A group's ledger at some cut; ``partitions`` says as ranges which part of the model it is about."""
 
     group: GroupId
     ledger: LedgerRecord
+    partitions: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +90,16 @@ class JobResumed:
     Attributes:
         reason: what it was before.
         lost: what is gone of the log before this record, if anything is known to be.
+        ps: how many ps are wanted from now on; 0: as many as before.
+        placement: version of the table from partitions to ps, if the snapshots and not the log had to tell it.
+        owners: that table.
     """
 
     reason: str
     lost: LostLog | None = None
+    ps: int = 0
+    placement: int = 0
+    owners: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +111,10 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleRequested:
-    """Somebody wants another number of workers from now on."""
+    """Somebody wants another number of processes from now on; 0: as many as before."""
 
-    workers: int
+    workers: int = 0
+    ps: int = 0
 
 
 # --- pods (reported by whoever keeps them: the launcher's process adapter, or Kubernetes) -----------------------
@@ -197,6 +205,7 @@ class TaskFinished:
         states: metric states of this attempt's batches.
         results: merge: metric name -> value; export: empty.
         seconds: where the worker's time went: ``read``, ``feed``, ``pull``, ``compute``, ``push``, ``total``.
+        table_version: train: version of the placement under which every ps answered.
     """
 
     task: TaskRef
@@ -209,6 +218,7 @@ class TaskFinished:
     states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
     results: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    table_version: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +330,23 @@ class SnapshotDamaged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHeld:
+    """A ps holds partitions of another one, in a snapshot of its own that is registered.
+
+    Attributes:
+        move: number of the move.
+        manifest: URI of the donor's snapshot that they were read from.
+        ledgers: of the groups that are held.
+        failure: why they can't be held; empty: they are.
+    """
+
+    move: int
+    manifest: str
+    ledgers: tuple[GroupLedger, ...] = ()
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPinned:
     """A ps keeps its present state readable for an evaluation."""
 
@@ -423,6 +450,7 @@ Event = (
     | ModelInitialised
     | SnapshotTaken
     | SnapshotDamaged
+    | GroupHeld
     | ModelPinned
     | StepReached
     | TermStarted

@@ -6,6 +6,7 @@ The master reads them too (the audit believes the ledgers in final manifests and
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -16,11 +17,12 @@ from google.protobuf.message import DecodeError
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.events import GroupLedger, SnapshotDamaged
 from elasticdl.shared.ledger import LedgerRecord
-from elasticdl.shared.names import GroupId, Incarnation, JobId, PodName
+from elasticdl.shared.names import Incarnation, JobId, PodName
+from elasticdl.shared.partitions import Ranges, group_id
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST_NAME = "manifest"
 _MAGIC = b"EDLM"
 _CHECKSUM_BYTES = 16
@@ -64,6 +66,7 @@ class Chunk:
         part: what it holds.
         table: rows: position of the table in the signature.
         rows: rows: how many.
+        group: position of the group whose it is; rows belong to the group that has their partition.
         size_bytes: its length.
         checksum: xxh3-128 of its bytes.
     """
@@ -72,13 +75,35 @@ class Chunk:
     part: ChunkPart
     table: int = 0
     rows: int = 0
+    group: int = 0
     size_bytes: int
     checksum: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """One group of a snapshot.
+
+    Attributes:
+        partitions: what it covers.
+        move: not 0: it is held for this move and not served.
+        ledger: what it had absorbed.
+        iteration: optimizer updates made.
+        rate: the last learning rate that a worker sent.
+        accumulated: batches whose gradients wait for their update.
+    """
+
+    partitions: Ranges
+    move: int = 0
+    ledger: LedgerRecord
+    iteration: int
+    rate: float
+    accumulated: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One snapshot of one group.
+    """One snapshot of a ps: all its groups, cut at one moment.
 
     Attributes:
         job: the job.
@@ -90,12 +115,7 @@ class Manifest:
         spec: the encoded JobSpec: a job can be resumed without its event log.
         signature: the model, canonical JSON.
         table_version: version of the placement.
-        parts: how many ps shared the model.
-        part: which of them this was.
-        ledger: what the group had absorbed, and its name.
-        iteration: optimizer updates made.
-        rate: the last learning rate that a worker sent.
-        accumulated: batches whose gradients wait for their update.
+        groups: the groups in it.
         chunks: the objects, in the order in which they are to be loaded.
     """
 
@@ -108,18 +128,22 @@ class Manifest:
     spec: bytes
     signature: str
     table_version: int
-    parts: int
-    part: int
-    ledger: GroupLedger
-    iteration: int
-    rate: float
-    accumulated: int
+    groups: tuple[GroupState, ...]
     chunks: tuple[Chunk, ...]
 
     @property
     def ledgers(self) -> tuple[GroupLedger, ...]:
-        """The ledger of each group in it."""
-        return (self.ledger,)
+        """The ledger of each group that was served."""
+        return tuple(
+            GroupLedger(group=group_id(group.partitions), partitions=group.partitions, ledger=group.ledger)
+            for group in self.groups
+            if not group.move
+        )
+
+    @property
+    def step(self) -> int:
+        """The most batches that a group had absorbed."""
+        return max((group.ledger.step for group in self.groups), default=0)
 
 
 def damage(ps: PodName, error: DamagedError, instead: str) -> SnapshotDamaged:
@@ -189,19 +213,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
         spec=manifest.spec,
         signature=manifest.signature,
         table_version=manifest.table_version,
-        parts=manifest.parts,
-        part=manifest.part,
-        group=manifest.ledger.group,
-        ledger=_encode_ledger(manifest.ledger.ledger),
-        iteration=manifest.iteration,
-        rate=manifest.rate,
-        accumulated=manifest.accumulated,
+        groups=[_encode_group(group) for group in manifest.groups],
         chunks=[
             wire_pb2.Chunk(
                 name=chunk.name,
                 part=chunk.part.value,
                 table=chunk.table,
                 rows=chunk.rows,
+                group=chunk.group,
                 bytes=chunk.size_bytes,
                 checksum=chunk.checksum,
             )
@@ -237,23 +256,41 @@ def decode_manifest(data: bytes, uri: str) -> Manifest:
         spec=message.spec,
         signature=message.signature,
         table_version=message.table_version,
-        parts=message.parts,
-        part=message.part,
-        ledger=GroupLedger(group=GroupId(message.group), ledger=_decode_ledger(message.ledger)),
-        iteration=message.iteration,
-        rate=message.rate,
-        accumulated=message.accumulated,
+        groups=tuple(_decode_group(group) for group in message.groups),
         chunks=tuple(
             Chunk(
                 name=chunk.name,
                 part=ChunkPart(chunk.part),
                 table=chunk.table,
                 rows=chunk.rows,
+                group=chunk.group,
                 size_bytes=chunk.bytes,
                 checksum=chunk.checksum,
             )
             for chunk in message.chunks
         ),
+    )
+
+
+def _encode_group(group: GroupState) -> wire_pb2.GroupState:
+    return wire_pb2.GroupState(
+        partitions=[bound for bounds in group.partitions for bound in bounds],
+        move=group.move,
+        ledger=_encode_ledger(group.ledger),
+        iteration=group.iteration,
+        rate=group.rate,
+        accumulated=group.accumulated,
+    )
+
+
+def _decode_group(message: wire_pb2.GroupState) -> GroupState:
+    return GroupState(
+        partitions=_pairs(message.partitions),
+        move=message.move,
+        ledger=_decode_ledger(message.ledger),
+        iteration=message.iteration,
+        rate=message.rate,
+        accumulated=message.accumulated,
     )
 
 
@@ -268,11 +305,14 @@ def _encode_ledger(record: LedgerRecord) -> wire_pb2.LedgerState:
 
 
 def _decode_ledger(state: wire_pb2.LedgerState) -> LedgerRecord:
-    bounds = list(state.finished)
     return LedgerRecord(
-        finished=tuple(zip(bounds[::2], bounds[1::2], strict=True)),
+        finished=_pairs(state.finished),
         open=MappingProxyType(dict(sorted(state.open.items()))),
         step=state.step,
         records=state.records,
         checksum=state.checksum,
     )
+
+
+def _pairs(bounds: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(bounds[::2], bounds[1::2], strict=True))

@@ -9,7 +9,9 @@ from elasticdl.shared.names import JobId, PodName, Purpose, Service
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 RING = "ring"
-"""Name of the register that holds the ring generation; every other register has the name of a ps."""
+"""Name of the register that holds the ring generation."""
+PLACEMENT = "placement"
+"""Name of the register that holds the table from partitions to ps; every other register has the name of a ps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,13 @@ TABLE: tuple[Row, ...] = (
         senders="ps",
         receivers="all",
         content="the ps' register: claim, then model versions",
+    ),
+    Row(
+        subject="edl.v1.<job>.placement",
+        stream="MODEL",
+        senders="master",
+        receivers="ps, workers",
+        content="the table from partitions of the model to ps, with its version",
     ),
     Row(
         subject="edl.v1.<job>.ring",
@@ -135,8 +144,8 @@ def decision(job: JobId) -> str:
 
 
 def register(job: JobId, name: str) -> str:
-    """The register of a ps, or of the ring."""
-    return _join(job, RING) if name == RING else _join(job, "model", name)
+    """The register of a ps, of the placement, or of the ring."""
+    return _join(job, name) if name in (RING, PLACEMENT) else _join(job, "model", name)
 
 
 def register_name(job: JobId, subject: str) -> str:
@@ -211,7 +220,7 @@ def event_patterns(job: JobId) -> list[str]:
 
 def register_patterns(job: JobId) -> list[str]:
     """What the registers' stream holds."""
-    return [_join(job, "model") + ".>", _join(job, RING)]
+    return [_join(job, "model") + ".>", _join(job, RING), _join(job, PLACEMENT)]
 
 
 def core_patterns(job: JobId) -> list[str]:

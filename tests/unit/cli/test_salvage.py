@@ -13,14 +13,16 @@ from tests.unit.ps.test_service import snapshot
 
 from elasticdl.cli.history import full_rows, read_history
 from elasticdl.cli.run_directory import LogEnd, RunDirectory
-from elasticdl.cli.salvage import lost_part, restore_registers, salvage
+from elasticdl.cli.salvage import lost_part, restore_registers, salvage, settle_placement
 from elasticdl.master.core import State
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.events import Envelope, LogRecord, LostLog, TermStarted
 from elasticdl.shared.manifests import encode_manifest, read_manifest
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
+from elasticdl.shared.partitions import ALL, decode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.storage import MemoryStore
+from elasticdl.shared.subjects import PLACEMENT
 
 STORAGE = "memory://job"
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
@@ -63,22 +65,35 @@ def test_a_torn_manifest_is_passed_over(job: Job) -> None:
     assert (salvaged.registers[PS_1].manifest, salvaged.registers[PS_1].step) == (newest.older[0], 2)
 
 
-def test_snapshots_from_before_a_move_are_used_only_where_the_move_was_not_finished(job: Job) -> None:
-    uri = job.register(0).manifest
-    moved = replace(read_manifest(job.store, uri), table_version=2)
-    elsewhere = uri.replace("/manifest", "x/manifest")
-    job.store.write(elsewhere, encode_manifest(moved))
+async def test_the_placement_of_the_newest_snapshots_is_made_known(job: Job) -> None:
+    newest = read_manifest(job.store, job.register(0).manifest)
+    (group,) = newest.groups
+    everything = replace(newest, table_version=2, groups=(replace(group, partitions=ALL),))
+    job.store.write(f"{STORAGE}/{job.spec.job}/snapshots/ps-0/x/manifest", encode_manifest(everything))
+    bus = MemoryBroker().connect()
+    assert await settle_placement(bus.register, job.store, job.spec, None, None, 7.0) is None, "the log knows it"
+    placement = await settle_placement(bus.register, job.store, job.spec, None, LostLog(), 7.0)
+    assert placement is not None
+    assert (placement.version, placement.holders) == (7, (0,))
+    entry = await bus.register.read(PLACEMENT)
+    assert entry is not None
+    assert decode_placement(entry.value) == placement
+    register = await bus.register.read(PS_0)
+    assert register is not None
+    assert decode_register(register.value).manifest.endswith("/ps-0/x/manifest")
+
+
+async def test_a_group_that_was_held_counts_where_its_move_was_finished(job: Job) -> None:
+    ours, theirs = (read_manifest(job.store, job.register(number).manifest) for number in range(2))
+    held = replace(theirs.groups[0], partitions=((100, 128),), move=2)
+    for ps, changed in (
+        (PS_0, replace(ours, table_version=2, groups=(replace(ours.groups[0], partitions=((0, 100),)),))),
+        (PS_1, replace(theirs, groups=(*theirs.groups, held), number=99)),
+    ):
+        job.store.write(f"{STORAGE}/{job.spec.job}/snapshots/{ps}/x/manifest", encode_manifest(changed))
     salvaged = salvage(job.store, STORAGE, job.spec.job)
     assert salvaged is not None
-    assert salvaged.registers[PS_0].manifest == uri
-    for number, name in enumerate((PS_0, PS_1)):
-        manifest = replace(moved, ps=name, part=number)
-        job.store.write(elsewhere.replace("ps-0", name), encode_manifest(manifest))
-    salvaged = salvage(job.store, STORAGE, job.spec.job)
-    assert salvaged is not None
-    assert [register.manifest for register in salvaged.registers.values()] == [
-        elsewhere.replace("ps-0", name) for name in (PS_0, PS_1)
-    ]
+    assert salvaged.placement.partitions(1) == ((100, 256),)
 
 
 def test_where_there_is_nothing_nothing_is_found() -> None:

@@ -113,8 +113,12 @@ class Driver:
         if service is Service.WORKER:
             self.feed(events.WorkerStarted(), service, pod, self.life(pod))
             return
-        groups = tuple(GroupLedger(group=GroupId(g), ledger=ledger) for g, ledger in (ledgers or {}).items())
+        groups = tuple(group for ledger in (ledgers or {}).values() for group in self.groups(pod, ledger))
         self.feed(events.PsStarted(address="127.0.0.1:1", ledgers=groups), service, pod, self.life(pod))
+
+    def groups(self, ps: str, ledger: LedgerRecord) -> tuple[GroupLedger, ...]:
+        """A ledger as that of everything that a ps has."""
+        return (GroupLedger(group=GroupId("g"), ledger=ledger, partitions=self.state.owned(PodName(ps))),)
 
     def pid(self, pod: str) -> int:
         """Process id of a pod's present life."""
@@ -142,6 +146,7 @@ class Driver:
         ps = [pod.name for pod in self.state.pods_of(Service.PS)]
         details.setdefault("credits", {name: self.life(name) for name in ps})
         details.setdefault("batches", 5)
+        details.setdefault("table_version", self.state.placement.version)
         event = events.TaskFinished(
             task=TaskRef(purpose=purpose, number=task),
             dispatch=1,
@@ -149,6 +154,12 @@ class Driver:
             **details,  # type: ignore[arg-type]
         )
         self.feed(event, Service.WORKER, worker, self.life(worker))
+
+    def fire(self, timer: str) -> None:
+        """A timer that the core has asked for comes due."""
+        due_s = self.state.timers[timer]
+        self.now_s = max(self.now_s, due_s)
+        self.feed(events.TimerFired(timer=timer, due_s=due_s), Service.MASTER, "master")
 
     def dispatched(self, purpose: Purpose = Purpose.TRAIN) -> list[int]:
         """Numbers of the tasks that were dispatched since the last call, in order."""
@@ -179,12 +190,10 @@ def close(driver: Driver, ledger: LedgerRecord, ps: tuple[str, ...] = ("ps-0",))
     """Answer the final snapshot order and the audit's reading."""
     orders = driver.take(commands.TakeSnapshot)
     assert [order.ps for order in orders] == list(ps)
-    ledgers = (GroupLedger(group=GroupId("g"), ledger=ledger),)
     for order in orders:
-        taken = events.SnapshotTaken(
-            manifest=f"memory://{order.ps}/1", request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1
-        )
+        name, ledgers = f"memory://{order.ps}/1", driver.groups(order.ps, ledger)
+        taken = events.SnapshotTaken(manifest=name, request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1)
         driver.feed(taken, Service.PS, order.ps, driver.life(order.ps))
     for reading in driver.take(commands.ReadLedgers):
-        read = events.LedgersRead(ps=reading.ps, manifest=reading.manifest, ledgers=ledgers)
+        read = events.LedgersRead(ps=reading.ps, manifest=reading.manifest, ledgers=driver.groups(reading.ps, ledger))
         driver.feed(read, Service.MASTER, "master", "master")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.unit.master.driver import Driver, job_spec, plan
 
 from elasticdl.shared import commands, events
-from elasticdl.shared.events import ExitCause, FailureKind, GroupLedger
+from elasticdl.shared.events import ExitCause, FailureKind
 from elasticdl.shared.ledger import LedgerRecord
-from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service
+from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 from elasticdl.shared.tasks import TaskRef
 
 Draw = Callable[[st.SearchStrategy[int]], int]
@@ -104,7 +104,8 @@ class History:
             self.driver.feed(noticed, Service.MASTER, "master", "master")
 
     def _scale(self) -> None:
-        self.driver.feed(events.ScaleRequested(workers=1 + self._number(3)), Service.CLIENT, "client")
+        wanted = events.ScaleRequested(workers=1 + self._number(3), ps=self._number(4))
+        self.driver.feed(wanted, Service.CLIENT, "client")
 
     def _new_term(self) -> None:
         self._term += 1
@@ -125,14 +126,15 @@ class History:
     def _close(self) -> None:
         driver = self.driver
         record = LedgerRecord(finished=((0, driver.state.plan.tasks),), step=driver.state.plan.batches)
-        ledgers = (GroupLedger(group=GroupId("g"), ledger=record),)
         for order in driver.take(commands.TakeSnapshot):
             taken = events.SnapshotTaken(
-                manifest="m", request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1
+                manifest="m", request=order.request, ledgers=driver.groups(order.ps, record), size_bytes=1, seconds=0.1
             )
             driver.feed(taken, Service.PS, order.ps, driver.life(order.ps))
         for reading in driver.take(commands.ReadLedgers):
-            read = events.LedgersRead(ps=reading.ps, manifest=reading.manifest, ledgers=ledgers)
+            read = events.LedgersRead(
+                ps=reading.ps, manifest=reading.manifest, ledgers=driver.groups(reading.ps, record)
+            )
             driver.feed(read, Service.MASTER, "master", "master")
 
     def _stop_or_resume(self) -> None:

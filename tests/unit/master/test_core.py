@@ -10,9 +10,9 @@ from tests.unit.master.driver import Driver, close, job_spec, plan, whole
 
 from elasticdl.shared import commands, events
 from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import ExitCause, FailureKind, GroupLedger
+from elasticdl.shared.events import ExitCause, FailureKind
 from elasticdl.shared.ledger import LedgerRecord
-from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service
+from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 from elasticdl.shared.tasks import TaskRef
 
 PS = PodName("ps-0")
@@ -225,7 +225,7 @@ def test_the_audit_wants_a_group_of_every_ps() -> None:
     for order in driver.take(commands.TakeSnapshot):
         taken = events.SnapshotTaken(manifest="m", request=order.request, ledgers=(), size_bytes=1, seconds=0.1)
         driver.feed(taken, Service.PS, order.ps, driver.life(order.ps))
-    held = (GroupLedger(group=GroupId("g"), ledger=whole(driver.state.plan)),)
+    held = driver.groups("ps-0", whole(driver.state.plan))
     for ps, ledgers in (("ps-0", held), ("ps-1", ())):
         read = events.LedgersRead(ps=PodName(ps), manifest="m", ledgers=ledgers)
         driver.feed(read, Service.MASTER, "master", "master")

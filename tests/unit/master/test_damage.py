@@ -11,8 +11,7 @@ from tests.unit.master.test_core import PS
 from elasticdl.master.core.closing import DAMAGED_MAX
 from elasticdl.shared import commands, events
 from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import GroupLedger
-from elasticdl.shared.names import GroupId, Service
+from elasticdl.shared.names import Service
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def test_for_a_damaged_final_snapshot_another_one_is_asked_for(driver: Driver) -
     driver.start_all()
     for task in driver.dispatched():
         driver.finish(task)
-    ledgers = (GroupLedger(group=GroupId("g"), ledger=whole(driver.state.plan)),)
+    ledgers = driver.groups(PS, whole(driver.state.plan))
     (order,) = driver.take(commands.TakeSnapshot)
     taken = events.SnapshotTaken(manifest="m/1", request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1)
     driver.feed(taken, Service.PS, PS, driver.life(PS))

@@ -20,6 +20,7 @@ from elasticdl.shared.errors import FencedError
 from elasticdl.shared.events import Envelope, Event, GroupLedger, LogRecord
 from elasticdl.shared.ledger import Ledger
 from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service, new_incarnation
+from elasticdl.shared.partitions import ALL
 from elasticdl.shared.plan import Plan
 
 PS = PodName("ps-0")
@@ -81,7 +82,7 @@ class Cluster:
             )
 
     def ledgers(self, manifest: str) -> tuple[GroupLedger, ...]:
-        return (GroupLedger(group=GroupId("g"), ledger=self.ledger.record()),)
+        return (GroupLedger(group=GroupId("g"), ledger=self.ledger.record(), partitions=ALL),)
 
     async def work(self) -> None:
         tasks = self.worker.bus.tasks

@@ -17,8 +17,10 @@ from elasticdl.shared.events import Envelope, Event, JobSubmitted
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import PodName, Service, new_incarnation
+from elasticdl.shared.partitions import Placement, decode_placement, encode_placement
 from elasticdl.shared.registers import PsRegister, decode_register
 from elasticdl.shared.storage import ObjectStore
+from elasticdl.shared.subjects import PLACEMENT
 from elasticdl.worker.ps_set import PsAddress, PsSet, PsSetSettings
 
 E = TypeVar("E")
@@ -71,7 +73,7 @@ class Job:
 
     def client(self, signature: ModelSignature) -> PsSet:
         client = PsSet(
-            ps=[PodName(f"ps-{number}") for number in range(self.spec.ps)],
+            placement=self.placement,
             resolve=self._resolve,
             token=TOKEN,
             peer="test",
@@ -81,6 +83,15 @@ class Job:
         )
         self._clients.append(client)
         return client
+
+    def placement(self) -> Placement:
+        entry = self.loop.call(self.bus.register.read(PLACEMENT))
+        return decode_placement(entry.value) if entry else Placement.even(self.spec.ps)
+
+    def publish(self, placement: Placement) -> None:
+        entry = self.loop.call(self.bus.register.read(PLACEMENT))
+        value = encode_placement(placement)
+        self.loop.call(self.bus.register.write(PLACEMENT, value, after=entry.seq if entry else 0))
 
     def register(self, number: int = 0) -> PsRegister:
         entry = self.loop.call(self.bus.register.read(PodName(f"ps-{number}")))
@@ -127,7 +138,7 @@ class Job:
 
     def _resolve(self) -> Mapping[PodName, PsAddress]:
         found = {}
-        for number in range(self.spec.ps):
+        for number in range(4):
             name = PodName(f"ps-{number}")
             entry = self.loop.call(self.bus.register.read(name))
             if entry is not None:

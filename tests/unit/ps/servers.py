@@ -12,7 +12,7 @@ from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.serving import PsHandler
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import PodName, new_incarnation
-from elasticdl.shared.placement import Placement
+from elasticdl.shared.partitions import Placement
 from elasticdl.shared.wire.client import ClientSettings
 from elasticdl.shared.wire.messages import Floats
 from elasticdl.shared.wire.server import WireServer
@@ -27,7 +27,7 @@ class PsServer:
     def __init__(self, number: int, ps: int, policy: UpdatePolicy) -> None:
         self.incarnation = new_incarnation()
         self.fatal: list[BaseException] = []
-        self.core = PsCore(plan=PLAN, placement=Placement.even(ps), part=number, policy=policy)
+        self.core = PsCore(plan=PLAN, placement=Placement.even(ps), number=number, policy=policy)
         self.server = WireServer(
             PsHandler(self.core, self.incarnation), token=TOKEN, identity=self.incarnation, on_fatal=self.fatal.append
         )
@@ -39,6 +39,7 @@ class Servers:
 
     def __init__(self, ps: int, *, policy: UpdatePolicy | None = None) -> None:
         self._policy = policy or UpdatePolicy()
+        self.placement = Placement.even(ps)
         self.names = tuple(PodName(f"ps-{number}") for number in range(ps))
         self.ps = [PsServer(number, ps, self._policy) for number in range(ps)]
         self._clients: list[PsSet] = []
@@ -51,7 +52,7 @@ class Servers:
 
     def client(self, signature: ModelSignature, *, plan: str = PLAN.fingerprint) -> PsSet:
         client = PsSet(
-            ps=self.names,
+            placement=lambda: self.placement,
             resolve=self.resolve,
             token=TOKEN,
             peer="test",

@@ -25,13 +25,14 @@ from elasticdl.ps.group import UpdatePolicy
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.ledger import Ledger, LedgerRecord, Verdict
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.placement import Placement, dense_parts
+from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import dense_parts
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, PushVerdict, RefusalKind
 
 
 def core_of(optimizer: str = "adam", *, policy: UpdatePolicy | None = None) -> PsCore:
-    core = PsCore(plan=PLAN, placement=Placement.even(1), part=0, policy=policy or UpdatePolicy())
+    core = PsCore(plan=PLAN, placement=Placement.even(1), number=0, policy=policy or UpdatePolicy())
     core.initialise(initialise(optimizer))
     core.open_for_business()
     return core
@@ -39,9 +40,9 @@ def core_of(optimizer: str = "adam", *, policy: UpdatePolicy | None = None) -> P
 
 def initialise(optimizer: str = "adam") -> messages.Initialise:
     model = signature(optimizer)
-    (part,) = dense_parts(model.dense, 1)
+    (part,) = dense_parts(model.dense, Placement.even(1))
     return messages.Initialise(
-        plan=PLAN.fingerprint, signature=model.to_json(), parts=1, part=0, dense=part.gather(initial_dense())
+        plan=PLAN.fingerprint, signature=model.to_json(), table_version=1, dense=part.gather(initial_dense())
     )
 
 
@@ -74,8 +75,8 @@ def state(core: PsCore) -> tuple[LedgerRecord, int, bytes, bytes]:
     request = messages.Pull(plan=PLAN.fingerprint, table_version=1, pin=0, dense=True, tables=tables)
     dense, rows = (np.empty(size, np.float32) for size in core.pull_size(request))
     pulled = core.pull(request, dense=dense, rows=rows)
-    assert core.group is not None
-    return core.group.ledger.record(), pulled.iteration, dense.tobytes(), rows.tobytes()
+    assert core.share is not None
+    return core.share.groups[0].ledger.record(), pulled.iteration, dense.tobytes(), rows.tobytes()
 
 
 @settings(max_examples=50, deadline=None)
@@ -177,14 +178,15 @@ def test_a_push_that_does_not_fit_is_refused_whole() -> None:
 
 
 def test_refusals() -> None:
-    core = PsCore(plan=PLAN, placement=Placement.even(1), part=0, policy=UpdatePolicy())
+    core = PsCore(plan=PLAN, placement=Placement.even(1), number=0, policy=UpdatePolicy())
     push = wire_push(0, 0)
     assert kind(core, push) is RefusalKind.NOT_INITIALISED
     core.initialise(initialise())
     assert kind(core, push) is RefusalKind.NOT_READY
     core.open_for_business()
     assert kind(core, replace(push, plan="another")) is RefusalKind.USER
-    assert kind(core, replace(push, table_version=2)) is RefusalKind.MOVED
+    assert kind(core, replace(push, table_version=2)) is RefusalKind.NOT_READY
+    assert kind(core, replace(push, table_version=0)) is RefusalKind.MOVED
     assert core.push(push).verdict is PushVerdict.APPLIED
 
 
@@ -266,8 +268,8 @@ def test_an_error_while_applying_is_a_bug_and_ends_service() -> None:
             raise IndexError("planted")
 
     core = core_of()
-    assert core.group is not None
-    core.group.ledger = BrokenLedger()
+    assert core.share is not None
+    core.share.groups[0].ledger = BrokenLedger()
     with pytest.raises(InvariantError, match="task 0, batch 0"):
         core.push(wire_push(0, 0))
     assert kind(core, wire_push(0, 0)) is RefusalKind.NOT_READY

@@ -16,11 +16,12 @@ from tests.unit.ps.example import BATCHES, PLAN, spec
 from tests.unit.ps.test_core import core_of, wire_push
 
 from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import Group, UpdatePolicy
+from elasticdl.ps.group import UpdatePolicy
+from elasticdl.ps.share import Share
 from elasticdl.ps.snapshots import SnapshotWriter, Written, read_chain, restore
 from elasticdl.shared.manifests import decode_manifest
 from elasticdl.shared.names import PodName, new_incarnation
-from elasticdl.shared.placement import Placement
+from elasticdl.shared.partitions import Placement
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.shared.wire.messages import PushVerdict
 
@@ -28,11 +29,12 @@ SNAPSHOTS = 12
 SANE = 1e6
 
 
-def everything(group: Group) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+def everything(share: Share) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
     """Weights, first and second moments, of the dense weights and of every row in the order of its id."""
-    cut = group.cut()
-    yield cut.dense.state
-    yield cut.dense.fixed
+    cut = share.cut()
+    (group,) = cut.groups
+    yield group.dense.state
+    yield group.dense.fixed
     for rows in cut.rows:
         chunks = list(rows.chunks(1 << 20))
         ids = np.concatenate([ids for ids, _ in chunks]) if chunks else np.empty(0, np.int64)
@@ -42,13 +44,13 @@ def everything(group: Group) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np
     cut.close()
 
 
-def reference(step: int) -> Group:
+def reference(step: int) -> Share:
     """What a ps holds after so many batches when nobody cuts anything."""
     core = core_of("adam")
     for task, batch in BATCHES[:step]:
         core.push(wire_push(task, batch))
-    assert core.group is not None
-    return core.group
+    assert core.share is not None
+    return core.share
 
 
 def snapshots_under_pushes(store: MemoryStore) -> list[Written]:
@@ -112,10 +114,10 @@ def test_adams_slots_are_of_the_same_moment_as_weights_and_ledger_in_every_snaps
     store = MemoryStore()
     steps = []
     for written in take(store):
-        core = PsCore(plan=PLAN, placement=Placement.even(1), part=0, policy=UpdatePolicy())
+        core = PsCore(plan=PLAN, placement=Placement.even(1), number=0, policy=UpdatePolicy())
         restored = restore(store, core, read_chain(store, written.uri))
-        steps.append(restored.ledger.step)
-        for mine, theirs in zip(everything(restored), everything(reference(restored.ledger.step)), strict=True):
+        steps.append(restored.step)
+        for mine, theirs in zip(everything(restored), everything(reference(restored.step)), strict=True):
             assert np.isfinite(mine).all() and (np.abs(mine) < SANE).all()
             np.testing.assert_array_equal(mine, theirs)
     assert steps == sorted(steps)

@@ -22,6 +22,7 @@ from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.commands import TakeSnapshot
 from elasticdl.shared.events import Envelope, JobSubmitted, PsStarted, SnapshotTaken
 from elasticdl.shared.names import PodName, Service, new_incarnation
+from elasticdl.shared.partitions import Placement
 from elasticdl.shared.registers import decode_register
 from elasticdl.shared.settings import PsSettings, to_environment
 from elasticdl.shared.storage import to_uri
@@ -107,7 +108,7 @@ def test_killed_restored_and_asked_to_end(surroundings: Surroundings) -> None:
     process = surroundings.start()
     surroundings.await_event(PsStarted, 1)
     client = PsSet(
-        ps=[PS],
+        placement=lambda: Placement.even(1),
         resolve=surroundings.resolve,
         token="secret",
         peer="test",

@@ -14,7 +14,8 @@ from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.serving import PsHandler
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import new_incarnation
-from elasticdl.shared.placement import Placement, dense_parts
+from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import dense_parts
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Frame
@@ -48,16 +49,15 @@ PULL = messages.Pull(
 INITIALISE = messages.Initialise(
     plan=PLAN.fingerprint,
     signature=signature().to_json(),
-    parts=1,
-    part=0,
-    dense=dense_parts(signature().dense, 1)[0].gather(initial_dense()),
+    table_version=1,
+    dense=dense_parts(signature().dense, Placement.even(1))[0].gather(initial_dense()),
 )
-NEXT_BATCH = messages.NextBatch(plan=PLAN.fingerprint, task=3, batches=1)
+NEXT_BATCH = messages.NextBatch(plan=PLAN.fingerprint, table_version=1, task=3, batches=1)
 REQUESTS = [encode_request(request) for request in (PUSH, PULL, INITIALISE, NEXT_BATCH)]
 
 
 def handler() -> PsHandler:
-    core = PsCore(plan=PLAN, placement=Placement.even(1), part=0, policy=UpdatePolicy())
+    core = PsCore(plan=PLAN, placement=Placement.even(1), number=0, policy=UpdatePolicy())
     core.initialise(INITIALISE)
     core.open_for_business()
     return PsHandler(core, new_incarnation())

@@ -12,6 +12,7 @@ from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.model import DenseVariable, Optimizer, VariableKind
+from elasticdl.shared.partitions import Placement
 from elasticdl.shared.placement import Block, dense_parts
 
 VARIABLES = (
@@ -104,7 +105,7 @@ variable_lists = st.lists(st.tuples(st.sampled_from(VariableKind), st.integers(0
 
 @given(variable_lists, st.integers(1, 7))
 def test_blocks_cover_everything_once_and_evenly(variables: tuple[DenseVariable, ...], parts: int) -> None:
-    placed = [part.blocks for part in dense_parts(variables, parts)]
+    placed = [part.blocks for part in dense_parts(variables, Placement.even(parts))]
     assert len(placed) == parts
     elements = [(b.variable, e) for blocks in placed for b in blocks for e in range(b.start, b.stop)]
     assert sorted(elements) == [(n, e) for n, variable in enumerate(variables) for e in range(variable.size)]

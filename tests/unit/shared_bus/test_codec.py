@@ -47,10 +47,12 @@ FINISHED = envelope(
     )
 )
 FINISHED_BYTES = bytes.fromhex(
-    "08021208776f726b65722d301a0c30313233343536373839616220072a036d2e3331000000000000f83fea014e0a05080210ac0210021801"
+    "08021208776f726b65722d301a0c30313233343536373839616220072a036d2e3331000000000000f83fea01500a05080210ac0210021801"
     "22090a0470732d3012016122090a0470732d311201622840300239000000000000e03f420c0a0361756312050a01010a0052100a05746f74"
-    "616c110000000000000040"
+    "616c1100000000000000405801"
 )
+BEFORE_PLACEMENTS = bytes.fromhex(FINISHED_BYTES.hex().replace("ea01500a05", "ea014e0a05").removesuffix("5801"))
+"""The same as it was written before it named a version of the placement."""
 
 
 @pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
@@ -84,6 +86,7 @@ def test_tasks_beats_and_specifications_survive(task: TaskMessage, beat: Beat, s
 def test_the_bytes_of_an_event_stay_as_they_are() -> None:
     assert codec.encode_envelope(FINISHED).hex() == FINISHED_BYTES.hex()
     assert codec.decode_envelope(FINISHED_BYTES) == FINISHED
+    assert codec.decode_envelope(BEFORE_PLACEMENTS) == FINISHED
 
 
 def test_the_bytes_of_a_command_stay_as_they_are() -> None:

@@ -16,6 +16,7 @@ def test_the_table_lists_what_the_functions_build() -> None:
         subjects.event(JOB, Service.PS, PS).replace("ps.ps-0", "<service>.<name>"),
         subjects.decision(JOB),
         subjects.register(JOB, PS).replace("ps-0", "<ps>"),
+        subjects.register(JOB, subjects.PLACEMENT),
         subjects.register(JOB, subjects.RING),
         subjects.core(JOB, "master").replace("master", "<service>"),
         subjects.beat(JOB, Service.PS, PS).replace("ps.ps-0", "<service>.<name>"),
@@ -26,7 +27,7 @@ def test_the_table_lists_what_the_functions_build() -> None:
     assert {each.replace(JOB, "<job>") for each in built} == {row.subject for row in subjects.TABLE}
 
 
-@pytest.mark.parametrize("name", ["ps-0", subjects.RING])
+@pytest.mark.parametrize("name", ["ps-0", subjects.PLACEMENT, subjects.RING])
 def test_a_registers_name_comes_back_from_its_subject(name: str) -> None:
     assert subjects.register_name(JOB, subjects.register(JOB, name)) == name
 

@@ -11,6 +11,7 @@ from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.events import WorkerStarted
 from elasticdl.shared.names import Incarnation, PodName, Purpose
+from elasticdl.shared.partitions import Placement
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.tasks import TaskMessage, TaskRef
 from elasticdl.worker.addresses import Addresses
@@ -100,7 +101,7 @@ def test_addresses_follow_the_registers(loop: LoopThread, bus: Bus) -> None:
         await bus.register.write("ps-0", register("new"), after=seq)
 
     loop.call(written_and_seen())
-    addresses = Addresses(bus.register, loop)
+    addresses = Addresses(bus.register, loop, Placement.even(1))
     expected = {PodName("ps-0"): PsAddress(address="127.0.0.1:1", incarnation=Incarnation("new"))}
     addresses.wait_known([PodName("ps-0")], timeout_s=30.0)
     assert addresses.resolve() == expected

@@ -32,7 +32,7 @@ from elasticdl.shared.events import (
 from elasticdl.shared.exits import EXIT_REFUSED
 from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.names import Incarnation, JobId, PodName, Purpose, Service, TaskId, new_incarnation
-from elasticdl.shared.placement import Placement
+from elasticdl.shared.partitions import Placement
 from elasticdl.shared.plan import Plan, Shuffle
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.settings import WorkerSettings
@@ -102,7 +102,9 @@ class Ps:
         self.incarnation = new_incarnation()
         self.fatal: list[BaseException] = []
         self.watcher = Watcher()
-        self.core = PsCore(plan=plan, placement=Placement.even(1), part=0, policy=UpdatePolicy(), watcher=self.watcher)
+        self.core = PsCore(
+            plan=plan, placement=Placement.even(1), number=0, policy=UpdatePolicy(), watcher=self.watcher
+        )
         self.server = WireServer(
             PsHandler(self.core, self.incarnation), token=TOKEN, identity=self.incarnation, on_fatal=self.fatal.append
         )
@@ -256,18 +258,18 @@ def make_job(tmp_path: Path) -> Iterator[MakeJob]:
 
 def weights(job: Job) -> list[bytes]:
     """Everything that the ps holds, bit for bit."""
-    group = job.ps.core.group
-    assert group is not None
+    share = job.ps.core.share
+    assert share is not None
     place = PsAddress(address=job.ps.server.address, incarnation=job.ps.incarnation)
     client = PsSet(
-        ps=[PodName("ps-0")],
+        placement=lambda: Placement.even(1),
         resolve=lambda: {PodName("ps-0"): place},
         token=TOKEN,
         peer="test",
         plan=job.spec.plan.fingerprint,
-        signature=group.signature,
+        signature=share.signature,
     )
-    (table,) = group.signature.tables
+    (table,) = share.signature.tables
     pulled = client.pull({table.name: np.arange(table.input_dim)})
     found = [pulled.dense.tobytes(), pulled.rows[table.name].tobytes()]
     pulled.release()
@@ -278,8 +280,9 @@ def weights(job: Job) -> list[bytes]:
 def test_a_worker_trains_evaluates_merges_and_exports(make_job: MakeJob) -> None:
     job = make_job(output=True)
     job.train()
-    group = job.ps.core.group
-    assert group is not None
+    share = job.ps.core.share
+    assert share is not None
+    (group,) = share.groups
     assert list(group.ledger.missing(job.spec.plan.tasks)) == []
     assert (group.ledger.step, group.ledger.records) == (job.spec.plan.batches, 120)
     (started,) = job.of(WorkerStarted)

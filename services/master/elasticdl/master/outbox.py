@@ -15,10 +15,12 @@ from elasticdl.shared import commands
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.commands import Command, Dispatch
-from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
+from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, TransientError
 from elasticdl.shared.events import CommandFailure, CommandsRan, Decided, Event, GroupLedger, LedgersRead
 from elasticdl.shared.manifests import DamagedError, damage
 from elasticdl.shared.names import PodName
+from elasticdl.shared.partitions import Placement, decode_placement, encode_placement
+from elasticdl.shared.subjects import PLACEMENT
 
 ORDER_TRIES_S_MAX = 10.0
 """Seconds that an order to another process is repeated before it counts as failed; the core then learns from events."""
@@ -71,7 +73,7 @@ class Outbox:
         match command:
             case commands.StartPod() | commands.StopPod():
                 await self._order(LAUNCHER, command, cause)
-            case commands.TakeSnapshot() | commands.OpenPin() | commands.ClosePin():
+            case commands.TakeSnapshot() | commands.HoldGroup() | commands.OpenPin() | commands.ClosePin():
                 await self._order(command.ps, command, cause)
             case Dispatch():
                 await self._publish(command, term)
@@ -81,7 +83,9 @@ class Outbox:
                 await self._bus.tasks.give_back(command.reply)
             case commands.ReadLedgers():
                 await self._read(command)
-            case commands.SetTimer() | commands.EnterState():
+            case commands.PublishPlacement():
+                await self._publish_placement(Placement(version=command.version, owners=command.owners))
+            case commands.BeginMove() | commands.SetTimer() | commands.EnterState():
                 pass
             case _:
                 assert_never(command)
@@ -103,6 +107,22 @@ class Outbox:
                 return await self._bus.tasks.publish(queued)
             except TransientError as error:
                 _log.warning("tasks not queued yet", dispatch=dispatch.dispatch, error=str(error))
+                await asyncio.sleep(error.retry_after_s)
+
+    async def _publish_placement(self, placement: Placement) -> None:
+        """Make a version of the table known, however long the broker is away; a later one that is there stays."""
+        while True:
+            try:
+                entry = await self._bus.register.read(PLACEMENT)
+                if entry is None or decode_placement(entry.value).version < placement.version:
+                    await self._bus.register.write(
+                        PLACEMENT, encode_placement(placement), after=entry.seq if entry else 0
+                    )
+                return
+            except FencedError:
+                continue  # A former master, or a message that it sent before it died: look again.
+            except TransientError as error:
+                _log.warning("placement not published yet", version=placement.version, error=str(error))
                 await asyncio.sleep(error.retry_after_s)
 
     async def _order(self, pod: PodName, command: Command, cause: str) -> None:

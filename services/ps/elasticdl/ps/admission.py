@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from elasticdl.shared.errors import ElasticDLError, InvariantError, ProtocolError
+from elasticdl.shared.commands import Command, HoldGroup, OpenPin, TakeSnapshot
+from elasticdl.shared.errors import ElasticDLError, InvariantError, PermanentError, ProtocolError
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.plan import Plan
@@ -29,6 +30,33 @@ def check_plan(fingerprint: str, plan: Plan) -> None:
             f"the request is for plan {fingerprint}, this job's plan is {plan.fingerprint}: "
             "data, batch size, epochs, shuffle or seed differ",
         )
+
+
+def check_version(version: int, known: int) -> None:
+    """Refuse a request that was split by another version of the table than this ps goes by.
+
+    Raises:
+        RefusedError: MOVED, or NOT_READY if the ps is the one that has not heard of the later version yet.
+    """
+    if version < known:
+        raise RefusedError(RefusalKind.MOVED, f"the placement is at version {known}, not {version}")
+    if version > known:
+        raise RefusedError(RefusalKind.NOT_READY, f"version {version} of the placement is not known here yet")
+
+
+def check_known(command: Command, known: int) -> None:
+    """Refuse an order that supposes a later version of the table than this ps has heard of.
+
+    What is held here may be served by that version, and what is served may have to be dropped.
+
+    Raises:
+        PermanentError: it does; it will be given again.
+    """
+    match command:
+        case TakeSnapshot(version=version) | HoldGroup(version=version) | OpenPin(version=version) if version > known:
+            raise PermanentError(f"version {version} of the placement is not known here yet")
+        case _:
+            pass
 
 
 def check_task(task: int, batches: int, plan: Plan) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from elasticdl.shared.bus.loop_thread import LoopThread
@@ -12,7 +12,9 @@ from elasticdl.shared.clock import Clock
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.events import Event
 from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.partitions import Placement, decode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
+from elasticdl.shared.subjects import PLACEMENT
 from elasticdl.shared.voice import Voice
 
 
@@ -69,16 +71,39 @@ class Registration:
             register = replace(register, manifest=former.manifest, step=former.step, older=former.older)
         return self._write(register, after=entry.seq if entry else 0)
 
-    async def until_lost(self) -> None:
+    def placement(self) -> Placement | None:
+        """The table as it is published; None: it is still the one that the job began with.
+
+        Raises:
+            TransientError: the broker stayed away longer than its settings allow.
+        """
+        entry = self._loop.call(self._bus.register.read(PLACEMENT))
+        return decode_placement(entry.value) if entry else None
+
+    def snapshot_of(self, ps: PodName) -> str:
+        """URI of the snapshot that another ps registered, or empty.
+
+        Raises:
+            TransientError: the broker stayed away longer than its settings allow.
+        """
+        entry = self._loop.call(self._bus.register.read(ps))
+        return decode_register(entry.value).manifest if entry else ""
+
+    async def until_lost(self, adopt: Callable[[Placement], object]) -> None:
         """Wait until another life takes the name over; belongs on the bus' loop, after ``claim``.
 
         A life that has nothing to publish would never learn it otherwise, while workers look for the other one.
+
+        Args:
+            adopt: is told of every version of the placement that comes meanwhile.
 
         Raises:
             FencedError: it has happened.
         """
         async for name, entry in self._bus.register.watch():
-            if name == self._ps and self._held is not None and entry.seq > self._seq:
+            if name == PLACEMENT:
+                adopt(decode_placement(entry.value))
+            elif name == self._ps and self._held is not None and entry.seq > self._seq:
                 owner = decode_register(entry.value).incarnation
                 if owner != self._held.incarnation:
                     raise FencedError(f"{self._ps} was taken over by {owner}")

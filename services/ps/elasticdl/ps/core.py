@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from elasticdl.ps.admission import RefusedError, check_batch, check_plan, check_same_model, check_task
+from elasticdl.ps.admission import (
+    RefusedError,
+    check_batch,
+    check_plan,
+    check_same_model,
+    check_task,
+    check_version,
+)
 from elasticdl.ps.engine.checks import NotFiniteError
-from elasticdl.ps.group import Group, GroupCut, UpdatePolicy
+from elasticdl.ps.group import GroupCut, UpdatePolicy
+from elasticdl.ps.share import Division, Share, ShareCut, ledger_of
+from elasticdl.ps.share import Standing as GroupStanding
 from elasticdl.shared.errors import InvariantError, ProtocolError, UserError
+from elasticdl.shared.events import GroupLedger
 from elasticdl.shared.ledger import Verdict
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.placement import DensePart, Placement, dense_parts
+from elasticdl.shared.partitions import Placement, Ranges
 from elasticdl.shared.plan import Plan
 from elasticdl.shared.wire.frames import ALIGNMENT_BYTES, FrameLimits
 from elasticdl.shared.wire.messages import (
     Floats,
+    Ids,
     Initialise,
     Initialised,
     NextBatch,
@@ -52,16 +64,16 @@ class Pin:
     """An evaluation's cut."""
 
     evaluation: int
-    cut: GroupCut
+    cut: ShareCut
 
 
 class PsCore:
-    """One ps' group with everything that guards it. Thread-safe: one lock, held for one request at a time.
+    """One ps' share of the model with everything that guards it. Thread-safe: one lock, held for one request at a time.
 
     Args:
         plan: the training tasks; says how many batches and records there have to be.
-        placement: which rows belong to which ps.
-        part: position of this ps in the placement.
+        placement: which partitions belong to which ps, as far as is known.
+        number: of this ps in the placement.
         policy: when pushes become updates.
         memory_bytes_max: bytes of weights and slots above which pushes are refused; 0: no limit.
         watcher: who wants to know what happened.
@@ -72,17 +84,19 @@ class PsCore:
         *,
         plan: Plan,
         placement: Placement,
-        part: int,
+        number: int,
         policy: UpdatePolicy,
         memory_bytes_max: int = 0,
         watcher: Watcher | None = None,
     ) -> None:
         self.plan = plan
         self.placement = placement
-        self.part = part
+        self.number = number
         self.policy = policy
         self.lock = threading.Lock()
-        self.group: Group | None = None
+        self.share: Share | None = None
+        self.frozen = 0
+        """Not 0: pushes wait until the table has the version that this move leads to."""
         self._reply_bytes_max = FrameLimits().payload_bytes_max - 2 * ALIGNMENT_BYTES
         self._ready = False
         self._pin: Pin | None = None
@@ -92,22 +106,32 @@ class PsCore:
     @property
     def step(self) -> int:
         """Batches absorbed."""
-        return self.group.ledger.step if self.group else 0
+        return self.share.step if self.share else 0
 
-    def make_group(self, signature: ModelSignature) -> Group:
-        """An empty group of this ps for a model; not installed yet.
+    @property
+    def owned(self) -> Ranges:
+        """The partitions that the table gives to this ps."""
+        return self.placement.partitions(self.number)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether there is anything to save."""
+        return self.share is not None and bool(self.share.groups or self.share.held)
+
+    def make_share(self, signature: ModelSignature) -> Share:
+        """An empty share of a model; not installed yet.
 
         Raises:
             UserError: the engine does not know an optimizer, schedule or initializer.
         """
-        return Group(signature, self._dense_part(signature), self.policy)
+        return Share(signature, self.policy)
 
-    def install(self, group: Group) -> None:
-        """Take over a restored group."""
+    def install(self, share: Share) -> None:
+        """Take over a restored share, or an empty one to hold groups in."""
         with self.lock:
-            if self.group is not None:
-                raise InvariantError("a group is installed over another one")
-            self.group = group
+            if self.share is not None:
+                raise InvariantError("a share is installed over another one")
+            self.share = share
 
     def open_for_business(self) -> None:
         """Everything that must be on record is: pulls and pushes are served from now on."""
@@ -118,28 +142,26 @@ class PsCore:
         """Make the model; the first signature wins, every later one must equal it.
 
         Raises:
-            RefusedError: another model or plan.
+            RefusedError: another model or plan, or another version of the table.
         """
         check_plan(request.plan, self.plan)
-        if (request.parts, request.part) != (self.placement.ps, self.part):
-            raise RefusedError(
-                RefusalKind.MOVED,
-                f"meant for ps {request.part} of {request.parts}, this is {self.part} of {self.placement.ps}",
-            )
         try:
             signature = ModelSignature.from_json(request.signature)
         except (ValueError, TypeError, KeyError) as error:
             raise ProtocolError(f"not a model signature: {error}") from error
         with self.lock:
-            if self.group is not None:
-                check_same_model(self.group.signature, signature)
+            check_version(request.table_version, self.placement.version)
+            if self.share is not None:
+                check_same_model(self.share.signature, signature)
                 return Initialised(first=False)
             try:
-                group = self.make_group(signature)
+                share = self.make_share(signature)
+                group = share.create(self.owned)
                 group.dense.set(request.dense)
             except (UserError, NotFiniteError) as error:
                 raise RefusedError(RefusalKind.USER, f"the model can't be trained: {error}") from error
-            self.group = group
+            share.install([group])
+            self.share = share
             if self._watcher:
                 self._watcher.initialised()
             return Initialised(first=True)
@@ -148,28 +170,28 @@ class PsCore:
         """Where a task stands.
 
         Raises:
-            RefusedError: another plan, or not ready.
+            RefusedError: another plan or version of the table, or not ready.
             ProtocolError: no such task.
         """
         check_plan(request.plan, self.plan)
         check_task(request.task, request.batches, self.plan)
         with self.lock:
-            group = self._serving()
-            return Standing(next_batch=group.ledger.next_batch(TaskId(request.task), request.batches))
+            share = self._serving(request.table_version)
+            return Standing(next_batch=share.next_batch(TaskId(request.task), request.batches))
 
     def pull_size(self, request: Pull) -> tuple[int, int]:
         """How many floats a pull answers: (dense, rows).
 
         Raises:
-            RefusedError: not ready.
+            RefusedError: another version of the table, or not ready.
             ProtocolError: it names tables that the model does not have, or wants more than a frame holds.
         """
         with self.lock:
-            group = self._serving()
+            share = self._serving(request.table_version)
             for table in request.tables:
-                if table.table >= len(group.tables) or table.width != group.tables[table.table].table.width:
+                if table.table >= len(share.tables) or table.width != share.tables[table.table].table.width:
                     raise ProtocolError(f"the model has no table {table.table} of width {table.width}")
-            dense = group.dense.size if request.dense else 0
+            dense = share.part.size if request.dense else 0
             rows = sum(table.ids.size * table.width for table in request.tables)
             if 4 * (dense + rows) > self._reply_bytes_max:
                 raise ProtocolError(f"a pull of {dense + rows} floats is beyond {self._reply_bytes_max} bytes")
@@ -179,53 +201,54 @@ class PsCore:
         """Write what is wanted into ``dense`` and ``rows``, sized as ``pull_size`` said.
 
         Raises:
-            RefusedError: another plan, not ready, or that pin is not open.
+            RefusedError: another plan or version of the table, not ready, or that pin is not open.
             ProtocolError: the request does not fit the model.
         """
         check_plan(request.plan, self.plan)
         with self.lock:
-            group = self._serving()
-            source: Group | GroupCut = group
-            iteration, step = group.iteration, group.ledger.step
+            share = self._serving(request.table_version)
+            source: Share | ShareCut = share
             if request.pin:
                 if self._pin is None or self._pin.evaluation != request.pin:
                     raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
                 source = self._pin.cut
-                iteration, step = source.iteration, source.ledger.step
             source.pull(request.tables, rows, dense if request.dense else None)
-            return Pulled(iteration=iteration, step=step, dense=dense, rows=rows)
+            return Pulled(iteration=source.iteration, step=source.step, dense=dense, rows=rows)
 
     def push(self, push: Push) -> Pushed:
-        """Absorb a batch if it is its turn. Validated whole before anything changes.
+        """Absorb a batch in every group whose turn it is. Validated whole before anything changes.
 
         Raises:
-            RefusedError: another plan or placement, or not ready.
+            RefusedError: another plan or version of the table, or not ready.
             ProtocolError: the push does not fit plan or model.
             InvariantError: applying it failed; the state is undefined and the process must die.
         """
         check_plan(push.plan, self.plan)
         check_batch(push, self.plan)
         with self.lock:
-            group = self._serving()
-            if push.table_version != self.placement.version:
-                raise RefusedError(RefusalKind.MOVED, f"the placement is at version {self.placement.version}")
-            verdict = group.ledger.judge(TaskId(push.task), push.batch, push.batches)
-            message = ""
-            answer = _VERDICTS[verdict]
-            if verdict is Verdict.APPLIED:
-                self._check_memory(group)
+            share = self._serving(push.table_version)
+            if self.frozen:
+                raise RefusedError(RefusalKind.NOT_READY, "a group is on its way to another ps")
+            divisions = share.divide(push)
+            applying = [division for division in divisions if division.verdict is Verdict.APPLIED]
+            verdict = Verdict.APPLIED if applying else _most_backward(divisions)
+            answer, message = _VERDICTS[verdict], ""
+            if applying:
+                self._check_memory(share)
                 try:
-                    group.check(push)
+                    for division in applying:
+                        division.group.check(division.push)
+                    share.reserve(push)
                 except NotFiniteError as error:
                     answer, message = PushVerdict.NOT_FINITE, str(error)
                 except MemoryError as error:
                     raise RefusedError(RefusalKind.NOT_READY, "no memory for the rows of the push") from error
                 else:
-                    self._apply(group, push)
+                    self._apply(share, applying)
             return Pushed(
                 verdict=answer,
-                next_batch=group.ledger.next_batch(TaskId(push.task), push.batches),
-                step=group.ledger.step,
+                next_batch=share.next_batch(TaskId(push.task), push.batches),
+                step=share.step,
                 message=message,
             )
 
@@ -236,27 +259,28 @@ class PsCore:
             RefusedError: not ready.
         """
         with self.lock:
-            group = self._serving()
+            share = self._serving(self.placement.version)
             if self._pin is None or self._pin.evaluation != evaluation:
-                if self._pin is not None:
-                    self._pin.cut.close()
-                self._pin = Pin(evaluation=evaluation, cut=group.cut())
-            return self._pin.cut.ledger.step
+                self._close_pin()
+                self._pin = Pin(evaluation=evaluation, cut=share.cut())
+            return self._pin.cut.step
 
     def close_pin(self, evaluation: int) -> None:
         """Forget an evaluation's state; nothing happens when it is not the pinned one."""
         with self.lock:
             if self._pin is not None and self._pin.evaluation == evaluation:
-                self._pin.cut.close()
-                self._pin = None
+                self._close_pin()
 
-    def changed_since(self, step: int, *, flush: bool) -> bool:
-        """Whether ``cut`` would give another state than the one at ``step``; with ``flush``, flushed."""
+    def changed_since(self, standings: Sequence[GroupStanding], *, flush: bool) -> bool:
+        """Whether ``cut`` would give another state than the one with these standings; with ``flush``, flushed."""
         with self.lock:
-            group = self.group
-            return group is not None and (group.ledger.step != step or (flush and group.accumulator.batches > 0))
+            share = self.share
+            if share is None:
+                return False
+            waiting = any(group.accumulator.batches for group in share.groups)
+            return share.standings != tuple(standings) or (flush and waiting)
 
-    def cut(self, *, dirty_only: bool, flush: bool) -> GroupCut:
+    def cut(self, *, dirty_only: bool, flush: bool) -> ShareCut:
         """The state between two pushes, for a snapshot.
 
         Args:
@@ -267,35 +291,116 @@ class PsCore:
             RefusedError: there is no model yet.
         """
         with self.lock:
-            if self.group is None:
+            if self.share is None:
                 raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
             if flush:
-                self.group.flush()
-            return self.group.cut(dirty_only=dirty_only)
+                self.share.flush()
+            return self.share.cut(dirty_only=dirty_only)
 
-    def _apply(self, group: Group, push: Push) -> None:
+    # --- moves -----------------------------------------------------------------------------------------------------
+
+    def freeze(self, move: int) -> None:
+        """Absorb nothing from now on until the outcome of a move is known."""
+        with self.lock:
+            if move > self.placement.version:
+                self.frozen = move
+
+    def await_rows(self, signature: ModelSignature, move: int, partitions: Ranges) -> bool:
+        """Get ready for rows of a group that is going to be held.
+
+        Returns:
+            False: the outcome of the move is known already.
+
+        Raises:
+            RefusedError: another model.
+        """
+        with self.lock:
+            if move <= self.placement.version:
+                return False
+            if self.share is None:
+                self.share = self.make_share(signature)
+            check_same_model(self.share.signature, signature)
+            self.share.await_rows(move, partitions)
+            return True
+
+    def hold_rows(self, table: int, ids: Ids, slabs: Floats) -> None:
+        """Load rows of a group that is going to be held: int64[n] and float32[n, slab width]."""
+        with self.lock:
+            self._share().tables[table].load(ids, slabs)
+
+    def hold(self, move: int, cuts: Sequence[GroupCut]) -> tuple[GroupLedger, ...]:
+        """Hold groups whose rows are loaded; they are served once the table says so.
+
+        Returns:
+            Their ledgers; empty: the outcome of the move is known already, and the rows are dropped.
+        """
+        with self.lock:
+            share = self._share()
+            if move <= self.placement.version:
+                share.install(share.groups + share.held)
+                return ()
+            share.hold(move, cuts)
+            return tuple(ledger_of(group) for group in share.held)
+
+    def adopt(self, placement: Placement) -> bool:
+        """Go by a later version of the table: serve what is held and has come here, drop what is somebody else's.
+
+        Returns:
+            Whether it was later.
+        """
+        with self.lock:
+            if placement.version <= self.placement.version:
+                return False
+            before = self.owned
+            self.placement = placement
+            if self.frozen <= placement.version:
+                self.frozen = 0
+            if self.owned != before:
+                self._close_pin()
+            if self.share is not None:
+                self.share.adopt(self.owned, placement.version)
+            return True
+
+    def _share(self) -> Share:
+        if self.share is None:
+            raise InvariantError("there is no share to hold anything in")
+        return self.share
+
+    def _close_pin(self) -> None:
+        if self._pin is not None:
+            self._pin.cut.close()
+            self._pin = None
+
+    def _apply(self, share: Share, applying: Sequence[Division]) -> None:
         try:
-            group.apply(push)
+            for division in applying:
+                division.group.apply(division.push)
+            share.merge()
         except Exception as error:
             # Half-applied state must never be served or saved, whatever went wrong.
             self._ready = False
+            push = applying[0].push
             raise InvariantError(f"task {push.task}, batch {push.batch}: applying a checked push failed") from error
         if self._watcher:
-            self._watcher.stepped(group.ledger.step)
+            self._watcher.stepped(share.step)
 
-    def _check_memory(self, group: Group) -> None:
-        if self._memory_bytes_max and group.nbytes > self._memory_bytes_max:
+    def _check_memory(self, share: Share) -> None:
+        if self._memory_bytes_max and share.nbytes > self._memory_bytes_max:
             raise RefusedError(
                 RefusalKind.USER,
-                f"the model needs {group.nbytes} bytes on this ps, {self._memory_bytes_max} are allowed: use more ps",
+                f"the model needs {share.nbytes} bytes on this ps, {self._memory_bytes_max} are allowed: use more ps",
             )
 
-    def _serving(self) -> Group:
-        if self.group is None:
+    def _serving(self, table_version: int) -> Share:
+        check_version(table_version, self.placement.version)
+        if self.share is None or not self.share.groups:
             raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
         if not self._ready:
             raise RefusedError(RefusalKind.NOT_READY, "start-up is not on record yet")
-        return self.group
+        return self.share
 
-    def _dense_part(self, signature: ModelSignature) -> DensePart:
-        return dense_parts(signature.dense, self.placement.ps)[self.part]
+
+def _most_backward(divisions: Sequence[Division]) -> Verdict:
+    """What a push is answered that no group applies."""
+    gap = any(division.verdict is Verdict.GAP for division in divisions)
+    return Verdict.GAP if gap else Verdict.DUPLICATE

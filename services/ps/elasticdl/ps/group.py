@@ -1,4 +1,4 @@
-"""One group: tables, dense blocks, accumulator and ledger with one common history."""
+"""One group: partitions of the model with one common history, in dense blocks, accumulator and ledger."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from elasticdl.ps.engine.accumulator import Accumulator, AccumulatorState, Gradients
-from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
@@ -17,8 +16,9 @@ from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.ledger import Ledger, LedgerRecord
 from elasticdl.shared.model import ModelSignature, VariableKind
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.placement import DensePart
-from elasticdl.shared.wire.messages import Floats, Push, TableIds, split_rows
+from elasticdl.shared.partitions import Ranges
+from elasticdl.shared.placement import dense_part
+from elasticdl.shared.wire.messages import Floats, Push
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,93 +36,66 @@ class UpdatePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCut:
-    """A group as it was at one moment between two pushes; close it when it is not needed any more.
+    """A group without its rows, as it was at one moment between two pushes: independent copies.
 
     Attributes:
-        rows: copy-on-write cut of each table, in the signature's order.
-        dense: copy of the dense blocks.
-        accumulated: copy of the half-filled accumulator.
+        partitions: what it covers.
+        dense: its dense elements.
+        accumulated: its half-filled accumulator.
         ledger: what had been absorbed.
         iteration: optimizer updates made.
         rate: the last rate that a worker sent.
+        move: not 0: it was held for this move and not served.
     """
 
-    rows: tuple[RowCut, ...]
+    partitions: Ranges
     dense: DenseCut
     accumulated: AccumulatorState
     ledger: LedgerRecord
     iteration: int
     rate: float
-
-    def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None) -> None:
-        """As ``Group.pull``, at the moment of the cut."""
-        for table, out in zip(tables, split_rows(rows, tables), strict=True):
-            if table.table >= len(self.rows):
-                raise ProtocolError(f"table {table.table} of a model with {len(self.rows)}")
-            self.rows[table.table].pull(table.ids, out)
-        if dense is not None:
-            self.dense.pull(dense)
-
-    def close(self, *, finished: bool = False) -> None:
-        """Free what was saved; ``finished``: the next dirty cut may start here."""
-        for cut in self.rows:
-            cut.close(finished=finished)
+    move: int = 0
 
 
 class Group:
-    """Model state that one ps holds, and what it has learned. Not thread-safe: the core's lock guards it.
+    """Partitions with one common history, and what they have learned. Not thread-safe: the core's lock guards it.
 
     Args:
         signature: the whole model.
-        part: which of its dense elements are here; of every table the rows that are pushed here.
+        partitions: which of its dense elements are here; of every table the rows that are pushed here.
         policy: when pushes become updates.
+        tables: the ps' row stores, which its groups share.
 
     Raises:
         UserError: an optimizer, schedule or initializer that the engine does not know.
     """
 
-    def __init__(self, signature: ModelSignature, part: DensePart, policy: UpdatePolicy) -> None:
+    def __init__(
+        self, signature: ModelSignature, partitions: Ranges, policy: UpdatePolicy, tables: Sequence[RowStore]
+    ) -> None:
         self.signature = signature
+        self.partitions = partitions
         self.policy = policy
-        self.tables = tuple(RowStore(table, signature.optimizer, signature.seed) for table in signature.tables)
-        self.dense = DenseStore(signature.dense, signature.optimizer, part.blocks)
+        self.tables = tables
+        self.part = dense_part(signature.dense, partitions)
+        self.dense = DenseStore(signature.dense, signature.optimizer, self.part.blocks)
         trainable = [table for table in signature.tables if table.kind is VariableKind.TRAINABLE]
         self.accumulator = Accumulator(self.dense.trainable, trainable)
         self.ledger = Ledger()
         self.iteration = 0
         """Optimizer updates made."""
+        self.move = 0
+        """Not 0: the group is held for this move and not served yet."""
         self._schedule = schedule_of(signature.optimizer)
         self._rate = signature.optimizer.learning_rate
         """The last rate that a worker sent, for a flush that no push triggers."""
 
-    @property
-    def rows(self) -> int:
-        """Stored rows of all tables."""
-        return sum(table.rows for table in self.tables)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes allocated."""
-        return self.dense.nbytes + sum(table.nbytes for table in self.tables)
-
-    def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None) -> None:
-        """Write rows of ``tables`` one after another into ``rows``, and the dense values into ``dense``, if given.
-
-        Raises:
-            ProtocolError: an id outside of its table.
-        """
-        for table, out in zip(tables, split_rows(rows, tables), strict=True):
-            self._table(table.table).pull(table.ids, out)
-        if dense is not None:
-            self.dense.pull(dense)
-
     def check(self, push: Push) -> None:
-        """Refuse a push that can't be applied, and reserve the memory that it needs; no value changes.
+        """Refuse a push that can't be applied; nothing changes.
 
         Raises:
             ProtocolError: it does not fit the model.
             NotFiniteError: it holds NaN or infinity.
-            MemoryError: there is no room for its rows.
         """
         if self.signature.optimizer.rate_from_worker and push.rate is None:
             raise ProtocolError("the learning rate is the user's own schedule, and the push carries none")
@@ -139,8 +112,6 @@ class Group:
         self.dense.check(push.dense)
         for table in push.tables:
             self._table(table.table).check(table.ids, table.gradients)
-        for table in push.tables:
-            self.tables[table.table].reserve(table.ids.size)
 
     def apply(self, push: Push) -> None:
         """Absorb a checked push whose turn it is; an error in here leaves the group in an undefined state."""
@@ -161,22 +132,39 @@ class Group:
         if self.accumulator.batches:
             self._update(self.accumulator.take(), self._base_rate())
 
-    def cut(self, *, dirty_only: bool = False) -> GroupCut:
-        """The present state; ``dirty_only`` leaves out rows that were in the last finished cut and did not change."""
+    def cut(self) -> GroupCut:
+        """The present state, without rows."""
         return GroupCut(
-            rows=tuple(table.cut(dirty_only=dirty_only) for table in self.tables),
+            partitions=self.partitions,
             dense=self.dense.cut(),
             accumulated=self.accumulator.state(),
             ledger=self.ledger.record(),
             iteration=self.iteration,
             rate=self._rate,
+            move=self.move,
         )
 
-    def restore(self, ledger: Ledger, *, iteration: int, rate: float) -> None:
-        """Take over a snapshot's history; tables, dense blocks and accumulator are loaded already."""
-        self.ledger = ledger
-        self.iteration = iteration
-        self._rate = rate
+    def load(self, cut: GroupCut) -> None:
+        """Take over a state of the same partitions.
+
+        Raises:
+            ProtocolError: it belongs to another model.
+        """
+        self.dense.load(cut.dense)
+        self.accumulator.load(cut.accumulated)
+        self.ledger = Ledger(cut.ledger)
+        self.iteration = cut.iteration
+        self._rate = cut.rate
+        self.move = cut.move
+
+    def has_history_of(self, other: Group) -> bool:
+        """Whether nothing tells the two groups apart but what they cover."""
+        return (
+            (self.move, self.ledger.step) == (other.move, other.ledger.step)
+            and (self.iteration, self.accumulator.batches) == (other.iteration, other.accumulator.batches)
+            and self._rate == other._rate
+            and self.ledger == other.ledger
+        )
 
     def _learn(self, gradients: Gradients, base_iteration: int) -> None:
         if self.policy.grads_to_wait > 1:

@@ -47,9 +47,13 @@ class SnapshotHistory:
         """The state was restored from the last of these; the next one is full, because no row is known to be dirty."""
         self._complete = list(kept)
 
-    def base(self) -> str:
-        """Manifest that the next snapshot adds changed rows to; empty: it has to be full."""
-        return self.newest[0] if 0 < self._chain < self._chain_max else ""
+    def base(self, *, extend: bool = False) -> str:
+        """Manifest that the next snapshot adds changed rows to; empty: it has to be full.
+
+        Args:
+            extend: somebody waits for it, so let the chain grow beyond its usual length.
+        """
+        return self.newest[0] if 0 < self._chain < self._chain_max or (extend and self._chain) else ""
 
     def add(self, uri: str, manifest: Manifest) -> None:
         """A snapshot is complete and registered."""
@@ -91,5 +95,5 @@ def _kept(complete: Sequence[Snapshot], chains_kept: int) -> list[Snapshot]:
     return [
         (uri, manifest)
         for uri, manifest in complete
-        if first_of[uri] in last or (not manifest.base and manifest.ledger.ledger.step == 0)
+        if first_of[uri] in last or (not manifest.base and manifest.step == 0)
     ]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import structlog
 
 from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import Group
 from elasticdl.ps.history import Snapshot
+from elasticdl.ps.share import Share
 from elasticdl.ps.snapshots import read_chain, restore
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.manifests import DamagedError, Manifest, read_manifest
@@ -39,12 +39,12 @@ class Recovered:
     """What a ps goes on from.
 
     Attributes:
-        group: the state, not installed yet.
-        kept: the snapshots that are still good for something, oldest first; the last one is that of ``group``.
+        share: the state, not installed yet.
+        kept: the snapshots that are still good for something, oldest first; the last one is that of ``share``.
         damages: what is wrong with newer ones, each damaged object once.
     """
 
-    group: Group
+    share: Share
     kept: Sequence[Snapshot]
     damages: tuple[DamagedError, ...] = ()
 
@@ -62,13 +62,13 @@ def recover(store: ObjectStore, core: PsCore, register: PsRegister) -> Recovered
 
     Args:
         store: where the snapshots are.
-        core: makes the group.
+        core: makes the share.
         register: names them.
 
     Raises:
         TransientError: the store is away.
         NothingLeftError: all of them are damaged; the first object is named.
-        UserError: the snapshots belong to another plan or another number of ps.
+        UserError: the snapshots belong to another plan.
     """
     uris = [register.manifest, *register.older]
     damages: dict[str, DamagedError] = {}
@@ -82,12 +82,16 @@ def recover(store: ObjectStore, core: PsCore, register: PsRegister) -> Recovered
         if any(one in damages for one, _ in chain):
             continue
         try:
-            group = restore(store, core, chain)
+            share = restore(store, core, chain)
         except DamagedError as error:
             damages[error.snapshot] = error
             continue
+        if not share.covers(core.owned):
+            continue  # It is from before a group came here, or went.
         others = uris[uris.index(uri) + 1 :]
-        return Recovered(group=group, kept=_readable(store, others, damages, chain), damages=tuple(damages.values()))
+        return Recovered(share=share, kept=_readable(store, others, damages, chain), damages=tuple(damages.values()))
+    if not damages:
+        raise PermanentError("no snapshot of this ps has all partitions that the placement gives to it")
     raise NothingLeftError(len(uris), list(damages.values()))
 
 

@@ -1,6 +1,6 @@
 """The shell of a ps: start-up in the order that recovery depends on, orders, heartbeats, and a clean end.
 
-claim the name -> restore what it registers -> listen -> PsStarted acknowledged -> serve
+claim the name -> read the placement -> restore what the register names -> listen -> PsStarted acknowledged -> serve
 no snapshot yet: ... -> wait for a worker's Initialise -> snapshot 0 registered -> serve
 """
 
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import psutil
 import structlog
 
-from elasticdl.ps.admission import RefusedError
+from elasticdl.ps.admission import RefusedError, check_known
 from elasticdl.ps.announcing import Announcer, Registration
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
+from elasticdl.ps.holding import HoldOrder
 from elasticdl.ps.recovery import NothingLeftError, recover
 from elasticdl.ps.serving import PsHandler
 from elasticdl.ps.snapshots import SnapshotWriter
@@ -25,13 +26,13 @@ from elasticdl.ps.snapshotting import Order, SnapshotPolicy, Snapshots
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock
-from elasticdl.shared.commands import ClosePin, Command, OpenPin, TakeSnapshot
-from elasticdl.shared.errors import FencedError, PermanentError
+from elasticdl.shared.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
+from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError
 from elasticdl.shared.events import GroupLedger, ModelPinned, PsStarted, StepReached
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.manifests import DamagedError, damage
 from elasticdl.shared.names import Incarnation, PodName
-from elasticdl.shared.placement import Placement
+from elasticdl.shared.partitions import Placement
 from elasticdl.shared.registers import PsRegister
 from elasticdl.shared.storage import ObjectStore
 from elasticdl.shared.wire.server import ServerSettings, WireServer
@@ -45,7 +46,7 @@ class PsIdentity:
     """Which ps this is.
 
     Attributes:
-        ps: its name; the number at its end is its position in the placement.
+        ps: its name; the number at its end is its number in the placement.
         incarnation: which life.
         token: the job's secret.
         advertised_host: name under which workers reach it; empty: the address that it listens on.
@@ -61,8 +62,8 @@ class PsIdentity:
     beat_interval_s: float = 1.0
 
     @property
-    def part(self) -> int:
-        """Position in the placement."""
+    def number(self) -> int:
+        """Its number in the placement."""
         return int(self.ps.rsplit("-", 1)[1])
 
 
@@ -105,7 +106,7 @@ class PsService:
         self.core = PsCore(
             plan=spec.plan,
             placement=Placement.even(spec.ps),
-            part=identity.part,
+            number=identity.number,
             policy=UpdatePolicy(grads_to_wait=spec.grads_to_wait, staleness_scaled_rate=spec.staleness_scaled_rate),
             memory_bytes_max=identity.memory_bytes_max,
             watcher=self,
@@ -149,11 +150,14 @@ class PsService:
             UserError: the snapshot belongs to another plan.
         """
         register = self._registration.claim(self.address, self._identity.incarnation)
+        placement = self._registration.placement()
+        if placement:
+            self.core.adopt(placement)
         restored, ledgers = self._restore(register) if register.manifest else ("", ())
         self._server.start()
         started = PsStarted(address=self.address, ledgers=ledgers, restored_from=restored, claim=self._registration.seq)
         self._announcer.announce(started)
-        if restored:
+        if restored or not self.core.owned:
             self.core.open_for_business()
         self._snapshots.start()
         for thread in self._threads:
@@ -207,12 +211,15 @@ class PsService:
         """Begin what is ordered; threads do it, because nothing may block the bus' loop.
 
         Raises:
-            PermanentError: not an order for this ps.
+            PermanentError: not an order for this ps, or it is about a placement that is not known here yet.
         """
         ps = self._identity.ps
+        check_known(command, self.core.placement.version)
         match command:
             case TakeSnapshot(ps=target) if target == ps:
                 self._snapshots.order(Order.of(command, cause))
+            case HoldGroup(ps=target) if target == ps:
+                self._errands.put(lambda: self._hold(command, cause))
             case OpenPin(ps=target, evaluation=evaluation) if target == ps:
                 self._errands.put(lambda: self._open_pin(evaluation, cause))
             case ClosePin(ps=target, evaluation=evaluation) if target == ps:
@@ -234,10 +241,10 @@ class PsService:
         if recovered.damages:
             self._announce_damages(recovered.damages, uri)
             older = tuple(one for one, _ in reversed(recovered.kept[:-1]))
-            self._registration.publish(uri, manifest.ledger.ledger.step, older)
-        self.core.install(recovered.group)
+            self._registration.publish(uri, manifest.step, older)
+        self.core.install(recovered.share)
         self._snapshots.adopt(recovered.kept)
-        return uri, manifest.ledgers
+        return uri, recovered.share.ledgers
 
     def _announce_damages(self, damages: Iterable[DamagedError], instead: str) -> None:
         for error in damages:
@@ -246,9 +253,27 @@ class PsService:
 
     async def _end_when_fenced(self) -> None:
         try:
-            await self._registration.until_lost()
-        except FencedError as error:
+            await self._registration.until_lost(self._follow_placement)
+        except (FencedError, ProtocolError) as error:
             self.fail(error)
+
+    def _follow_placement(self, placement: Placement) -> None:
+        """Go by another version of the table; in a thread, because dropping rows takes a while."""
+        self._errands.put(lambda: self._adopt(placement))
+
+    def _adopt(self, placement: Placement) -> None:
+        if self.core.adopt(placement):
+            self._log.info("placement changed", version=placement.version, partitions=self.core.owned)
+
+    def _hold(self, command: HoldGroup, cause: str) -> None:
+        self._snapshots.order(
+            HoldOrder(
+                move=command.move,
+                partitions=command.partitions,
+                manifest=command.manifest or self._registration.snapshot_of(command.donor),
+                cause=cause,
+            )
+        )
 
     def _open_pin(self, evaluation: int, cause: str) -> None:
         try:
@@ -268,12 +293,12 @@ class PsService:
     def _beat(self) -> None:
         process = psutil.Process()
         while not self._ended.wait(self._identity.beat_interval_s):
-            group = self.core.group
+            share = self.core.share
             self._announcer.beat(
                 {
                     "step": float(self.core.step),
-                    "rows": float(group.rows if group else 0),
-                    "model_bytes": float(group.nbytes if group else 0),
+                    "rows": float(share.rows if share else 0),
+                    "model_bytes": float(share.nbytes if share else 0),
                     "rss_bytes": float(process.memory_info().rss),
                 }
             )

@@ -8,8 +8,8 @@ written twice: it contains the incarnation and a number.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,17 +17,18 @@ import numpy.typing as npt
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.engine.accumulator import AccumulatorState, Gradients
 from elasticdl.ps.engine.dense import DenseCut
-from elasticdl.ps.group import Group, GroupCut
+from elasticdl.ps.group import GroupCut
+from elasticdl.ps.regrouping import common, reduced, union
+from elasticdl.ps.share import Share, ShareCut
 from elasticdl.shared.codec import encode_spec
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.events import GroupLedger
 from elasticdl.shared.job import JobSpec
-from elasticdl.shared.ledger import Ledger
 from elasticdl.shared.manifests import (
     MANIFEST_NAME,
     Chunk,
     ChunkPart,
     DamagedError,
+    GroupState,
     Manifest,
     checksum_of,
     chunk_uri,
@@ -38,7 +39,9 @@ from elasticdl.shared.manifests import (
     snapshots_folder,
 )
 from elasticdl.shared.model import ModelSignature
-from elasticdl.shared.names import GroupId, Incarnation, PodName
+from elasticdl.shared.names import Incarnation, PodName
+from elasticdl.shared.partitions import Ranges
+from elasticdl.shared.placement import mask_of, partitions_of
 from elasticdl.shared.storage import ObjectStore
 
 CHUNK_BYTES = 8 << 20
@@ -80,7 +83,7 @@ class SnapshotWriter:
         self._ps = ps
         self._incarnation = incarnation
 
-    def write(self, core: PsCore, cut: GroupCut, *, number: int, base: str) -> Written:
+    def write(self, core: PsCore, cut: ShareCut, *, number: int, base: str) -> Written:
         """Write a cut; pushes go on meanwhile. Arguments as ``objects``.
 
         Raises:
@@ -92,7 +95,7 @@ class SnapshotWriter:
             size_bytes += len(data)
         return Written(uri=uri, manifest=decode_manifest(data, uri), size_bytes=size_bytes)
 
-    def objects(self, core: PsCore, cut: GroupCut, *, number: int, base: str) -> Iterator[tuple[str, bytes]]:
+    def objects(self, core: PsCore, cut: ShareCut, *, number: int, base: str) -> Iterator[tuple[str, bytes]]:
         """What a snapshot consists of, in the order in which it has to be written: the manifest last.
 
         Args:
@@ -104,16 +107,14 @@ class SnapshotWriter:
         Yields:
             URI and bytes.
         """
-        group = core.group
-        if group is None:
-            raise ValueError("a cut without a group")
+        share = core.share
+        if share is None:
+            raise ValueError("a cut without a share")
         folder = snapshots_folder(self._spec.storage, self._spec.job, self._ps, f"{self._incarnation}-{number:06d}")
         chunks: list[Chunk] = []
-        for name, part, table, rows, data in _encoded(group, cut):
-            yield folder + name, data
-            chunks.append(
-                Chunk(name=name, part=part, table=table, rows=rows, size_bytes=len(data), checksum=checksum_of(data))
-            )
+        for data, chunk in _encoded(share, cut):
+            yield folder + chunk.name, data
+            chunks.append(replace(chunk, size_bytes=len(data), checksum=checksum_of(data)))
         manifest = Manifest(
             job=self._spec.job,
             ps=self._ps,
@@ -122,14 +123,19 @@ class SnapshotWriter:
             base=base,
             plan=core.plan.fingerprint,
             spec=self._encoded_spec,
-            signature=group.signature.to_json(),
+            signature=share.signature.to_json(),
             table_version=core.placement.version,
-            parts=core.placement.ps,
-            part=core.part,
-            ledger=GroupLedger(group=GroupId(self._ps), ledger=cut.ledger),
-            iteration=cut.iteration,
-            rate=cut.rate,
-            accumulated=cut.accumulated.batches,
+            groups=tuple(
+                GroupState(
+                    partitions=group.partitions,
+                    move=group.move,
+                    ledger=group.ledger,
+                    iteration=group.iteration,
+                    rate=group.rate,
+                    accumulated=group.accumulated.batches,
+                )
+                for group in cut.groups
+            ),
             chunks=tuple(chunks),
         )
         yield folder + MANIFEST_NAME, encode_manifest(manifest)
@@ -174,35 +180,96 @@ def read_chain(store: ObjectStore, uri: str) -> list[tuple[str, Manifest]]:
     return chain[::-1]
 
 
-def restore(store: ObjectStore, core: PsCore, chain: list[tuple[str, Manifest]]) -> Group:
-    """A group as it was at the last manifest of a chain; every object's checksum is verified.
+def restore(store: ObjectStore, core: PsCore, chain: list[tuple[str, Manifest]]) -> Share:
+    """What the table gives to a ps, and what it holds for a move, as it was at the last manifest of its chain.
 
     Raises:
         TransientError: the store is away.
         DamagedError: an object is missing or damaged; it is named.
-        UserError: the snapshot belongs to another plan or another number of ps.
+        UserError: the snapshot belongs to another plan.
     """
     uri, last = chain[-1]
-    if last.plan != core.plan.fingerprint:
+    check_belongs(core, uri, last)
+    share = core.make_share(ModelSignature.from_json(last.signature))
+    wanted = [
+        group.partitions if group.move > core.placement.version else common(group.partitions, core.owned)
+        for group in last.groups
+    ]
+    for _, table, ids, slabs in read_rows(store, chain, union(wanted)):
+        share.tables[table].load(ids, slabs)
+    groups = []
+    for cut, partitions in zip(read_groups(store, share, chain[-1]), wanted, strict=True):
+        if partitions:
+            move = cut.move if cut.move > core.placement.version else 0
+            groups.append(share.group_of(replace(reduced(cut, partitions, share.signature.dense), move=move)))
+    share.install(groups)
+    share.merge()
+    return share
+
+
+def check_belongs(core: PsCore, uri: str, manifest: Manifest) -> None:
+    """Refuse a snapshot of another plan.
+
+    Raises:
+        UserError: it is.
+    """
+    if manifest.plan != core.plan.fingerprint:
         raise UserError(
-            f"the snapshot {uri} is of plan {last.plan}, this job's plan is {core.plan.fingerprint}",
+            f"the snapshot {uri} is of plan {manifest.plan}, this job's plan is {core.plan.fingerprint}",
             hint="Data, batch size, epochs, shuffle or seed were changed; start a new job.",
         )
-    if (last.parts, last.part) != (core.placement.ps, core.part):
-        raise UserError(
-            f"the snapshot {uri} is part {last.part} of {last.parts}, wanted is {core.part} of {core.placement.ps}",
-            hint=f"Resume the job with --num_ps_pods={last.parts}.",
-        )
-    group = core.make_group(ModelSignature.from_json(last.signature))
-    for one_uri, manifest in chain:
+
+
+def read_rows(
+    store: ObjectStore, chain: Iterable[tuple[str, Manifest]], partitions: Ranges
+) -> Iterator[tuple[str, int, _Ids, _Floats]]:
+    """Rows of some partitions, in the order in which they are to be loaded.
+
+    Yields:
+        Manifest that they are of, table, ids int64[n], slabs float32[n, slab width].
+
+    Raises:
+        TransientError: the store is away.
+        DamagedError: an object is missing or damaged; it is named.
+    """
+    mask = mask_of(partitions)
+    for uri, manifest in chain if partitions else ():
         for chunk in manifest.chunks:
             if chunk.part is ChunkPart.ROWS:
-                ids, slabs = _rows(read_chunk(store, one_uri, chunk), chunk, group.tables[chunk.table].slab_width)
-                group.tables[chunk.table].load(ids, slabs)
-    _load_dense(store, group, uri, last)
-    _load_accumulator(store, group, uri, last)
-    group.restore(Ledger(last.ledger.ledger), iteration=last.iteration, rate=last.rate)
-    return group
+                ids, slabs = _rows(read_chunk(store, uri, chunk), chunk)
+                wanted = mask[partitions_of(ids)]
+                yield uri, chunk.table, *((ids, slabs) if wanted.all() else (ids[wanted], slabs[wanted]))
+
+
+def read_groups(store: ObjectStore, share: Share, snapshot: tuple[str, Manifest]) -> list[GroupCut]:
+    """The groups of a snapshot, without their rows.
+
+    Args:
+        store: where it is.
+        share: any share of the model.
+        snapshot: URI and manifest.
+
+    Raises:
+        TransientError: the store is away.
+        DamagedError: an object is missing or damaged; it is named.
+    """
+    uri, manifest = snapshot
+    cuts = []
+    for number, state in enumerate(manifest.groups):
+        empty = share.create(state.partitions).cut()
+        chunks = [chunk for chunk in manifest.chunks if chunk.group == number and chunk.part is not ChunkPart.ROWS]
+        cuts.append(
+            replace(
+                empty,
+                dense=_dense(store, uri, chunks, empty.dense),
+                accumulated=_accumulated(store, share, uri, state, chunks) if state.accumulated else empty.accumulated,
+                ledger=state.ledger,
+                iteration=state.iteration,
+                rate=state.rate,
+                move=state.move,
+            )
+        )
+    return cuts
 
 
 def delete_snapshot(store: ObjectStore, uri: str, manifest: Manifest) -> None:
@@ -216,25 +283,27 @@ def delete_snapshot(store: ObjectStore, uri: str, manifest: Manifest) -> None:
         store.delete(chunk_uri(uri, chunk.name))
 
 
-_Encoded = tuple[str, ChunkPart, int, int, bytes]
-"""Name, part, table, rows, bytes."""
+def _encoded(share: Share, cut: ShareCut) -> Iterator[tuple[bytes, Chunk]]:
+    """The chunks of a cut, their sizes and checksums still to be filled in."""
 
+    def chunk(name: str, part: ChunkPart, table: int = 0, rows: int = 0, group: int = 0) -> Chunk:
+        return Chunk(name=name, part=part, table=table, rows=rows, group=group, size_bytes=0, checksum=b"")
 
-def _encoded(group: Group, cut: GroupCut) -> Iterator[_Encoded]:
-    yield "dense", ChunkPart.DENSE, 0, 0, _bytes(cut.dense.state, cut.dense.fixed)
-    for table, (store, rows_cut) in enumerate(zip(group.tables, cut.rows, strict=True)):
+    for number, group in enumerate(cut.groups):
+        yield _bytes(group.dense.state, group.dense.fixed), chunk(f"dense-{number}", ChunkPart.DENSE, group=number)
+    for table, (store, rows_cut) in enumerate(zip(share.tables, cut.rows, strict=True)):
         rows_max = max(1, CHUNK_BYTES // (8 + 4 * store.slab_width))
         for number, (ids, slabs) in enumerate(rows_cut.chunks(rows_max)):
-            name = f"rows-{table}-{number:05d}"
-            yield name, ChunkPart.ROWS, table, ids.size, _bytes(ids, slabs)
-    if cut.accumulated.batches:
-        sums = cut.accumulated.sums
-        yield "accumulated-dense", ChunkPart.ACCUMULATED_DENSE, 0, 0, sums.dense.tobytes()
-        numbers = _numbers(group)
+            yield _bytes(ids, slabs), chunk(f"rows-{table}-{number:05d}", ChunkPart.ROWS, table, ids.size)
+    numbers = {store.table.name: number for number, store in enumerate(share.tables)}
+    for number, group in enumerate(cut.groups):
+        sums = group.accumulated.sums
+        if not group.accumulated.batches:
+            continue
+        yield sums.dense.tobytes(), chunk(f"accumulated-{number}", ChunkPart.ACCUMULATED_DENSE, group=number)
         for name, (ids, rows) in sums.rows.items():
-            table = numbers[name]
-            data = _bytes(ids, rows)
-            yield f"accumulated-{table}", ChunkPart.ACCUMULATED_ROWS, table, ids.size, data
+            table, what = numbers[name], ChunkPart.ACCUMULATED_ROWS
+            yield _bytes(ids, rows), chunk(f"accumulated-{number}-{table}", what, table, ids.size, number)
 
 
 def _bytes(*arrays: npt.NDArray[np.generic]) -> bytes:
@@ -242,32 +311,29 @@ def _bytes(*arrays: npt.NDArray[np.generic]) -> bytes:
     return b"".join([array.reshape(-1).view(np.uint8).data for array in arrays])
 
 
-def _numbers(group: Group) -> Mapping[str, int]:
-    return {store.table.name: number for number, store in enumerate(group.tables)}
-
-
-def _rows(data: bytearray, chunk: Chunk, width: int) -> tuple[_Ids, _Floats]:
+def _rows(data: bytearray, chunk: Chunk) -> tuple[_Ids, _Floats]:
     ids = np.frombuffer(data, np.int64, chunk.rows)
-    return ids, np.frombuffer(data, np.float32, offset=ids.nbytes).reshape(chunk.rows, width)
+    floats = np.frombuffer(data, np.float32, offset=ids.nbytes)
+    return ids, floats.reshape(chunk.rows, floats.size // chunk.rows if chunk.rows else 0)
 
 
-def _load_dense(store: ObjectStore, group: Group, uri: str, manifest: Manifest) -> None:
-    (chunk,) = (chunk for chunk in manifest.chunks if chunk.part is ChunkPart.DENSE)
+def _dense(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: DenseCut) -> DenseCut:
+    (chunk,) = (chunk for chunk in chunks if chunk.part is ChunkPart.DENSE)
     values = np.frombuffer(read_chunk(store, uri, chunk), np.float32)
-    shape = group.dense.cut().state.shape
-    moved = shape[0] * shape[1]
-    group.dense.load(DenseCut(state=values[:moved].reshape(shape), fixed=values[moved:]))
+    return DenseCut(
+        state=values[: like.state.size].reshape(like.state.shape),
+        fixed=values[like.state.size :],
+    )
 
 
-def _load_accumulator(store: ObjectStore, group: Group, uri: str, manifest: Manifest) -> None:
-    if not manifest.accumulated:
-        return
-    dense = np.zeros(group.dense.trainable, np.float32)
+def _accumulated(
+    store: ObjectStore, share: Share, uri: str, state: GroupState, chunks: Sequence[Chunk]
+) -> AccumulatorState:
+    dense = np.zeros(0, np.float32)
     rows: dict[str, tuple[_Ids, _Floats]] = {}
-    for chunk in manifest.chunks:
+    for chunk in chunks:
         if chunk.part is ChunkPart.ACCUMULATED_DENSE:
             dense = np.frombuffer(read_chunk(store, uri, chunk), np.float32)
         elif chunk.part is ChunkPart.ACCUMULATED_ROWS:
-            table = group.tables[chunk.table].table
-            rows[table.name] = _rows(read_chunk(store, uri, chunk), chunk, table.width)
-    group.accumulator.load(AccumulatorState(batches=manifest.accumulated, sums=Gradients(dense=dense, rows=rows)))
+            rows[share.tables[chunk.table].table.name] = _rows(read_chunk(store, uri, chunk), chunk)
+    return AccumulatorState(batches=state.accumulated, sums=Gradients(dense=dense, rows=rows))

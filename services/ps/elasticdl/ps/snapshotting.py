@@ -9,14 +9,17 @@ from dataclasses import dataclass
 
 import structlog
 
+from elasticdl.ps.admission import RefusedError
 from elasticdl.ps.announcing import Announcer, Registration
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.history import Snapshot, SnapshotHistory
+from elasticdl.ps.holding import Holder, HoldOrder
+from elasticdl.ps.share import standings_of
 from elasticdl.ps.snapshots import SnapshotWriter, Written, delete_snapshot
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.commands import FINAL, TakeSnapshot
-from elasticdl.shared.errors import FencedError, PermanentError, TransientError
-from elasticdl.shared.events import ModelInitialised, SnapshotTaken
+from elasticdl.shared.errors import FencedError, PermanentError, TransientError, UserError
+from elasticdl.shared.events import GroupHeld, ModelInitialised, SnapshotTaken
 from elasticdl.shared.storage import ObjectStore
 
 
@@ -58,17 +61,28 @@ class Order:
         cause: id of what asked, for the log.
         flush: make an update of half-filled accumulators first.
         damaged: the snapshot that it got before, if that one is damaged; empty otherwise.
+        move: not 0: what is on storage is read for this move.
+        freeze: absorb nothing afterwards until the move is over.
     """
 
     request: int
     cause: str
-    flush: bool
+    flush: bool = False
     damaged: str = ""
+    move: int = 0
+    freeze: bool = False
 
     @classmethod
     def of(cls, command: TakeSnapshot, cause: str) -> Order:
         """The order that a command gives."""
-        return cls(request=command.request, cause=cause, flush=command.reason == FINAL, damaged=command.damaged)
+        return cls(
+            request=command.request,
+            cause=cause,
+            flush=command.reason == FINAL,
+            damaged=command.damaged,
+            move=command.move,
+            freeze=command.freeze,
+        )
 
 
 class Snapshots:
@@ -107,13 +121,16 @@ class Snapshots:
         self._failed = failed
         self._log = structlog.get_logger().bind(part="snapshots")
         self._wake = threading.Condition()
-        self._orders: deque[Order] = deque()
+        self._orders: deque[Order | HoldOrder] = deque()
         self._stopping = False
         self._initialised = False
         self._due_step = policy.steps
         self._taken: dict[int, SnapshotTaken] = {}
-        self._untold: tuple[SnapshotTaken, str] | None = None
-        """A registered snapshot, and what asked for it, of which the log does not know yet."""
+        self._untold: tuple[SnapshotTaken | GroupHeld, str] | None = None
+        """What is registered, and what asked for it, of which the log does not know yet."""
+        self._holder = Holder(core, store)
+        self._read_for_move = 0
+        self._losses = 0
         self._history = SnapshotHistory(chain_max=policy.chain_max, chains_kept=policy.chains_kept)
         self._number = 0
         self._due_s = 0.0
@@ -128,6 +145,8 @@ class Snapshots:
         """Begin."""
         self._due_s = self._clock.monotonic() + self._policy.interval_s
         self._due_step = self._next_multiple(self._core.step)
+        if not self._core.owned:
+            self._initialised = True  # What comes here is initialised already.
         self._thread.start()
 
     def stop(self) -> None:
@@ -149,8 +168,11 @@ class Snapshots:
             with self._wake:
                 self._wake.notify()
 
-    def order(self, order: Order) -> None:
-        """Have a snapshot taken soon; a repeated request is answered with what it got the first time."""
+    def order(self, order: Order | HoldOrder) -> None:
+        """Have a snapshot taken soon; a repeated request is answered with what it got the first time.
+
+        A HoldOrder has groups loaded first.
+        """
         with self._wake:
             self._orders.append(order)
             self._wake.notify()
@@ -182,13 +204,15 @@ class Snapshots:
         """Until there is something to do; False: stop."""
         with self._wake:
             while not self._stopping and not self._is_due():
-                has_model = self._core.group is not None
+                has_model = self._core.has_model
                 now_s = self._clock.monotonic()
                 self._wake.wait(self._policy.wait_s(due_s=self._due_s, now_s=now_s, has_model=has_model))
             return not self._stopping
 
     def _is_due(self) -> bool:
-        if self._core.group is None:
+        if self._initialised and self._orders and isinstance(self._orders[0], HoldOrder):
+            return True
+        if not self._core.has_model:
             return False
         by_clock = self._policy.interval_s > 0 and self._clock.monotonic() >= self._due_s
         by_steps = self._policy.steps > 0 and self._core.step >= self._due_step
@@ -201,6 +225,8 @@ class Snapshots:
             self._tell()
             if not self._initialised:
                 self._first()
+            elif isinstance(order, HoldOrder):
+                self._hold(order)
             elif order is not None and self._has_taken(order):
                 self._untold = self._taken[order.request], order.cause
             else:
@@ -216,15 +242,15 @@ class Snapshots:
                 self._wake.wait_for(lambda: self._stopping, self._policy.retry_s)
 
     def _first(self) -> None:
-        group = self._core.group
-        if group is None:
+        share = self._core.share
+        if share is None:
             raise ValueError("no model to take the first snapshot of")
         self._take(None)
         self._tell()
         self._announcer.announce(
             ModelInitialised(
-                signature=group.signature.digest(),
-                parameters=group.dense.size,
+                signature=share.signature.digest(),
+                parameters=share.part.size,
             )
         )
         self._initialised = True
@@ -234,11 +260,28 @@ class Snapshots:
         taken = self._taken.get(order.request)
         return taken is not None and taken.manifest != order.damaged
 
+    def _hold(self, order: HoldOrder) -> None:
+        """Load groups and register them; what can't be held is somebody else's problem, not the end of this ps."""
+        try:
+            held = self._holder.load(order)
+        except (PermanentError, UserError, RefusedError) as error:
+            held = GroupHeld(move=order.move, manifest=order.manifest, failure=str(error))
+        if held is None:
+            return
+        if not held.failure:
+            self._write(flush=False, extend=True)
+        self._untold = held, order.cause
+        self._log.info("group held", move=order.move, manifest=order.manifest, failure=held.failure)
+
     def _take(self, order: Order | None) -> None:
         began_s = self._clock.monotonic()
         if order and order.damaged:
             self._history.discard(order.damaged)
-        written = self._write(flush=order is not None and order.flush)
+        if order and order.move:
+            self._read_for_move = max(self._read_for_move, order.move)
+        if order and order.freeze:
+            self._core.freeze(order.move)
+        written = self._write(flush=order is not None and order.flush, extend=order is not None and order.freeze)
         if written is None and order is None:
             self._plan_next()
             return
@@ -253,7 +296,7 @@ class Snapshots:
         if order:
             self._taken[order.request] = taken
         self._untold = taken, order.cause if order else ""
-        self._log.info("snapshot taken", manifest=uri, step=manifest.ledger.ledger.step, size_bytes=taken.size_bytes)
+        self._log.info("snapshot taken", manifest=uri, step=manifest.step, size_bytes=taken.size_bytes)
         self._plan_next()
 
     def _tell(self) -> None:
@@ -263,28 +306,35 @@ class Snapshots:
             self._announcer.announce(taken, cause=cause)
             self._untold = None
 
-    def _write(self, *, flush: bool) -> Written | None:
+    def _write(self, *, flush: bool, extend: bool = False) -> Written | None:
         """Write and register a snapshot; None: the last one is still the present state."""
         if self._history:
             _, newest = self._history.newest
-            if not self._core.changed_since(newest.ledger.ledger.step, flush=flush):
+            if not self._core.changed_since(standings_of(newest.groups), flush=flush):
                 return None
-        base = self._history.base()
+        base = self._history.base(extend=extend)
         cut = self._core.cut(dirty_only=bool(base), flush=flush)
+        if base and cut.losses != self._losses:
+            # What was dropped since must not come back from the snapshots before.
+            cut.close()
+            base, cut = "", self._core.cut(dirty_only=False, flush=flush)
         try:
             written = self._writer.write(self._core, cut, number=self._number, base=base)
             older = self._history.older_than(written.uri, written.manifest)
-            self._registration.publish(written.uri, cut.ledger.step, older)
+            self._registration.publish(written.uri, cut.step, older)
         except BaseException:
             cut.close()
             raise
         finally:
             self._number += 1
         cut.close(finished=True)
+        self._losses = cut.losses
         self._history.add(written.uri, written.manifest)
         return written
 
     def _delete_old(self) -> None:
+        if self._read_for_move > self._core.placement.version:
+            return
         for uri, manifest in self._history.obsolete():
             try:
                 delete_snapshot(self._store, uri, manifest)

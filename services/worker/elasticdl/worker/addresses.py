@@ -1,4 +1,4 @@
-"""Where the ps are, as their registers say."""
+"""Where the ps are and what each of them owns, as the registers say."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from elasticdl.shared.bus import Register
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import PodName
+from elasticdl.shared.partitions import Placement, decode_placement
 from elasticdl.shared.registers import decode_register
 from elasticdl.worker.ps_set import PsAddress
 
@@ -25,16 +26,22 @@ class Addresses:
     Args:
         register: the bus' registers.
         loop: where they live.
+        placement: the table that the job began with.
     """
 
-    def __init__(self, register: Register, loop: LoopThread) -> None:
+    def __init__(self, register: Register, loop: LoopThread, placement: Placement) -> None:
         self._changed = threading.Condition()
         self._known: Mapping[PodName, PsAddress] = MappingProxyType({})
+        self._placement = placement
         loop.spawn(self._follow(register))
 
     def resolve(self) -> Mapping[PodName, PsAddress]:
         """The ps that are known now."""
         return self._known
+
+    def placement(self) -> Placement:
+        """The latest version of the table from partitions to ps that is known now."""
+        return self._placement
 
     def wait_known(self, names: Collection[PodName], *, timeout_s: float) -> bool:
         """Wait until all of these have registered; returns whether they have."""
@@ -46,6 +53,9 @@ class Addresses:
             if name == subjects.RING:
                 continue
             try:
+                if name == subjects.PLACEMENT:
+                    self._placement = decode_placement(entry.value)
+                    continue
                 owner = decode_register(entry.value)
             except ProtocolError as error:
                 _LOG.warning("register not readable", name=name, reason=str(error))

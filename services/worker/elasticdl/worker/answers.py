@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from elasticdl.shared.events import TaskFailed, TaskFinished, TaskReturned
-from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.shared.plan import Shard
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.journal import Journal
 from elasticdl.worker.ports import Delivery
+from elasticdl.worker.ps_set.requests import Absorbed
 from elasticdl.worker.tallies import Tally, encode_states
 
 _NO_SHARD = Shard(source=0, start=0, end=0)
@@ -34,7 +34,7 @@ class Answers:
         deliveries: Sequence[Delivery],
         tally: Tally,
         *,
-        credits_: Mapping[PodName, Incarnation] | None = None,
+        absorbed: Absorbed | None = None,
         results: Mapping[str, float] | None = None,
     ) -> None:
         """The task is done.
@@ -42,7 +42,7 @@ class Answers:
         Args:
             deliveries: of one task.
             tally: what was counted on the way.
-            credits_: train: incarnation of each ps that absorbed it.
+            absorbed: train: who absorbed it.
             results: merge: metric -> value.
         """
         for delivery in deliveries[-1:]:
@@ -51,7 +51,8 @@ class Answers:
                 task=message.task,
                 dispatch=message.dispatch,
                 attempt=delivery.attempt,
-                credits={str(ps): str(life) for ps, life in (credits_ or {}).items()},
+                credits={str(ps): str(life) for ps, life in absorbed.credits.items()} if absorbed else {},
+                table_version=absorbed.table_version if absorbed else 1,
                 records=tally.records,
                 batches=tally.batches,
                 loss_sum=tally.loss_sum,

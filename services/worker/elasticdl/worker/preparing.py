@@ -11,12 +11,13 @@ from typing import Any
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.events import BatchInHand, FailureKind, TaskTaken
 from elasticdl.shared.in_hand import InHandFile
-from elasticdl.shared.names import Incarnation, PodName, Purpose, TaskId
+from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.worker.failures import Failure, name_record, of_user_error
 from elasticdl.worker.held import HeldTasks, train_task
 from elasticdl.worker.journal import Journal
 from elasticdl.worker.pipeline import Ticket
 from elasticdl.worker.ports import Delivery, Feeder, ParameterServers, TableIds, Tasks, Trainee
+from elasticdl.worker.ps_set import Standing
 from elasticdl.worker.records import BatchRecords, TaskRecords
 from elasticdl.worker.stopping import Stop
 from elasticdl.worker.table_ids import table_ids
@@ -61,7 +62,7 @@ class Complete:
     """A train task that the ps had absorbed already."""
 
     task: TaskId
-    credits: Mapping[PodName, Incarnation]
+    standing: Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +208,7 @@ class Preparer:
         standing = self._ps.next_batch(task, batches)
         if self._held.begin(task, batches=batches, next_batch=standing.next_batch):
             return None
-        return Complete(task=task, credits=standing.credits)
+        return Complete(task=task, standing=standing)
 
     def _prepare(self, ticket: Ticket) -> Item:
         watch = Stopwatch()

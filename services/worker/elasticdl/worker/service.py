@@ -20,7 +20,8 @@ from elasticdl.shared.events import WorkerFailed, WorkerStarted, WorkerStopped
 from elasticdl.shared.exits import EXIT_AWAY, EXIT_REFUSED
 from elasticdl.shared.in_hand import ENVIRONMENT_VARIABLE, InHandFile, file_of
 from elasticdl.shared.job import JobSpec
-from elasticdl.shared.names import Incarnation, Service, pod_name
+from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
+from elasticdl.shared.partitions import Placement
 from elasticdl.shared.settings import WorkerSettings
 from elasticdl.worker import failures, heartbeat
 from elasticdl.worker.addresses import Addresses
@@ -122,15 +123,15 @@ class Worker:
         # Imported here: TensorFlow takes seconds, which pass while the bus connects (see main.py).
         from elasticdl.worker.building import build
 
-        addresses = Addresses(self.bus.register, self.loop)
+        addresses = Addresses(self.bus.register, self.loop, Placement.even(spec.ps))
         built = build(spec, hand)
-        names = [pod_name(Service.PS, number) for number in range(spec.ps)]
-        while not addresses.wait_known(names, timeout_s=_WAITING_S):
+        while not addresses.wait_known(_holders(addresses.placement()), timeout_s=_WAITING_S):
             if self.stop.is_asked():
                 return
-            _LOG.info("waiting for ps", known=sorted(addresses.resolve()), wanted=names)
+            wanted = _holders(addresses.placement())
+            _LOG.info("waiting for ps", known=sorted(addresses.resolve()), wanted=wanted)
         ps = PsSet(
-            ps=names,
+            placement=addresses.placement,
             resolve=addresses.resolve,
             token=self.settings.token,
             peer=self.settings.pod,
@@ -189,6 +190,10 @@ class Worker:
         failure = failures.of_start(error)
         _LOG.error("worker failed", kind=failure.kind.value, error=failure.message)
         self.journal.append(WorkerFailed(kind=failure.kind, message=failure.message, traceback=failure.traceback))
+
+
+def _holders(placement: Placement) -> list[PodName]:
+    return [pod_name(Service.PS, number) for number in placement.holders]
 
 
 def notes(built: Built, settings: WorkerSettings) -> list[str]:

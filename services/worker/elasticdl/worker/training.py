@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -11,7 +10,7 @@ import structlog
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.events import BatchInHand, FailureKind
 from elasticdl.shared.in_hand import InHandFile
-from elasticdl.shared.names import Incarnation, PodName, TaskId
+from elasticdl.shared.names import TaskId
 from elasticdl.shared.permutation import derive_key
 from elasticdl.shared.plan import Plan
 from elasticdl.worker.answers import Answers
@@ -22,6 +21,7 @@ from elasticdl.worker.pipeline import Progress, Ticket
 from elasticdl.worker.ports import Asides, Delivery, ParameterServers, StepResult, Trainee
 from elasticdl.worker.preparing import Aside, Complete, Errand, Fatal, Faulty, Unreadable
 from elasticdl.worker.ps_set import PushRequest
+from elasticdl.worker.ps_set.requests import Absorbed
 from elasticdl.worker.pulling import Loaded, Puller
 from elasticdl.worker.stopping import Stop
 from elasticdl.worker.tallies import Tally
@@ -206,7 +206,7 @@ class Trainer:
         if progress is Progress.MOVED:
             _LOG.info("task moved", task=ticket.task, pushed=ticket.batch, next_batch=outcome.next_batch)
         elif progress is Progress.FINISHED:
-            self._finish(ticket.task, outcome.credits, deliveries)
+            self._finish(ticket.task, outcome, deliveries)
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
@@ -224,10 +224,10 @@ class Trainer:
             self._model.reset_metrics("train")
             self._tallies.measured = None
 
-    def _finish(self, task: TaskId, credits_: Mapping[PodName, Incarnation], deliveries: list[Delivery]) -> None:
+    def _finish(self, task: TaskId, absorbed: Absorbed, deliveries: list[Delivery]) -> None:
         self._harvest()
         tally = self._tallies.by_task.pop(task, None) or Tally()
-        self._answers.finish(deliveries, tally, credits_=credits_)
+        self._answers.finish(deliveries, tally, absorbed=absorbed)
 
     def _fail_not_finite(self, ticket: Ticket, hand: Loaded, what: str) -> None:
         step = hand.model.step if hand.model is not None else 0
@@ -253,8 +253,8 @@ class Trainer:
 
     def _do(self, errand: Errand) -> None:
         match errand:
-            case Complete(task=task, credits=credits_):
-                self._finish(task, credits_, self._held.give_away(train_task(task)))
+            case Complete(task=task, standing=standing):
+                self._finish(task, standing, self._held.give_away(train_task(task)))
             case Faulty(ticket=ticket, failure=failure) if self._held.is_valid(ticket):
                 self._fail(ticket, failure)
             case Unreadable(ticket=ticket, reason=reason) if self._held.is_valid(ticket):

@@ -166,7 +166,8 @@ class Register(Protocol):
         """Replace the value.
 
         Args:
-            name: name of a ps, or ``subjects.RING``; of a service, where core snapshots are kept.
+            name: name of a ps, ``subjects.PLACEMENT`` or ``subjects.RING``; of a service, where core snapshots are
+                kept.
             value: the new value.
             after: ``seq`` of the entry to replace (0: there is none yet).
 

@@ -244,18 +244,22 @@ class GroupLedger(_message.Message):
 
     GROUP_FIELD_NUMBER: _builtins.int
     LEDGER_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     @_builtins.property
     def ledger(self) -> Global___LedgerRecord: ...
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
     def __init__(
         self,
         *,
         group: _builtins.str = ...,
         ledger: Global___LedgerRecord | None = ...,
+        partitions: _abc.Iterable[Global___Range] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "ledger", b"ledger"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "ledger", b"ledger", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -802,10 +806,16 @@ class TakeSnapshot(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     DAMAGED_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
+    FREEZE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     ps: _builtins.str
     request: _builtins.int
     reason: _builtins.str
     damaged: _builtins.str
+    move: _builtins.int
+    freeze: _builtins.bool
+    version: _builtins.int
     def __init__(
         self,
         *,
@@ -813,14 +823,109 @@ class TakeSnapshot(_message.Message):
         request: _builtins.int = ...,
         reason: _builtins.str = ...,
         damaged: _builtins.str = ...,
+        move: _builtins.int = ...,
+        freeze: _builtins.bool = ...,
+        version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "damaged", b"damaged", "freeze", b"freeze", "move", b"move", "ps", b"ps", "reason", b"reason", "request", b"request", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
+
+Global___TakeSnapshot: _TypeAlias = TakeSnapshot  # noqa: Y015
+
+@_typing.final
+class BeginMove(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOVE_FIELD_NUMBER: _builtins.int
+    DONOR_FIELD_NUMBER: _builtins.int
+    RECIPIENT_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    STORED_FIELD_NUMBER: _builtins.int
+    move: _builtins.int
+    donor: _builtins.str
+    recipient: _builtins.str
+    stored: _builtins.bool
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
+    def __init__(
+        self,
+        *,
+        move: _builtins.int = ...,
+        donor: _builtins.str = ...,
+        recipient: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___Range] | None = ...,
+        stored: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged", b"damaged", "ps", b"ps", "reason", b"reason", "request", b"request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["donor", b"donor", "move", b"move", "partitions", b"partitions", "recipient", b"recipient", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TakeSnapshot: _TypeAlias = TakeSnapshot  # noqa: Y015
+Global___BeginMove: _TypeAlias = BeginMove  # noqa: Y015
+
+@_typing.final
+class HoldGroup(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PS_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    DONOR_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ps: _builtins.str
+    move: _builtins.int
+    manifest: _builtins.str
+    donor: _builtins.str
+    version: _builtins.int
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
+    def __init__(
+        self,
+        *,
+        ps: _builtins.str = ...,
+        move: _builtins.int = ...,
+        partitions: _abc.Iterable[Global___Range] | None = ...,
+        manifest: _builtins.str = ...,
+        donor: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["donor", b"donor", "manifest", b"manifest", "move", b"move", "partitions", b"partitions", "ps", b"ps", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HoldGroup: _TypeAlias = HoldGroup  # noqa: Y015
+
+@_typing.final
+class PublishPlacement(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    OWNERS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    @_builtins.property
+    def owners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        owners: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owners", b"owners", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PublishPlacement: _TypeAlias = PublishPlacement  # noqa: Y015
 
 @_typing.final
 class OpenPin(_message.Message):
@@ -828,19 +933,24 @@ class OpenPin(_message.Message):
 
     PS_FIELD_NUMBER: _builtins.int
     EVALUATION_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     ps: _builtins.str
     evaluation: _builtins.int
+    version: _builtins.int
     def __init__(
         self,
         *,
         ps: _builtins.str = ...,
         evaluation: _builtins.int = ...,
+        version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluation", b"evaluation", "ps", b"ps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "evaluation", b"evaluation", "ps", b"ps", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
+    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
 
 Global___OpenPin: _TypeAlias = OpenPin  # noqa: Y015
 
@@ -949,6 +1059,9 @@ class CommandValue(_message.Message):
     READ_LEDGERS_FIELD_NUMBER: _builtins.int
     SET_TIMER_FIELD_NUMBER: _builtins.int
     ENTER_STATE_FIELD_NUMBER: _builtins.int
+    HOLD_GROUP_FIELD_NUMBER: _builtins.int
+    PUBLISH_PLACEMENT_FIELD_NUMBER: _builtins.int
+    BEGIN_MOVE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start_pod(self) -> Global___StartPod: ...
     @_builtins.property
@@ -969,6 +1082,12 @@ class CommandValue(_message.Message):
     def set_timer(self) -> Global___SetTimer: ...
     @_builtins.property
     def enter_state(self) -> Global___EnterState: ...
+    @_builtins.property
+    def hold_group(self) -> Global___HoldGroup: ...
+    @_builtins.property
+    def publish_placement(self) -> Global___PublishPlacement: ...
+    @_builtins.property
+    def begin_move(self) -> Global___BeginMove: ...
     def __init__(
         self,
         *,
@@ -982,12 +1101,15 @@ class CommandValue(_message.Message):
         read_ledgers: Global___ReadLedgers | None = ...,
         set_timer: Global___SetTimer | None = ...,
         enter_state: Global___EnterState | None = ...,
+        hold_group: Global___HoldGroup | None = ...,
+        publish_placement: Global___PublishPlacement | None = ...,
+        begin_move: Global___BeginMove | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "enter_state", b"enter_state", "open_pin", b"open_pin", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "enter_state", b"enter_state", "open_pin", b"open_pin", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start_pod", "stop_pod", "dispatch", "return_delivery", "take_snapshot", "open_pin", "close_pin", "read_ledgers", "set_timer", "enter_state"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start_pod", "stop_pod", "dispatch", "return_delivery", "take_snapshot", "open_pin", "close_pin", "read_ledgers", "set_timer", "enter_state", "hold_group", "publish_placement", "begin_move"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -1046,18 +1168,28 @@ class JobResumed(_message.Message):
 
     REASON_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
+    PS_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
+    OWNERS_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
+    ps: _builtins.int
+    placement: _builtins.int
     @_builtins.property
     def lost(self) -> Global___LostLog: ...
+    @_builtins.property
+    def owners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
         lost: Global___LostLog | None = ...,
+        ps: _builtins.int = ...,
+        placement: _builtins.int = ...,
+        owners: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost", "owners", b"owners", "placement", b"placement", "ps", b"ps", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1087,15 +1219,18 @@ class ScaleRequested(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WORKERS_FIELD_NUMBER: _builtins.int
+    PS_FIELD_NUMBER: _builtins.int
     workers: _builtins.int
+    ps: _builtins.int
     def __init__(
         self,
         *,
         workers: _builtins.int = ...,
+        ps: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ps", b"ps", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1355,11 +1490,13 @@ class TaskFinished(_message.Message):
     STATES_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    TABLE_VERSION_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     records: _builtins.int
     batches: _builtins.int
     loss_sum: _builtins.float
+    table_version: _builtins.int
     @_builtins.property
     def task(self) -> Global___TaskRef: ...
     @_builtins.property
@@ -1383,12 +1520,15 @@ class TaskFinished(_message.Message):
         states: _abc.Mapping[_builtins.str, Global___MetricState] | None = ...,
         results: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        table_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_table_version", b"_table_version", "table_version", b"table_version", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "batches", b"batches", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "records", b"records", "results", b"results", "seconds", b"seconds", "states", b"states", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_table_version", b"_table_version", "attempt", b"attempt", "batches", b"batches", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "records", b"records", "results", b"results", "seconds", b"seconds", "states", b"states", "table_version", b"table_version", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__table_version: _TypeAlias = _typing.Literal["table_version"]  # noqa: Y015
+    _WhichOneofArgType__table_version: _TypeAlias = _typing.Literal["_table_version", b"_table_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__table_version) -> _WhichOneofReturnType__table_version | None: ...
 
 Global___TaskFinished: _TypeAlias = TaskFinished  # noqa: Y015
 
@@ -1584,6 +1724,35 @@ class SnapshotDamaged(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SnapshotDamaged: _TypeAlias = SnapshotDamaged  # noqa: Y015
+
+@_typing.final
+class GroupHeld(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOVE_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    LEDGERS_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    move: _builtins.int
+    manifest: _builtins.str
+    failure: _builtins.str
+    @_builtins.property
+    def ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupLedger]: ...
+    def __init__(
+        self,
+        *,
+        move: _builtins.int = ...,
+        manifest: _builtins.str = ...,
+        ledgers: _abc.Iterable[Global___GroupLedger] | None = ...,
+        failure: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "ledgers", b"ledgers", "manifest", b"manifest", "move", b"move"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupHeld: _TypeAlias = GroupHeld  # noqa: Y015
 
 @_typing.final
 class ModelPinned(_message.Message):
@@ -1831,6 +2000,7 @@ class Envelope(_message.Message):
     DECIDED_FIELD_NUMBER: _builtins.int
     SCALE_REQUESTED_FIELD_NUMBER: _builtins.int
     SNAPSHOT_DAMAGED_FIELD_NUMBER: _builtins.int
+    GROUP_HELD_FIELD_NUMBER: _builtins.int
     service: Global___Service.ValueType
     name: _builtins.str
     incarnation: _builtins.str
@@ -1887,6 +2057,8 @@ class Envelope(_message.Message):
     def scale_requested(self) -> Global___ScaleRequested: ...
     @_builtins.property
     def snapshot_damaged(self) -> Global___SnapshotDamaged: ...
+    @_builtins.property
+    def group_held(self) -> Global___GroupHeld: ...
     def __init__(
         self,
         *,
@@ -1921,12 +2093,13 @@ class Envelope(_message.Message):
         decided: Global___Decided | None = ...,
         scale_requested: Global___ScaleRequested | None = ...,
         snapshot_damaged: Global___SnapshotDamaged | None = ...,
+        group_held: Global___GroupHeld | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "silence_noticed", b"silence_noticed", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "silence_noticed", b"silence_noticed", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "incarnation", b"incarnation", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "service", b"service", "silence_noticed", b"silence_noticed", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "incarnation", b"incarnation", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "service", b"service", "silence_noticed", b"silence_noticed", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "silence_noticed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "silence_noticed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

@@ -111,27 +111,22 @@ class Initialise(_message.Message):
 
     PLAN_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
-    PARTS_FIELD_NUMBER: _builtins.int
-    PART_FIELD_NUMBER: _builtins.int
+    TABLE_VERSION_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
     """fingerprint"""
     signature: _builtins.str
     """canonical JSON"""
-    parts: _builtins.int
-    """how many ps share the model"""
-    part: _builtins.int
-    """which of them this is"""
+    table_version: _builtins.int
     def __init__(
         self,
         *,
         plan: _builtins.str = ...,
         signature: _builtins.str = ...,
-        parts: _builtins.int = ...,
-        part: _builtins.int = ...,
+        table_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "parts", b"parts", "plan", b"plan", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "signature", b"signature", "table_version", b"table_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -144,19 +139,22 @@ class NextBatch(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
+    TABLE_VERSION_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
     task: _builtins.int
     batches: _builtins.int
+    table_version: _builtins.int
     def __init__(
         self,
         *,
         plan: _builtins.str = ...,
         task: _builtins.int = ...,
         batches: _builtins.int = ...,
+        table_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "plan", b"plan", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "plan", b"plan", "table_version", b"table_version", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -630,6 +628,7 @@ class Chunk(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """object name beside the manifest"""
     part: Global___Chunk.Part.ValueType
@@ -639,6 +638,8 @@ class Chunk(_message.Message):
     bytes: _builtins.int
     checksum: _builtins.bytes
     """xxh3-128 of the object"""
+    group: _builtins.int
+    """position of the group that it belongs to; rows: 0, they belong to whose partition they are in"""
     def __init__(
         self,
         *,
@@ -648,14 +649,85 @@ class Chunk(_message.Message):
         rows: _builtins.int = ...,
         bytes: _builtins.int = ...,
         checksum: _builtins.bytes = ...,
+        group: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "checksum", b"checksum", "name", b"name", "part", b"part", "rows", b"rows", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "checksum", b"checksum", "group", b"group", "name", b"name", "part", b"part", "rows", b"rows", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Chunk: _TypeAlias = Chunk  # noqa: Y015
+
+@_typing.final
+class GroupState(_message.Message):
+    """One group of a snapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
+    LEDGER_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
+    ACCUMULATED_FIELD_NUMBER: _builtins.int
+    move: _builtins.int
+    """not 0: held for this move, not served"""
+    iteration: _builtins.int
+    rate: _builtins.float
+    """the last rate that a worker sent"""
+    accumulated: _builtins.int
+    """batches in the half-filled accumulator"""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """start, end, start, end..."""
+
+    @_builtins.property
+    def ledger(self) -> Global___LedgerState: ...
+    def __init__(
+        self,
+        *,
+        partitions: _abc.Iterable[_builtins.int] | None = ...,
+        move: _builtins.int = ...,
+        ledger: Global___LedgerState | None = ...,
+        iteration: _builtins.int = ...,
+        rate: _builtins.float = ...,
+        accumulated: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accumulated", b"accumulated", "iteration", b"iteration", "ledger", b"ledger", "move", b"move", "partitions", b"partitions", "rate", b"rate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupState: _TypeAlias = GroupState  # noqa: Y015
+
+@_typing.final
+class Placement(_message.Message):
+    """The value of the placement's register."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    OWNERS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    @_builtins.property
+    def owners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of each partition"""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        owners: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owners", b"owners", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Placement: _TypeAlias = Placement  # noqa: Y015
 
 @_typing.final
 class Manifest(_message.Message):
@@ -671,14 +743,8 @@ class Manifest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     TABLE_VERSION_FIELD_NUMBER: _builtins.int
-    PARTS_FIELD_NUMBER: _builtins.int
-    PART_FIELD_NUMBER: _builtins.int
-    GROUP_FIELD_NUMBER: _builtins.int
-    LEDGER_FIELD_NUMBER: _builtins.int
-    ITERATION_FIELD_NUMBER: _builtins.int
-    RATE_FIELD_NUMBER: _builtins.int
-    ACCUMULATED_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
     format: _builtins.int
     job: _builtins.str
     ps: _builtins.str
@@ -693,20 +759,10 @@ class Manifest(_message.Message):
     signature: _builtins.str
     """canonical JSON"""
     table_version: _builtins.int
-    parts: _builtins.int
-    """how many ps shared the model"""
-    part: _builtins.int
-    """which of them this was"""
-    group: _builtins.str
-    iteration: _builtins.int
-    rate: _builtins.float
-    """the last rate that a worker sent"""
-    accumulated: _builtins.int
-    """batches in the half-filled accumulator"""
-    @_builtins.property
-    def ledger(self) -> Global___LedgerState: ...
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Chunk]: ...
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupState]: ...
     def __init__(
         self,
         *,
@@ -720,18 +776,12 @@ class Manifest(_message.Message):
         spec: _builtins.bytes = ...,
         signature: _builtins.str = ...,
         table_version: _builtins.int = ...,
-        parts: _builtins.int = ...,
-        part: _builtins.int = ...,
-        group: _builtins.str = ...,
-        ledger: Global___LedgerState | None = ...,
-        iteration: _builtins.int = ...,
-        rate: _builtins.float = ...,
-        accumulated: _builtins.int = ...,
         chunks: _abc.Iterable[Global___Chunk] | None = ...,
+        groups: _abc.Iterable[Global___GroupState] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accumulated", b"accumulated", "base", b"base", "chunks", b"chunks", "format", b"format", "group", b"group", "incarnation", b"incarnation", "iteration", b"iteration", "job", b"job", "ledger", b"ledger", "number", b"number", "part", b"part", "parts", b"parts", "plan", b"plan", "ps", b"ps", "rate", b"rate", "signature", b"signature", "spec", b"spec", "table_version", b"table_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "chunks", b"chunks", "format", b"format", "groups", b"groups", "incarnation", b"incarnation", "job", b"job", "number", b"number", "plan", b"plan", "ps", b"ps", "signature", b"signature", "spec", b"spec", "table_version", b"table_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -47,11 +47,12 @@ def encode_request(request: Request) -> tuple[bytes, list[Tensor]]:
         case Initialise():
             message.initialise.plan = request.plan
             message.initialise.signature = request.signature
-            message.initialise.parts, message.initialise.part = request.parts, request.part
+            message.initialise.table_version = request.table_version
             tensors = [request.dense]
         case NextBatch():
             message.next_batch.plan = request.plan
             message.next_batch.task, message.next_batch.batches = request.task, request.batches
+            message.next_batch.table_version = request.table_version
         case Pull():
             tensors = [_encode_pull(request, message.pull)]
         case Push():
@@ -71,12 +72,13 @@ def decode_request(meta: bytes, tensors: Sequence[Tensor]) -> Request:
             (dense,) = _expect(tensors, np.float32)
             facts = message.initialise
             return Initialise(
-                plan=facts.plan, signature=facts.signature, parts=facts.parts, part=facts.part, dense=dense
+                plan=facts.plan, table_version=facts.table_version, signature=facts.signature, dense=dense
             )
         case "next_batch":
             _expect(tensors)
+            wanted = message.next_batch
             return NextBatch(
-                plan=message.next_batch.plan, task=message.next_batch.task, batches=message.next_batch.batches
+                plan=wanted.plan, table_version=wanted.table_version, task=wanted.task, batches=wanted.batches
             )
         case "pull":
             return _decode_pull(message.pull, tensors)

@@ -43,16 +43,14 @@ class Initialise:
 
     Attributes:
         plan: the plan's fingerprint.
+        table_version: version of the placement that the values were split by.
         signature: canonical JSON.
-        parts: how many ps share the model.
-        part: which of them is meant.
         dense: float32, the part's range of the flat variables.
     """
 
     plan: str
+    table_version: int
     signature: str
-    parts: int
-    part: int
     dense: Floats
 
 
@@ -61,6 +59,7 @@ class NextBatch:
     """Where does this task stand?"""
 
     plan: str
+    table_version: int
     task: int
     batches: int
 
@@ -143,7 +142,7 @@ class Initialised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The next batch that the group wants of a task; the number of its batches once it is finished."""
+    """The next batch that some group of the ps wants of a task; the number of its batches once it is finished."""
 
     next_batch: int
 
@@ -180,8 +179,8 @@ class Pushed:
 
     Attributes:
         verdict: what became of it.
-        next_batch: the next batch of the task that the group wants.
-        step: batches absorbed by the group.
+        next_batch: the first batch of the task that some group of the ps wants.
+        step: the most batches absorbed by a group.
         message: NOT_FINITE: where.
     """
 

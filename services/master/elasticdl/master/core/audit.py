@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from elasticdl.shared.events import GroupLedger
 from elasticdl.shared.ledger import LedgerRecord
 from elasticdl.shared.names import PodName
+from elasticdl.shared.partitions import PARTITIONS, ranges_of
 from elasticdl.shared.plan import Plan
 from elasticdl.shared.rangeset import RangeSet
 
@@ -56,6 +57,8 @@ def audit(plan: Plan, checksum: int, ledgers: Mapping[PodName, tuple[GroupLedger
             )
     if not ledgers:
         problems.append("there is no final snapshot")
+    else:
+        problems += _coverage(ledgers)
     return AuditResult(
         exact=not missing and not problems,
         groups=len(groups),
@@ -64,6 +67,20 @@ def audit(plan: Plan, checksum: int, ledgers: Mapping[PodName, tuple[GroupLedger
         missing=tuple(missing.ranges()),
         problems=tuple(problems),
     )
+
+
+def _coverage(ledgers: Mapping[PodName, tuple[GroupLedger, ...]]) -> list[str]:
+    """Every partition of the model must be in one group."""
+    found: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
+    for ps, groups in sorted(ledgers.items()):
+        for group in groups:
+            for start, end in group.partitions:
+                for partition in range(start, end):
+                    found[partition].append(ps)
+    nowhere = ranges_of(partition for partition, holders in found.items() if not holders)
+    twice = ranges_of(partition for partition, holders in found.items() if len(holders) > 1)
+    problems = [f"partitions {start} to {end - 1} of the model are in no final snapshot" for start, end in nowhere]
+    return problems + [f"partitions {start} to {end - 1} of the model are in several groups" for start, end in twice]
 
 
 def _differences(name: str, ledger: LedgerRecord, plan: Plan, checksum: int) -> list[str]:

@@ -40,7 +40,7 @@ def note_ledgers(state: State, event: LedgersRead) -> None:
     if closing.manifests.get(event.ps) != event.manifest or state.training is None:
         return
     closing.ledgers[event.ps] = event.ledgers
-    if len(closing.ledgers) < state.job.ps:
+    if len(closing.ledgers) < len(state.holders):
         return
     verdict = audit(state.plan, state.job.checksum, closing.ledgers)
     if verdict.problems:
@@ -77,7 +77,7 @@ def note_damaged_final(state: State, event: SnapshotDamaged) -> None:
 def decide_closing(state: State) -> Decisions:
     """Steps of a job that has absorbed everything."""
     training = state.training
-    if training is None or not state.all_ps_running:
+    if training is None or not state.all_ps_running or state.move:
         return []
     if not training.is_complete:
         if state.job_state is JobState.CLOSING:
@@ -94,7 +94,7 @@ def decide_closing(state: State) -> Decisions:
 
 def _next_step(state: State) -> Decisions:
     closing = state.closing
-    unasked = [pod.name for pod in state.running(Service.PS) if pod.name not in closing.asked]
+    unasked = [pod.name for pod in state.running_holders if pod.name not in closing.asked]
     if unasked and SNAPSHOT_PAUSE not in state.timers:
         return _order_snapshots(state, unasked, closing.request, FINAL)
     unread = [ps for ps in sorted(closing.manifests) if ps not in closing.reading]
@@ -131,7 +131,7 @@ def decide_stopping(state: State, now_s: float) -> Decisions:
     if any(True for _ in _alive(state, Service.WORKER)) and not state.stopping.overdue:
         return []
     # A ps without a model has nothing to save, and would refuse.
-    savable = [pod.name for pod in state.running(Service.PS) if pod.has_model]
+    savable = [pod.name for pod in state.running_holders if pod.has_model]
     unasked = [ps for ps in savable if ps not in state.stopping.asked]
     if unasked and not state.stopping.overdue and SNAPSHOT_PAUSE not in state.timers:
         return _order_snapshots(state, unasked, state.stopping.request, "stop")
@@ -149,9 +149,10 @@ def _order_snapshots(state: State, ps: list[PodName], request: int, reason: str)
     """Ask under one number; asked again after a failure, under the same number, a ps that has it only says so."""
     number = request or state.requests + 1
     damaged = {name: snapshots[-1] for name, snapshots in state.closing.damaged.items()}
+    version = state.placement.version
     return [
         (
-            TakeSnapshot(ps=name, request=number, reason=reason, damaged=damaged.get(name, "")),
+            TakeSnapshot(ps=name, request=number, reason=reason, damaged=damaged.get(name, ""), version=version),
             f"the final snapshot of {name} is damaged" if name in damaged else f"{reason} snapshots",
         )
         for name in ps

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from elasticdl.master.core.closing import decide_closing, decide_stopping
 from elasticdl.master.core.evaluating import Decisions, decide_epoch_merges, decide_evaluation
+from elasticdl.master.core.moving import decide_moving, wanted_ps
 from elasticdl.master.core.speculation import decide_speculation
 from elasticdl.master.core.state import PodPhase, State
 from elasticdl.shared.commands import (
@@ -48,6 +49,7 @@ def decide(state: State, now_s: float) -> Decision:
     if stopping or state.job_state is JobState.STOPPING:
         return _as_decision(decisions + stopping)
     decisions += _pods(state)
+    decisions += decide_moving(state)
     if state.job_state is JobState.STARTING and state.all_ps_running:
         decisions.append((EnterState(state=JobState.TRAINING), "every ps serves"))
         if state.job.validation and state.job.evaluation_interval_s:
@@ -75,10 +77,10 @@ def _returns(state: State) -> Decisions:
 
 def _pods(state: State) -> Decisions:
     """Every wanted pod that is not there is started; one that died of its own fault waits for its timer."""
-    wanted = {pod_name(Service.PS, number): Service.PS for number in range(state.job.ps)}
+    wanted = dict.fromkeys(wanted_ps(state), Service.PS)
     wanted |= {pod_name(Service.WORKER, number): Service.WORKER for number in range(state.workers)}
     decisions: Decisions = [
-        (StopPod(pod=name, reason="fewer workers are wanted"), f"{state.workers} workers are wanted")
+        (StopPod(pod=name, reason="fewer are wanted"), f"{state.workers} workers and {state.ps} ps are wanted")
         for name, pod in sorted(state.pods.items())
         if name not in wanted and pod.phase not in (PodPhase.EXITED, PodPhase.STOPPING)
     ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from elasticdl.master.core.moving import wants_move
 from elasticdl.master.core.state import Evaluation, EvaluationPhase, State
 from elasticdl.master.core.training import sum_states, to_bytes
 from elasticdl.shared.commands import ClosePin, Command, Dispatch, JobState, OpenPin, SetTimer
 from elasticdl.shared.events import TaskFinished
-from elasticdl.shared.names import Purpose, Service
+from elasticdl.shared.names import Purpose
 from elasticdl.shared.tasks import MetricStates
 
 PIN_PAUSE = "order pins again"
@@ -25,7 +26,7 @@ def decide_evaluation(state: State, now_s: float) -> Decisions:
     if evaluation is None:
         return decisions + _start(state, now_s)
     match evaluation.phase:
-        case EvaluationPhase.PINNING if len(evaluation.pins) == state.job.ps:
+        case EvaluationPhase.PINNING if len(evaluation.pins) == len(state.holders):
             return decisions + _hand_out(state, evaluation)
         case EvaluationPhase.RUNNING if len(evaluation.states) == evaluation_tasks(state):
             return [*decisions, _merge(state, "evaluation", evaluation.number)]
@@ -60,7 +61,7 @@ def _start(state: State, now_s: float) -> Decisions:
     if PIN_PAUSE in state.timers:
         return []
     reason = ""
-    if state.job_state is JobState.TRAINING and state.evaluation_due:
+    if state.job_state is JobState.TRAINING and state.evaluation_due and not wants_move(state):
         if state.evaluations and now_s < state.evaluations[-1].started_s + state.job.evaluation_interval_s:
             return []
         reason = state.evaluation_due[-1]
@@ -70,7 +71,8 @@ def _start(state: State, now_s: float) -> Decisions:
         return []
     number = max(state.floor, state.evaluations[-1].number if state.evaluations else 0) + 1
     decisions: Decisions = [
-        (OpenPin(ps=pod.name, evaluation=number), f"evaluation {number}: {reason}") for pod in state.running(Service.PS)
+        (OpenPin(ps=pod.name, evaluation=number, version=state.placement.version), f"evaluation {number}: {reason}")
+        for pod in state.running_holders
     ]
     if state.job.evaluation_interval_s and state.job_state is JobState.TRAINING:
         due_s = now_s + state.job.evaluation_interval_s

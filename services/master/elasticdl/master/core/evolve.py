@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from elasticdl.master.core import moving
 from elasticdl.master.core.closing import note_damaged_final, note_ledgers, reset_closing
 from elasticdl.master.core.evaluating import abandon_evaluation, note_evaluation_result, note_merge_result
 from elasticdl.master.core.ordered import note_command, note_failed_command
@@ -15,7 +16,6 @@ from elasticdl.shared import events
 from elasticdl.shared.commands import OpenPin, TakeSnapshot
 from elasticdl.shared.events import Envelope, Event, ExitCause, LogRecord
 from elasticdl.shared.names import NOBODY, Incarnation, PodName, Purpose, Service
-from elasticdl.shared.rangeset import RangeSet
 
 
 def evolve(state: State, record: LogRecord) -> State:
@@ -49,7 +49,8 @@ def _stop_requested(state: State, _envelope: Envelope, event: events.StopRequest
 
 
 def _scale_requested(state: State, _envelope: Envelope, event: events.ScaleRequested) -> None:
-    state.workers = event.workers
+    state.workers = event.workers or state.workers
+    state.ps = event.ps or state.ps
 
 
 # --- pods -------------------------------------------------------------------------------------------------------
@@ -93,6 +94,7 @@ def _pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> No
     _drop_holdings(state, pod.incarnation)
     pod.phase = PodPhase.EXITED
     if pod.service is Service.PS and state.training:
+        moving.disturb_move(state, pod.name)
         state.training.note_ps_gone(pod.name)
         if not state.is_final:  # What a finished job has shown stays shown.
             abandon_evaluation(state)
@@ -190,7 +192,7 @@ def _train_finished(state: State, envelope: Envelope, event: events.TaskFinished
     before = training.epochs_complete
     if not state.first_step_s:
         state.first_step_s = envelope.time_s - max(0.0, event.seconds.get("total", 0.0))
-    completed = training.note_finished(event, envelope.time_s)
+    completed = training.note_finished(event, envelope.time_s, state.placement.version)
     if not completed:
         return
     state.trained_s = envelope.time_s
@@ -234,6 +236,7 @@ def _ps_started(state: State, envelope: Envelope, event: events.PsStarted) -> No
         return
     pod.claim = event.claim
     if pod.incarnation and pod.incarnation != envelope.incarnation and pod.phase is PodPhase.RUNNING:
+        moving.disturb_move(state, pod.name)
         abandon_evaluation(state)
         reset_closing(state)
     pod.incarnation = envelope.incarnation
@@ -242,11 +245,7 @@ def _ps_started(state: State, envelope: Envelope, event: events.PsStarted) -> No
     pod.has_model = bool(event.ledgers)
     if pod.phase is not PodPhase.STOPPING:
         pod.phase = PodPhase.RUNNING
-    finished: RangeSet | None = None
-    for group in event.ledgers:
-        held = RangeSet(group.ledger.finished)
-        finished = held if finished is None else finished.intersection(held)
-    state.training.note_ps(envelope.name, envelope.incarnation, finished if finished is not None else RangeSet())
+    moving.note_ledgers_of(state, envelope, event)
 
 
 def _model_initialised(state: State, envelope: Envelope, _event: events.ModelInitialised) -> None:
@@ -268,6 +267,7 @@ def _snapshot_taken(state: State, envelope: Envelope, event: events.SnapshotTake
             note_failed_command(state, order, envelope.time_s)
         return
     pod.faults = 0
+    moving.note_donor_snapshot(state, envelope.name, event)
     state.snapshots[envelope.name] = Snapshot(
         manifest=event.manifest, size_bytes=event.size_bytes, seconds=event.seconds, time_s=envelope.time_s
     )
@@ -319,6 +319,7 @@ def _timer_fired(state: State, _envelope: Envelope, event: events.TimerFired) ->
     state.timers.pop(event.timer, None)
     if event.timer == "evaluation" and state.job.validation:
         state.evaluation_due.append(f"{state.job.evaluation_interval_s:g} s have passed")
+    moving.give_up_frozen(state, event.timer)
     if event.timer == "stop":
         state.stopping.overdue = True
     if event.timer.startswith("start "):
@@ -369,6 +370,7 @@ _NOTES: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     events.ModelInitialised: _model_initialised,
     events.SnapshotTaken: _snapshot_taken,
     events.SnapshotDamaged: _snapshot_damaged,
+    events.GroupHeld: moving.note_held,
     events.ModelPinned: _model_pinned,
     events.StepReached: _step_reached,
     events.TermStarted: _term_started,

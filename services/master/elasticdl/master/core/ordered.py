@@ -6,6 +6,7 @@ from typing import assert_never
 
 from elasticdl.master.core.closing import READ_PAUSE, SNAPSHOT_PAUSE
 from elasticdl.master.core.evaluating import PIN_PAUSE, abandon_evaluation, start_evaluation_if_new
+from elasticdl.master.core.moving import give_up_move, note_move_command
 from elasticdl.master.core.state import EvaluationPhase, Merge, Pod, PodPhase, State
 from elasticdl.shared import commands
 from elasticdl.shared.commands import Command, JobState
@@ -21,16 +22,15 @@ def note_command(state: State, command: Command, now_s: float) -> None:
         case commands.StartPod():
             _note_start(state, command)
         case commands.StopPod():
-            pod = state.pods.get(command.pod)
-            if pod and pod.phase is not PodPhase.EXITED:
-                pod.phase = PodPhase.STOPPING
-                pod.is_silent = False
+            _note_stop(state, command)
         case commands.Dispatch():
             _note_dispatch(state, command)
         case commands.ReturnDelivery():
             state.to_return = [reply for reply in state.to_return if reply != command.reply]
+        case commands.BeginMove() | commands.HoldGroup() | commands.PublishPlacement():
+            note_move_command(state, command, now_s)
         case commands.TakeSnapshot():
-            _note_snapshot(state, command)
+            _note_snapshot(state, command, now_s)
         case commands.OpenPin():
             start_evaluation_if_new(state, command.evaluation, now_s)
         case commands.ClosePin():
@@ -55,6 +55,8 @@ def note_failed_command(state: State, command: Command, time_s: float) -> None:
                 state.timers[f"restart {pod.name}"] = time_s + ORDER_AGAIN_S
             elif pod and isinstance(command, commands.StopPod) and command.kill:
                 pod.phase, pod.is_silent = PodPhase.RUNNING, True
+        case commands.TakeSnapshot(move=move) | commands.HoldGroup(move=move) if move:
+            give_up_move(state, move)
         case commands.TakeSnapshot():
             state.closing.asked.discard(command.ps)
             state.stopping.asked.discard(command.ps)
@@ -75,6 +77,13 @@ def _note_start(state: State, command: commands.StartPod) -> None:
         state.pods[command.pod] = Pod(name=command.pod, service=command.service)
     else:
         pod.phase = PodPhase.ORDERED
+
+
+def _note_stop(state: State, command: commands.StopPod) -> None:
+    pod = state.pods.get(command.pod)
+    if pod and pod.phase is not PodPhase.EXITED:
+        pod.phase = PodPhase.STOPPING
+        pod.is_silent = False
 
 
 def _note_dispatch(state: State, command: commands.Dispatch) -> None:
@@ -99,9 +108,11 @@ def _note_dispatch(state: State, command: commands.Dispatch) -> None:
             pass
 
 
-def _note_snapshot(state: State, command: commands.TakeSnapshot) -> None:
+def _note_snapshot(state: State, command: commands.TakeSnapshot, now_s: float) -> None:
     state.requests = max(state.requests, command.request)
-    if state.job_state is JobState.STOPPING:
+    if command.move:
+        note_move_command(state, command, now_s)
+    elif state.job_state is JobState.STOPPING:
         state.stopping.request = command.request
         state.stopping.asked.add(command.ps)
     else:

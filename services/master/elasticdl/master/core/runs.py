@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from elasticdl.master.core.closing import reset_closing
 from elasticdl.master.core.evaluating import abandon_evaluation
+from elasticdl.master.core.moving import give_up_move
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training import Training
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import Envelope, JobResumed, JobSubmitted, LostLog
+from elasticdl.shared.partitions import Placement
 
 
 def note_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> None:
@@ -16,12 +18,21 @@ def note_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> Non
     state.submitted_s = event.spec.created_s or envelope.time_s
     state.training = Training(event.spec.plan)
     state.workers = event.spec.workers
+    state.ps = event.spec.ps
+    state.placement = Placement.even(event.spec.ps)
     state.run = envelope.incarnation
 
 
 def note_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
     """Fold that everything is started anew, from the snapshots."""
     state.resumes += 1
+    state.ps = event.ps or state.ps
+    if state.move:
+        give_up_move(state, state.move.number)
+    if event.owners:
+        state.move = None
+        state.placement = Placement(version=event.placement, owners=event.owners)
+    state.is_published = state.placement.version == 1
     state.run = envelope.incarnation
     _note_pause(state, envelope.time_s)
     state.job_state = JobState.STARTING
@@ -40,8 +51,11 @@ def note_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
     reset_closing(state)
     state.stopping = type(state.stopping)()
     if state.training:
-        for ps in state.training.credits:
-            state.training.note_ps_gone(ps)
+        for ps in list(state.training.credits):
+            if ps in state.holders:
+                state.training.note_ps_gone(ps)
+            else:
+                del state.training.credits[ps]
         state.training.note_queue_purged()
     if event.lost:
         _note_lost_log(state, envelope.time_s, event.lost)

@@ -20,9 +20,52 @@ from elasticdl.shared.events import (
     TaskFailed,
 )
 from elasticdl.shared.job import JobSpec
-from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service
+from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service, pod_name
+from elasticdl.shared.partitions import Placement, Ranges
 from elasticdl.shared.plan import Plan
 from elasticdl.shared.tasks import MetricStates, TaskRef
+
+
+class MovePhase(Enum):
+    """How far a move is; see ``moving.py``."""
+
+    BEGUN = "begun"
+    COPYING = "copying"
+    COPIED = "copied"
+    LOADING = "loading"
+    LOADED = "loaded"
+    FREEZING = "freezing"
+    FROZEN = "frozen"
+    CATCHING_UP = "catching up"
+    HELD = "held"
+    GIVEN_UP = "given up"
+
+
+@dataclass(slots=True, kw_only=True)
+class Move:
+    """Partitions on their way from one ps to another.
+
+    Attributes:
+        number: of the move, and of the version of the placement that it leads to.
+        donor: whose they are.
+        recipient: who gets them.
+        partitions: which.
+        stored: the donor is not there: they come from its last snapshot.
+        phase: how far it is.
+        request: number of the last snapshot order.
+        manifest: the donor's last snapshot for it.
+        ledgers: of the groups that the recipient holds.
+    """
+
+    number: int
+    donor: PodName
+    recipient: PodName
+    partitions: Ranges
+    stored: bool
+    phase: MovePhase = MovePhase.BEGUN
+    request: int = 0
+    manifest: str = ""
+    ledgers: tuple[GroupLedger, ...] = ()
 
 
 class PodPhase(Enum):
@@ -218,6 +261,14 @@ class State:
     stop_reason: str = ""
     workers: int = 0
     """How many workers are wanted now."""
+    ps: int = 0
+    """How many ps are wanted now."""
+    placement: Placement = field(default_factory=lambda: Placement.even(1))
+    """The latest version that was decided on."""
+    is_published: bool = True
+    """Whether that was ordered to be made known since the job was last started."""
+    move: Move | None = None
+    """The move that is under way."""
     seq: int = 0
     """Log sequence of the last folded input; decisions don't count, they follow an input."""
     last_id: str = ""
@@ -304,9 +355,23 @@ class State:
         return [pod for pod in self.pods_of(service) if pod.phase is PodPhase.RUNNING]
 
     @property
+    def holders(self) -> tuple[PodName, ...]:
+        """The ps that own something of the model."""
+        return tuple(pod_name(Service.PS, number) for number in self.placement.holders)
+
+    def owned(self, ps: PodName) -> Ranges:
+        """The partitions of a ps."""
+        return self.placement.partitions(int(ps.rpartition("-")[2]))
+
+    @property
+    def running_holders(self) -> list[Pod]:
+        """The ps that own something and have said that they are ready."""
+        return [pod for pod in self.running(Service.PS) if pod.name in self.holders]
+
+    @property
     def all_ps_running(self) -> bool:
-        """Whether every ps that the job wants serves."""
-        return self.spec is not None and len(self.running(Service.PS)) == self.spec.ps
+        """Whether every ps that owns something serves."""
+        return self.spec is not None and len(self.running_holders) == len(self.holders)
 
     def fail(self, message: str, guilty: str = "") -> None:
         """Note why the job has to end; the first reason stays."""

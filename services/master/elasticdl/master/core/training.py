@@ -148,6 +148,24 @@ class Training:
         self.credits[ps] = Credit(incarnation=incarnation, finished=finished)
         self._recompute()
 
+    def note_move(
+        self, donor: PodName, recipient: PodName, incarnation: Incarnation, held: RangeSet, *, is_last: bool
+    ) -> None:
+        """Partitions have come to another ps.
+
+        Args:
+            donor: whose they were.
+            recipient: whose they are.
+            incarnation: the recipient's present life; empty while it is away.
+            held: tasks that all of the groups that have come have finished.
+            is_last: the donor owns nothing any more.
+        """
+        credit = self.credits.setdefault(recipient, Credit(incarnation=incarnation, finished=held))
+        credit.finished = credit.finished.intersection(held)
+        if is_last:
+            self.credits.pop(donor, None)
+        self._recompute()
+
     def note_ps_gone(self, ps: PodName) -> None:
         """A ps is away: nothing can be credited to it until it says what it has."""
         if ps in self.credits:
@@ -159,10 +177,17 @@ class Training:
         self.speculated.clear()
         self._recompute()
 
-    def note_finished(self, event: TaskFinished, time_s: float) -> bool:
-        """Credit a finished task; returns whether that made it complete for the first time."""
+    def note_finished(self, event: TaskFinished, time_s: float, table_version: int) -> bool:
+        """Credit a finished task; returns whether that made it complete for the first time.
+
+        Args:
+            event: who answered, and by which version of the placement. Who answered by an earlier one than the present
+                may have spoken for groups that are elsewhere now.
+            time_s: when.
+            table_version: the present version.
+        """
         task = event.task.number
-        for ps, credit in self.credits.items():
+        for ps, credit in self.credits.items() if event.table_version == table_version else ():
             if credit.incarnation and event.credits.get(ps) == credit.incarnation:
                 credit.finished.add(task)
         was_complete = task in self.complete
@@ -172,7 +197,7 @@ class Training:
             self.lacking.discard(task)
             self.speculated.discard(task)
         elif task in self.outstanding:
-            # Its message was acknowledged under an older incarnation of some ps: nobody would do it again.
+            # It was acknowledged under an older incarnation of some ps or placement: nobody would do it again.
             self.outstanding.discard(task)
             self.lacking.add(task)
         self._count(event, time_s)

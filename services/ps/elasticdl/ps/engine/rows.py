@@ -30,7 +30,8 @@ _CUTS_MAX = 2
 class RowStore:
     """The rows of one table that this ps holds, each a slab ``[weights | slots]`` of contiguous float32.
 
-    A row exists once a push has touched it; a missing row is computed by the initializer. Rows are never removed.
+    A row exists once a push has touched it; a missing row is computed by the initializer. Rows are never removed: what
+    has to go is left out of another store (``kept``).
 
     Args:
         table: name, width, initializer, bounds.
@@ -58,6 +59,8 @@ class RowStore:
         self.snapshotted = 0
         """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
         self.cuts: list[RowCut] = []
+        self._optimizer = optimizer
+        self._seed = seed
         self._rule = rule
         self._fresh_slots = np.repeat(np.array([slot.initial for slot in slots], np.float32), table.width)
 
@@ -181,6 +184,20 @@ class RowStore:
             self.cuts.append(cut)
             self.generation += 1
             return cut
+
+    def kept(self, slots: NDArray[np.int64]) -> RowStore:
+        """A store with only the rows at ``slots`` int64[n], unique.
+
+        Cuts go on reading this one, which must not change any more. What they finish does not count in the new one.
+        """
+        other = RowStore(self.table, self._optimizer, self._seed)
+        other.reserve(slots.size)
+        other.index.insert(self.index.ids[slots])
+        slabs = self.state[: self.rows * self.slab_width].reshape(-1, self.slab_width)
+        np.take(slabs, slots, axis=0, out=other.state[: slots.size * self.slab_width].reshape(-1, self.slab_width))
+        other.changed[: slots.size] = self.changed[slots]
+        other.generation, other.snapshotted = self.generation, self.snapshotted
+        return other
 
     def _touch(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Slots of ``ids`` about to change: new rows initialised, old ones saved for the cuts.

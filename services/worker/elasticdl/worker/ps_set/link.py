@@ -16,7 +16,13 @@ from elasticdl.shared.wire.client import ClientSettings, Ticket, WireClient
 from elasticdl.shared.wire.connection import ConnectionLostError
 from elasticdl.shared.wire.message_codec import decode_reply, encode_request
 from elasticdl.shared.wire.messages import Initialise, Reply, Request
-from elasticdl.worker.ps_set.rules import has_model_on_record, is_same_life, wants_initial_values, why_not_ready
+from elasticdl.worker.ps_set.rules import (
+    MovedError,
+    has_model_on_record,
+    is_same_life,
+    wants_initial_values,
+    why_not_ready,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +108,15 @@ class Link:
         self._initial = request
         return self.send(request)
 
-    def settle(self, pending: Pending) -> Answer:
+    def settle(self, pending: Pending, is_current: Callable[[], bool]) -> Answer:
         """Wait for the answer, sending again as often as it takes.
 
+        Args:
+            pending: what was sent.
+            is_current: whether the placement by which the request was split is still the latest.
+
         Raises:
+            MovedError: it is not.
             UserError: the ps says that the user's input is wrong.
             PinLostError: the pin that was asked for is not open.
             ProtocolError: the ps says that the request is wrong, or its reply is.
@@ -127,6 +138,8 @@ class Link:
                     self.send(self._initial)
             except ConnectionLostError as error:
                 reason = str(error)
+            if not is_current():
+                raise MovedError(f"{self.ps} does not answer, and groups have moved")
             if time.monotonic() > give_up_s:
                 raise TransientError(f"{self.ps} was away for {self._settings.unavailable_s:.0f} s: {reason}")
             self._log.debug("trying again", reason=reason, pause_s=pause_s)

@@ -3,38 +3,58 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
 
-from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.errors import ProtocolError, TransientError
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import Incarnation, PodName, TaskId
-from elasticdl.shared.placement import RowSplit
+from elasticdl.shared.partitions import Placement
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids
 from elasticdl.worker.ps_set.gathering import Gathering
 from elasticdl.worker.ps_set.link import Answer, Link, Pending, PsSetSettings, Resolve
 from elasticdl.worker.ps_set.requests import Pulled, PushOutcome, PushRequest, Standing
-from elasticdl.worker.ps_set.rules import outcome_of, standing_of
-from elasticdl.worker.ps_set.splitting import Splitter
+from elasticdl.worker.ps_set.rules import MovedError, outcome_of, standing_of
+from elasticdl.worker.ps_set.splitting import Split, Splitter
 
 _R = TypeVar("_R", bound=messages.Reply)
 
 PULL_ROWS_MAX = 1 << 16
 """Rows of one request of ``pull_rows``."""
+_PLACEMENT_POLL_S = 0.005
+"""Seconds between two looks for the placement that an answer has told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request under way to every ps.
+
+    Attributes:
+        split: makes the parts, again if groups move meanwhile.
+        splitter: by which version of the placement they were made.
+        parts: what was made.
+        pending: what was sent.
+    """
+
+    split: Callable[[Splitter], Split]
+    splitter: Splitter
+    parts: Split
+    pending: tuple[Pending, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PullTicket:
     """A pull under way; pass it to ``receive_pull`` once."""
 
-    pending: tuple[Pending, ...]
-    splits: Mapping[str, RowSplit]
+    sent: Sent
     dense: bool
 
 
@@ -46,7 +66,7 @@ class PushTicket:
     """
 
     request: PushRequest
-    pending: tuple[Pending, ...]
+    sent: Sent | None
     refused: str = ""
 
 
@@ -54,8 +74,8 @@ class PsSet:
     """The parameter servers of a job; see the package for threads and arrays.
 
     Args:
-        ps: names in the order of the placement.
-        resolve: where each of them is now.
+        placement: the latest version that is known of the table from partitions to ps.
+        resolve: where each ps is now.
         token: the job's secret.
         peer: who we are, for the logs of the ps.
         plan: the plan's fingerprint.
@@ -66,7 +86,7 @@ class PsSet:
     def __init__(
         self,
         *,
-        ps: Sequence[PodName],
+        placement: Callable[[], Placement],
         resolve: Resolve,
         token: str,
         peer: str,
@@ -74,18 +94,20 @@ class PsSet:
         signature: ModelSignature,
         settings: PsSetSettings | None = None,
     ) -> None:
-        settings = settings or PsSetSettings()
         self.signature = signature
+        self._settings = settings or PsSetSettings()
+        self._placement = placement
         self._plan = plan
-        self._splitter = Splitter(signature, plan, len(ps))
-        self._parts = self._splitter.parts
-        self._dense_size = sum(part.size for part in self._parts)
+        self._splitter = Splitter(signature, plan, placement())
+        self._dense_size = sum(part.size for part in self._splitter.parts)
         self._numbers = {table.name: number for number, table in enumerate(signature.tables)}
         self._pool = BufferPool()
         self._order = threading.Lock()
         """Held for one fan-out, so that all ps see requests in the same order."""
-        self._links = tuple(
-            Link(name, resolve=resolve, token=token, peer=peer, pool=self._pool, settings=settings) for name in ps
+        self._closing = threading.Event()
+        self._links: dict[PodName, Link] = {}
+        self._new_link = partial(
+            Link, resolve=resolve, token=token, peer=peer, pool=self._pool, settings=self._settings
         )
 
     def initialise(self, dense: Floats) -> bool:
@@ -99,18 +121,15 @@ class PsSet:
         """
         if dense.shape != (self._dense_size,):
             raise ValueError(f"{dense.shape} initial values for {self._dense_size} elements")
-        requests = self._splitter.initialise(dense)
-        with self._order:
-            pending = [link.initialise(request) for link, request in zip(self._links, requests, strict=True)]
-        answers = self._settle(pending)
+        _, answers = self._settle(self._send(lambda splitter: splitter.initialise(dense)))
         taken = [_take(answer, messages.Initialised).first for answer in answers]
         return all(taken)
 
     def next_batch(self, task: TaskId, batches: int) -> Standing:
         """Where a task of so many batches stands; a worker begins it at the answer's ``next_batch``."""
-        request = messages.NextBatch(plan=self._plan, task=task, batches=batches)
-        answers = self._ask([request] * len(self._links))
-        return standing_of(self._by_ps([_take(answer, messages.Standing) for answer in answers]), self._lives(answers))
+        sent, answers = self._settle(self._send(lambda splitter: splitter.next_batch(task, batches)))
+        replies = [_take(answer, messages.Standing) for answer in answers]
+        return standing_of(_by_ps(sent, replies), _lives(sent, answers), sent.splitter.version)
 
     def send_pull(self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True) -> PullTicket:
         """Ask for rows and dense variables.
@@ -120,9 +139,7 @@ class PsSet:
             pin: evaluation whose pinned state is read; 0: the present state.
             dense: whether dense variables are wanted.
         """
-        splits = self._splitter.rows(ids)
-        requests = self._splitter.pull(splits, pin=pin, dense=dense)
-        return PullTicket(self._send(requests), splits, dense)
+        return PullTicket(self._send(lambda splitter: splitter.pull(ids, pin=pin, dense=dense)), dense)
 
     def receive_pull(self, ticket: PullTicket) -> Pulled:
         """Wait for a pull.
@@ -132,12 +149,12 @@ class PsSet:
             TransientError: a ps stayed away too long.
             UserError, ProtocolError: a ps refused.
         """
-        answers = self._settle(ticket.pending)
+        sent, answers = self._settle(ticket.sent)
         try:
             replies = [_reply(answer, messages.Pulled) for answer in answers]
             gathering = Gathering(self._pool)
-            dense = gathering.dense(self._parts, replies) if ticket.dense else NO_FLOATS
-            rows = gathering.rows(ticket.splits, self._tables_of(ticket), replies)
+            dense = gathering.dense(sent.splitter.parts, replies) if ticket.dense else NO_FLOATS
+            rows = gathering.rows(sent.parts.rows, _tables_of(sent), replies)
         except BaseException:
             _release(answers)
             raise
@@ -166,17 +183,17 @@ class PsSet:
         """Send a batch to every ps."""
         refused = self._not_finite(request)
         if refused:
-            return PushTicket(request, (), refused)
-        return PushTicket(request, self._send(self._splitter.push(request)))
+            return PushTicket(request, None, refused)
+        return PushTicket(request, self._send(lambda splitter: splitter.push(request)))
 
     def receive_push(self, ticket: PushTicket) -> PushOutcome:
         """Wait until every group has answered; errors as ``receive_pull``."""
         request = ticket.request
-        if ticket.refused:
+        if ticket.sent is None:
             return PushOutcome(next_batch=request.batch, credits={}, step=0, not_finite=ticket.refused)
-        answers = self._settle(ticket.pending)
+        sent, answers = self._settle(ticket.sent)
         replies = [_take(answer, messages.Pushed) for answer in answers]
-        return outcome_of(self._by_ps(replies), self._lives(answers))
+        return outcome_of(_by_ps(sent, replies), _lives(sent, answers), sent.splitter.version)
 
     def push(self, request: PushRequest) -> PushOutcome:
         """``send_push`` and ``receive_push``."""
@@ -184,18 +201,14 @@ class PsSet:
 
     def close(self) -> None:
         """Hang up; calls that wait fail with TransientError."""
-        for link in self._links:
-            link.close()
-
-    def _by_ps(self, replies: Sequence[_R]) -> Mapping[PodName, _R]:
-        return {link.ps: reply for link, reply in zip(self._links, replies, strict=True)}
-
-    def _lives(self, answers: Sequence[Answer]) -> Mapping[PodName, Incarnation]:
-        return {link.ps: answer.incarnation for link, answer in zip(self._links, answers, strict=True)}
+        self._closing.set()
+        with self._order:
+            for link in self._links.values():
+                link.close()
 
     def _not_finite(self, request: PushRequest) -> str:
         """Where NaN or infinity is. Several ps must agree on it; one finds it itself, at less cost."""
-        if len(self._links) == 1:
+        if len(self._splitter.ps) == 1:
             return ""
         suspects: list[tuple[str, Floats]] = [("statistics delta", request.statistics_delta)]
         if request.dense_gradient is not None:
@@ -203,25 +216,67 @@ class PsSet:
         suspects += [(f"gradients of table {name!r}", rows) for name, (_, rows) in request.rows.items()]
         return "; ".join(name for name, values in suspects if not np.isfinite(values).all())
 
-    def _tables_of(self, ticket: PullTicket) -> list[tuple[messages.TableIds, ...]]:
-        return [one.request.tables for one in ticket.pending if isinstance(one.request, messages.Pull)]
-
-    def _ask(self, requests: Sequence[messages.Request]) -> list[Answer]:
-        return self._settle(self._send(requests))
-
-    def _send(self, requests: Sequence[messages.Request]) -> tuple[Pending, ...]:
+    def _send(self, split: Callable[[Splitter], Split]) -> Sent:
+        placement = self._placement()
+        if placement.version > self._splitter.version:
+            self._splitter = Splitter(self.signature, self._plan, placement)
+        splitter = self._splitter
+        parts = split(splitter)
         with self._order:
-            return tuple([link.send(request) for link, request in zip(self._links, requests, strict=True)])
+            links = [self._link(ps) for ps in splitter.ps]
+            pending = tuple([_send_one(link, request) for link, request in zip(links, parts.requests, strict=True)])
+        return Sent(split, splitter, parts, pending)
 
-    def _settle(self, pending: Sequence[Pending]) -> list[Answer]:
-        answers: list[Answer] = []
-        try:
-            for link, waiting in zip(self._links, pending, strict=True):
-                answers.append(link.settle(waiting))
-        except BaseException:
-            _release(answers)
-            raise
-        return answers
+    def _settle(self, sent: Sent) -> tuple[Sent, list[Answer]]:
+        """Wait for the answers of all ps by one version of the placement; the latter may be later than what was sent.
+
+        Groups that had absorbed a push by an earlier version say that they have it.
+        """
+        while True:
+            version = sent.splitter.version
+            answers: list[Answer] = []
+            try:
+                for ps, waiting in zip(sent.splitter.ps, sent.pending, strict=True):
+                    link = self._links[ps]
+                    answers.append(link.settle(waiting, lambda version=version: self._is_latest(version)))  # type: ignore[misc]
+                return sent, answers
+            except MovedError:
+                _release(answers)
+                self._await_later(version)
+                sent = self._send(sent.split)
+            except BaseException:
+                _release(answers)
+                raise
+
+    def _is_latest(self, version: int) -> bool:
+        return self._placement().version <= version
+
+    def _await_later(self, version: int) -> None:
+        give_up_s = time.monotonic() + self._settings.unavailable_s
+        while self._is_latest(version):
+            if time.monotonic() > give_up_s or self._closing.wait(_PLACEMENT_POLL_S):
+                raise TransientError(f"a placement later than version {version} did not become known")
+
+    def _link(self, ps: PodName) -> Link:
+        if ps not in self._links:
+            self._links[ps] = self._new_link(ps)
+        return self._links[ps]
+
+
+def _send_one(link: Link, request: messages.Request) -> Pending:
+    return link.initialise(request) if isinstance(request, messages.Initialise) else link.send(request)
+
+
+def _by_ps(sent: Sent, replies: Sequence[_R]) -> Mapping[PodName, _R]:
+    return dict(zip(sent.splitter.ps, replies, strict=True))
+
+
+def _lives(sent: Sent, answers: Sequence[Answer]) -> Mapping[PodName, Incarnation]:
+    return dict(zip(sent.splitter.ps, [answer.incarnation for answer in answers], strict=True))
+
+
+def _tables_of(sent: Sent) -> list[tuple[messages.TableIds, ...]]:
+    return [request.tables for request in sent.parts.requests if isinstance(request, messages.Pull)]
 
 
 def _release(answers: Sequence[Answer]) -> None:

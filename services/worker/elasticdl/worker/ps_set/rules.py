@@ -16,6 +16,10 @@ class PinLostError(TransientError):
     """The evaluation's pinned state is gone, because a ps was restarted or the pin was closed."""
 
 
+class MovedError(TransientError):
+    """Groups have moved: the request is to be split again, by a later version of the placement."""
+
+
 def is_same_life(found: str, registered: Incarnation) -> bool:
     """Whether the ps that answers at an address is the one that the register names; another one is not talked to."""
     return found == registered
@@ -27,6 +31,7 @@ def why_not_ready(reply: Reply) -> Refusal | None:
     Raises:
         UserError: the ps says that the user's input is wrong.
         PinLostError: the pin that was asked for is not open.
+        MovedError: the ps knows a later version of the placement.
         ProtocolError: the ps says that the request is wrong.
     """
     if not isinstance(reply, Refusal):
@@ -38,6 +43,8 @@ def why_not_ready(reply: Reply) -> Refusal | None:
             raise UserError(reply.message)
         case RefusalKind.NO_PIN:
             raise PinLostError(reply.message)
+        case RefusalKind.MOVED:
+            raise MovedError(reply.message)
         case _:
             raise ProtocolError(f"the ps refused ({reply.kind.name}): {reply.message}")
 
@@ -52,23 +59,29 @@ def has_model_on_record(reply: Reply) -> bool:
     return isinstance(reply, Pulled | Pushed)
 
 
-def standing_of(replies: Mapping[PodName, messages.Standing], lives: Mapping[PodName, Incarnation]) -> Standing:
+def standing_of(
+    replies: Mapping[PodName, messages.Standing], lives: Mapping[PodName, Incarnation], version: int
+) -> Standing:
     """Where a task stands over all groups: at the batch that the most backward one wants.
 
     Args:
         replies: what each ps answered.
         lives: incarnation of each ps that answered.
+        version: of the placement by which all of them answered.
     """
     return Standing(
-        next_batch=min([reply.next_batch for reply in replies.values()]), credits=MappingProxyType(dict(lives))
+        next_batch=min([reply.next_batch for reply in replies.values()]),
+        credits=MappingProxyType(dict(lives)),
+        table_version=version,
     )
 
 
-def outcome_of(replies: Mapping[PodName, Pushed], lives: Mapping[PodName, Incarnation]) -> PushOutcome:
+def outcome_of(replies: Mapping[PodName, Pushed], lives: Mapping[PodName, Incarnation], version: int) -> PushOutcome:
     """What became of a push, over all groups; arguments as ``standing_of``."""
     return PushOutcome(
         next_batch=min([reply.next_batch for reply in replies.values()]),
         credits=MappingProxyType(dict(lives)),
+        table_version=version,
         step=max([reply.step for reply in replies.values()]),
         not_finite="; ".join([reply.message for reply in replies.values() if reply.verdict is PushVerdict.NOT_FINITE]),
     )

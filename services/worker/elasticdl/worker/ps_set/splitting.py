@@ -2,51 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from elasticdl.shared.model import ModelSignature
-from elasticdl.shared.placement import DensePart, Placement, RowSplit, dense_parts, split_rows
+from elasticdl.shared.names import PodName, Service, TaskId, pod_name
+from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import DensePart, RowSplit, dense_parts, split_rows, take
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids
 from elasticdl.worker.ps_set.requests import PushRequest
 
 
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One request in parts.
+
+    Attributes:
+        requests: one for each ps, in the order of ``Splitter.ps``.
+        rows: of a pull, by table name: the ids sorted by their owner.
+    """
+
+    requests: Sequence[messages.Request]
+    rows: Mapping[str, RowSplit]
+
+
 class Splitter:
-    """Knows which ps holds what.
+    """Knows which ps holds what by one version of the placement.
 
     Args:
         signature: the model.
         plan: the plan's fingerprint.
-        ps: how many ps there are.
+        placement: the table.
     """
 
-    def __init__(self, signature: ModelSignature, plan: str, ps: int) -> None:
-        self.parts: tuple[DensePart, ...] = dense_parts(signature.dense, ps)
+    def __init__(self, signature: ModelSignature, plan: str, placement: Placement) -> None:
+        self.version = placement.version
+        self.ps: tuple[PodName, ...] = tuple(pod_name(Service.PS, number) for number in placement.holders)
+        self.parts: tuple[DensePart, ...] = dense_parts(signature.dense, placement)
         self._signature = signature
         self._plan = plan
-        self._placement = Placement.even(ps)
+        self._placement = placement
         self._numbers = {table.name: number for number, table in enumerate(signature.tables)}
 
-    def initialise(self, dense: Floats) -> list[messages.Initialise]:
+    def initialise(self, dense: Floats) -> Split:
         """Initial values, float32 flat over all variables, for each ps."""
         signature = self._signature.to_json()
-        return [
+        requests = [
             messages.Initialise(
-                plan=self._plan, signature=signature, parts=len(self.parts), part=number, dense=part.gather(dense)
+                plan=self._plan, table_version=self.version, signature=signature, dense=part.gather(dense)
             )
-            for number, part in enumerate(self.parts)
+            for part in self.parts
         ]
+        return Split(requests, {})
 
-    def rows(self, ids: Mapping[str, Ids]) -> dict[str, RowSplit]:
-        """Ids of each table sorted by their owner."""
-        return {name: split_rows(own, self._placement) for name, own in ids.items()}
+    def next_batch(self, task: TaskId, batches: int) -> Split:
+        """The question where a task stands, for each ps."""
+        request = messages.NextBatch(plan=self._plan, table_version=self.version, task=task, batches=batches)
+        return Split([request] * len(self.parts), {})
 
-    def pull(self, splits: Mapping[str, RowSplit], *, pin: int, dense: bool) -> list[messages.Pull]:
+    def pull(self, ids: Mapping[str, Ids], *, pin: int, dense: bool) -> Split:
         """A pull, for each ps."""
-        return [
+        rows = {name: split_rows(own, self._placement) for name, own in ids.items()}
+        requests = [
             messages.Pull(
                 plan=self._plan,
-                table_version=self._placement.version,
+                table_version=self.version,
                 pin=pin,
                 dense=dense,
                 tables=tuple(
@@ -55,16 +76,17 @@ class Splitter:
                         width=self._signature.tables[self._numbers[name]].width,
                         ids=split.ids[split.part(ps)],
                     )
-                    for name, split in splits.items()
+                    for name, split in rows.items()
                 ),
             )
             for ps in range(len(self.parts))
         ]
+        return Split(requests, rows)
 
-    def push(self, request: PushRequest) -> list[messages.Push]:
+    def push(self, request: PushRequest) -> Split:
         """A batch, for each ps: one that has nothing to learn from it gets an empty list of rows, never no message."""
         splits = {name: (split_rows(ids, self._placement), rows) for name, (ids, rows) in request.rows.items()}
-        return [self._push_of(request, splits, number) for number in range(len(self.parts))]
+        return Split([self._push_of(request, splits, number) for number in range(len(self.parts))], {})
 
     def _push_of(self, request: PushRequest, splits: Mapping[str, tuple[RowSplit, Floats]], ps: int) -> messages.Push:
         part = self.parts[ps]
@@ -80,7 +102,7 @@ class Splitter:
         delta = request.statistics_delta
         return messages.Push(
             plan=self._plan,
-            table_version=self._placement.version,
+            table_version=self.version,
             task=request.task,
             batch=request.batch,
             batches=request.batches,
@@ -89,7 +111,7 @@ class Splitter:
             base_iteration=request.base_iteration,
             rate=request.rate,
             empty=gradient is None,
-            dense=NO_FLOATS if gradient is None else gradient[part.gradients],
-            statistics=delta[part.statistics] if delta.size else NO_FLOATS,
+            dense=NO_FLOATS if gradient is None else take(gradient, part.gradients),
+            statistics=take(delta, part.statistics) if delta.size else NO_FLOATS,
             tables=tuple(tables),
         )

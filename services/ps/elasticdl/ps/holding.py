@@ -1,0 +1,87 @@
+"""Groups on their way here: read from the donor's snapshots, loaded beside what is served, and held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.regrouping import common, reduced
+from elasticdl.ps.snapshots import check_belongs, read_chain, read_groups, read_rows
+from elasticdl.shared.errors import InvariantError
+from elasticdl.shared.events import GroupHeld
+from elasticdl.shared.model import ModelSignature
+from elasticdl.shared.partitions import Ranges
+from elasticdl.shared.storage import ObjectStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldOrder:
+    """Partitions that are to be held.
+
+    Attributes:
+        move: number of the move.
+        partitions: which.
+        manifest: URI of the donor's snapshot.
+        cause: id of what asked, for the log.
+    """
+
+    move: int
+    partitions: Ranges
+    manifest: str
+    cause: str
+
+
+class Holder:
+    """Loads what a move needs. A second snapshot of the same donor adds what the first one lacked.
+
+    Args:
+        core: which holds it.
+        store: where the snapshots are.
+    """
+
+    def __init__(self, core: PsCore, store: ObjectStore) -> None:
+        self._core = core
+        self._store = store
+        self._move = 0
+        self._loaded: set[str] = set()
+
+    def load(self, order: HoldOrder) -> GroupHeld | None:
+        """Load and hold; what is left to do is to register a snapshot, and to say so.
+
+        Returns:
+            What is to be said; None: the outcome of the move is known already.
+
+        Raises:
+            TransientError: the store is away.
+            DamagedError: an object of the snapshot is missing or damaged.
+            UserError, RefusedError: the snapshot is of another plan or model.
+        """
+        *_, held = self.steps(order)
+        return held
+
+    def steps(self, order: HoldOrder) -> Iterator[GroupHeld | None]:
+        """``load``, pausing after each object that was read; the last step gives what ``load`` returns."""
+        chain = read_chain(self._store, order.manifest)
+        uri, last = chain[-1]
+        check_belongs(self._core, uri, last)
+        if not self._core.await_rows(ModelSignature.from_json(last.signature), order.move, order.partitions):
+            yield None
+            return
+        if self._move != order.move:
+            self._move, self._loaded = order.move, set()
+        missing = [(one, manifest) for one, manifest in chain if one not in self._loaded]
+        for _, table, ids, slabs in read_rows(self._store, missing, order.partitions):
+            self._core.hold_rows(table, ids, slabs)
+            yield None
+        cuts = []
+        share = self._core.share
+        if share is None:
+            raise InvariantError("rows were loaded without a share")
+        for cut in read_groups(self._store, share, chain[-1]):
+            partitions = common(cut.partitions, order.partitions)
+            if partitions:
+                cuts.append(reduced(cut, partitions, share.signature.dense))
+        ledgers = self._core.hold(order.move, cuts)
+        self._loaded.update(one for one, _ in chain)
+        yield GroupHeld(move=order.move, manifest=order.manifest, ledgers=ledgers) if ledgers else None

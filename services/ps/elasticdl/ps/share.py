@@ -1,0 +1,342 @@
+"""A ps' share of the model: row stores, and the groups whose rows are in them. Not thread-safe: the core guards it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.ps.engine.cuts import RowCut
+from elasticdl.ps.engine.rows import RowStore
+from elasticdl.ps.group import Group, GroupCut, UpdatePolicy
+from elasticdl.ps.regrouping import common, joined, lay_out, reduced, union
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.events import GroupLedger
+from elasticdl.shared.ledger import Verdict
+from elasticdl.shared.manifests import GroupState
+from elasticdl.shared.model import ModelSignature
+from elasticdl.shared.names import TaskId
+from elasticdl.shared.partitions import PARTITIONS, Ranges, group_id
+from elasticdl.shared.placement import DensePart, dense_part, mask_of, partitions_of, take
+from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, TableGradients, TableIds, split_rows
+
+Standing = tuple[Ranges, int, int]
+"""Partitions of a group, the move that it is held for or 0, and its step."""
+
+_NO_GROUP = 255
+_GROUPS_MAX = 254
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """One group's part of a push, and what its ledger says about it."""
+
+    group: Group
+    push: Push
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareCut:
+    """A share at one moment between two pushes; close it when it is not needed any more.
+
+    Attributes:
+        rows: copy-on-write cut of each table, in the signature's order.
+        groups: the groups, those that are held included.
+        part: dense elements of those that are served.
+        parts: the same of each of them.
+        losses: how often rows had been dropped before.
+    """
+
+    rows: tuple[RowCut, ...]
+    groups: tuple[GroupCut, ...]
+    part: DensePart
+    parts: tuple[DensePart, ...]
+    losses: int
+
+    @property
+    def served(self) -> tuple[GroupCut, ...]:
+        """The groups that are not held."""
+        return tuple(group for group in self.groups if not group.move)
+
+    @property
+    def iteration(self) -> int:
+        """Optimizer updates, the least over its groups."""
+        return min((group.iteration for group in self.served), default=0)
+
+    @property
+    def step(self) -> int:
+        """Batches absorbed, the most of its groups."""
+        return max((group.ledger.step for group in self.served), default=0)
+
+    def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None) -> None:
+        """As ``Share.pull``, at the moment of the cut."""
+        for table, out in zip(tables, split_rows(rows, tables), strict=True):
+            if table.table >= len(self.rows):
+                raise ProtocolError(f"table {table.table} of a model with {len(self.rows)}")
+            self.rows[table.table].pull(table.ids, out)
+        if dense is None:
+            return
+        for group, part in zip(self.served, self.parts, strict=True):
+            values = np.empty(part.size, np.float32)
+            group.dense.pull(values)
+            lay_out(self.part, part, values, dense)
+
+    def close(self, *, finished: bool = False) -> None:
+        """Free what was saved; ``finished``: the next dirty cut may start here."""
+        for cut in self.rows:
+            cut.close(finished=finished)
+
+
+class Share:
+    """What one ps holds of a model.
+
+    Args:
+        signature: the whole model.
+        policy: when pushes become updates.
+
+    Raises:
+        UserError: an optimizer, schedule or initializer that the engine does not know.
+    """
+
+    def __init__(self, signature: ModelSignature, policy: UpdatePolicy) -> None:
+        self.signature = signature
+        self.policy = policy
+        self.tables = [RowStore(table, signature.optimizer, signature.seed) for table in signature.tables]
+        self.groups: list[Group] = []
+        """Those that are served."""
+        self.held: list[Group] = []
+        """Those that wait for the table to say that they are served here."""
+        self.losses = 0
+        """How often rows were dropped: what is saved next must not build on what was saved before."""
+        self._awaited: tuple[int, Ranges] = (0, ())
+        """A move, and the partitions whose rows are being loaded for it."""
+        self._arrange()
+
+    @property
+    def partitions(self) -> Ranges:
+        """What is served."""
+        return union([group.partitions for group in self.groups])
+
+    def covers(self, partitions: Ranges) -> bool:
+        """Whether all of these are here, held ones included."""
+        here = union([group.partitions for group in self.groups + self.held])
+        return common(here, partitions) == partitions
+
+    @property
+    def rows(self) -> int:
+        """Stored rows of all tables."""
+        return sum(table.rows for table in self.tables)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return sum(one.dense.nbytes for one in self.groups + self.held) + sum(table.nbytes for table in self.tables)
+
+    @property
+    def iteration(self) -> int:
+        """Optimizer updates, the least over the groups."""
+        return min((group.iteration for group in self.groups), default=0)
+
+    @property
+    def step(self) -> int:
+        """Batches absorbed, the most of the groups."""
+        return max((group.ledger.step for group in self.groups), default=0)
+
+    @property
+    def standings(self) -> tuple[Standing, ...]:
+        """Where the groups stand; equal to those of a snapshot as long as nothing has happened since."""
+        return tuple((one.partitions, one.move, one.ledger.step) for one in self.groups + self.held)
+
+    @property
+    def ledgers(self) -> tuple[GroupLedger, ...]:
+        """The ledger of each group, held ones included: the table says which of them count."""
+        return tuple(ledger_of(group) for group in self.groups + self.held)
+
+    def next_batch(self, task: TaskId, batches: int) -> int:
+        """The first batch of a task that some group lacks."""
+        return min([group.ledger.next_batch(task, batches) for group in self.groups])
+
+    def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None) -> None:
+        """Write rows of ``tables`` one after another into ``rows``, and the dense values into ``dense``, if given.
+
+        Raises:
+            ProtocolError: an id outside of its table.
+        """
+        for table, out in zip(tables, split_rows(rows, tables), strict=True):
+            if table.table >= len(self.tables):
+                raise ProtocolError(f"table {table.table} of a model with {len(self.tables)}")
+            self.tables[table.table].pull(table.ids, out)
+        if dense is None:
+            return
+        if len(self.groups) == 1:
+            self.groups[0].dense.pull(dense)
+            return
+        for group in self.groups:
+            values = np.empty(group.part.size, np.float32)
+            group.dense.pull(values)
+            lay_out(self.part, group.part, values, dense)
+
+    def divide(self, push: Push) -> list[Division]:
+        """A push for each group: one that has nothing to learn from it gets an empty list of rows, never no push.
+
+        Raises:
+            ProtocolError: the push does not fit the share.
+        """
+        if len(self.groups) == 1:
+            return [_judged(self.groups[0], push)]
+        statistics = sum(group.dense.statistics for group in self.groups)
+        trainable = sum(group.dense.trainable for group in self.groups)
+        if push.dense.size not in (0, trainable) or push.statistics.size not in (0, statistics):
+            raise ProtocolError(f"a push of {push.dense.size} and {push.statistics.size} dense elements")
+        owners = [self._owners[partitions_of(table.ids)] for table in push.tables]
+        if any((own == _NO_GROUP).any() for own in owners):
+            raise ProtocolError("a push with rows of partitions that are not here")
+        return [
+            _judged(group, replace(self._dense_of(push, group), tables=_tables_of(push, owners, number)))
+            for number, group in enumerate(self.groups)
+        ]
+
+    def reserve(self, push: Push) -> None:
+        """Reserve the memory that a checked push needs.
+
+        Raises:
+            MemoryError: there is no room for its rows.
+        """
+        for table in push.tables:
+            self.tables[table.table].reserve(table.ids.size)
+
+    def cut(self, *, dirty_only: bool = False) -> ShareCut:
+        """The present state; ``dirty_only`` leaves out rows that were in the last finished cut and did not change."""
+        return ShareCut(
+            rows=tuple(table.cut(dirty_only=dirty_only) for table in self.tables),
+            groups=tuple(group.cut() for group in self.groups + self.held),
+            part=self.part,
+            parts=tuple(group.part for group in self.groups),
+            losses=self.losses,
+        )
+
+    def flush(self) -> None:
+        """Make updates of what is accumulated, if anything is."""
+        for group in self.groups:
+            group.flush()
+
+    # --- which groups there are ------------------------------------------------------------------------------------
+
+    def create(self, partitions: Ranges) -> Group:
+        """A group that has learned nothing yet, not installed."""
+        return Group(self.signature, partitions, self.policy, self.tables)
+
+    def install(self, groups: Sequence[Group]) -> None:
+        """Have these groups and no others; rows that are nobody's are dropped."""
+        self.groups = [group for group in groups if not group.move]
+        self.held = [group for group in groups if group.move]
+        self._drop_rows()
+        self._arrange()
+
+    def group_of(self, cut: GroupCut) -> Group:
+        """A group in the state of a cut, not installed."""
+        group = self.create(cut.partitions)
+        group.load(cut)
+        return group
+
+    def await_rows(self, move: int, partitions: Ranges) -> None:
+        """Keep rows of these partitions for a move, and nothing that came for another one."""
+        if self._awaited != (move, partitions):
+            self._awaited = (0, ())
+            self.install(self.groups)
+            self._awaited = (move, partitions)
+
+    def hold(self, move: int, cuts: Sequence[GroupCut]) -> None:
+        """Hold groups for a move; the rows are loaded already."""
+        self.held = [self.group_of(replace(cut, move=move)) for cut in cuts]
+
+    def adopt(self, owned: Ranges, version: int) -> None:
+        """Serve what a version of the table says, drop everything else that it has decided about."""
+        groups = []
+        if self._awaited[0] <= version:
+            self._awaited = (0, ())
+        for group in self.groups + self.held:
+            kept = common(group.partitions, owned)
+            if kept == group.partitions:
+                group.move = 0
+                groups.append(group)
+            elif kept:
+                groups.append(self.group_of(replace(reduced(group.cut(), kept, self.signature.dense), move=0)))
+            elif group.move > version:
+                groups.append(group)
+        self.install(groups)
+        self.merge()
+
+    def merge(self) -> None:
+        """Make one group of those that have the same history."""
+        if len(self.groups) < 2:
+            return
+        merged: list[Group] = []
+        for group in self.groups:
+            twin = next((n for n, other in enumerate(merged) if other.has_history_of(group)), None)
+            if twin is None:
+                merged.append(group)
+            else:
+                cuts = [merged[twin].cut(), group.cut()]
+                merged[twin] = self.group_of(joined(cuts, self.signature.dense))
+        if len(merged) < len(self.groups):
+            self.groups = merged
+            self._arrange()
+
+    def _arrange(self) -> None:
+        self.part = dense_part(self.signature.dense, self.partitions)
+        self._owners: npt.NDArray[np.uint8] = np.full(PARTITIONS, _NO_GROUP, np.uint8)
+        for number, group in enumerate(self.groups[:_GROUPS_MAX]):
+            self._owners[mask_of(group.partitions)] = number
+
+    def _drop_rows(self) -> None:
+        here = mask_of(union([group.partitions for group in self.groups + self.held] + [self._awaited[1]]))
+        for number, table in enumerate(self.tables):
+            wanted = here[partitions_of(table.index.ids)]
+            if not wanted.all():
+                self.tables[number] = table.kept(np.flatnonzero(wanted))
+                self.losses += 1
+
+    def _dense_of(self, push: Push, group: Group) -> Push:
+        """A push with only the dense elements of a group."""
+        trainable = sum(one.dense.trainable for one in self.groups)
+        fixed = trainable + sum(one.dense.statistics for one in self.groups)
+        places = self.part.places(group.part)
+        moving = tuple(place for place in places if place.stop <= trainable)
+        added = tuple(
+            slice(place.start - trainable, place.stop - trainable)
+            for place in places
+            if trainable <= place.start and place.stop <= fixed
+        )
+        return replace(
+            push,
+            dense=take(push.dense, moving) if push.dense.size else NO_FLOATS,
+            statistics=take(push.statistics, added) if push.statistics.size else NO_FLOATS,
+        )
+
+
+def ledger_of(group: Group) -> GroupLedger:
+    """A group's ledger, as events carry it."""
+    return GroupLedger(group=group_id(group.partitions), partitions=group.partitions, ledger=group.ledger.record())
+
+
+def standings_of(groups: Sequence[GroupState]) -> tuple[Standing, ...]:
+    """Where the groups of a snapshot stood."""
+    return tuple((group.partitions, group.move, group.ledger.step) for group in groups)
+
+
+def _judged(group: Group, push: Push) -> Division:
+    verdict = group.ledger.judge(TaskId(push.task), push.batch, push.batches)
+    return Division(group=group, push=push, verdict=verdict)
+
+
+def _tables_of(push: Push, owners: Sequence[npt.NDArray[np.uint8]], group: int) -> tuple[TableGradients, ...]:
+    chosen = [own == group for own in owners]
+    return tuple(
+        TableGradients(table=table.table, ids=table.ids[own], gradients=table.gradients[own])
+        for table, own in zip(push.tables, chosen, strict=True)
+        if own.any()
+    )

@@ -1,0 +1,107 @@
+"""Mutations of the rules by which groups move, added to those of ``mutations.py``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from tests.sim.mutations import _mutation as mutation
+from tests.sim.mutations import _replaced as replaced
+from tests.sim.ps import PsProcess
+from tests.sim.snapshot_mutations import MUTATIONS
+
+from elasticdl.master.core import training
+from elasticdl.ps import core as ps_core
+from elasticdl.ps import recovery, snapshots
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.share import Share, ShareCut
+from elasticdl.shared.rangeset import RangeSet
+
+__all__ = ["MUTATIONS"]
+
+
+@mutation("a request that was split by an earlier version of the placement is answered MOVED")
+def moved() -> Iterator[None]:
+    with replaced(ps_core, "check_version", lambda version, known: None):
+        yield
+
+
+@mutation("an order about a later version of the placement than is known is refused")
+def orders_wait_for_the_placement() -> Iterator[None]:
+    with replaced(sys.modules["tests.sim.ps"], "check_known", lambda command, known: None):
+        yield
+
+
+@mutation("a group that comes to a ps takes away the credit for what it lacks")
+def credit_follows_the_group() -> Iterator[None]:
+    original = training.Training.note_move
+
+    def note_move(self: Any, donor: Any, recipient: Any, incarnation: Any, held: Any, *, is_last: bool) -> None:
+        everything = RangeSet([(0, self.plan.tasks)])
+        original(self, donor, recipient, incarnation, everything, is_last=is_last)
+
+    with replaced(training.Training, "note_move", note_move):
+        yield
+
+
+@mutation("a task is credited only if all ps answered by the present version of the placement")
+def credit_by_version() -> Iterator[None]:
+    original = training.Training.note_finished
+
+    def note_finished(self: Any, event: Any, time_s: float, table_version: int) -> bool:
+        return original(self, event, time_s, event.table_version)
+
+    with replaced(training.Training, "note_finished", note_finished):
+        yield
+
+
+@mutation("a restarted ps keeps what it held until it has heard of the outcome")
+def held_until_the_outcome() -> Iterator[None]:
+    original = Share.install
+
+    def restored(*arguments: Any) -> Any:
+        share = snapshots.restore(*arguments)
+        original(share, share.groups)
+        return share
+
+    with replaced(recovery, "restore", restored):
+        yield
+
+
+@mutation("what a recipient holds is in its registered snapshot before it says so")
+def held_is_registered() -> Iterator[None]:
+    original = PsProcess._write
+
+    async def write(self: Any, *, flush: bool, extend: bool = False) -> bool:
+        share = self.core.share
+        return False if share and share.held and self._history else await original(self, flush=flush, extend=extend)
+
+    with replaced(PsProcess, "_write", write):
+        yield
+
+
+@mutation("a version of the placement ends the freeze for its move")
+def a_version_ends_the_freeze() -> Iterator[None]:
+    original = PsCore.adopt
+
+    def adopt(self: Any, placement: Any) -> bool:
+        frozen, owned = self.frozen, self.owned
+        later = original(self, placement)
+        self.frozen = frozen if self.owned == owned else 0
+        return later
+
+    with replaced(PsCore, "adopt", adopt):
+        yield
+
+
+@mutation("what was dropped does not come back from earlier snapshots of the chain")
+def dropped_rows_stay_dropped() -> Iterator[None]:
+    original = Share.cut
+
+    def cut(self: Any, **facts: Any) -> ShareCut:
+        return replace(original(self, **facts), losses=0)
+
+    with replaced(Share, "cut", cut):
+        yield

@@ -1,0 +1,211 @@
+"""Groups move between ps while a worker pushes: nothing is lost, nothing is learned twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pytest
+from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signature, spec
+from tests.unit.ps.jobs import Job
+from tests.unit.ps.servers import weights
+
+from elasticdl.shared.commands import HoldGroup, OpenPin, TakeSnapshot
+from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.events import GroupHeld, ModelInitialised, PsStarted, SnapshotTaken
+from elasticdl.shared.manifests import Manifest, read_manifest
+from elasticdl.shared.names import PodName, TaskId
+from elasticdl.shared.partitions import ALL, Placement, Ranges
+from elasticdl.shared.storage import MemoryStore
+from elasticdl.worker.ps_set import PsSet
+
+PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
+LAST = TaskId(PLAN.tasks - 1)
+HALF: Ranges = ((128, 256),)
+MakeJob = Callable[..., tuple[Job, PsSet]]
+
+
+@pytest.fixture
+def make_job() -> Iterator[MakeJob]:
+    jobs: list[Job] = []
+
+    def make(optimizer: str = "adam", grads_to_wait: int = 1) -> tuple[Job, PsSet]:
+        job = Job(spec("memory://job", grads_to_wait=grads_to_wait), MemoryStore())
+        jobs.append(job)
+        job.start()
+        client = job.client(signature(optimizer))
+        client.initialise(initial_dense())
+        job.await_event(ModelInitialised)
+        return job, client
+
+    yield make
+    for job in jobs:
+        job.close()
+
+
+class Mover:
+    """Does by hand what the master orders."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.placement = Placement.even(1)
+        self.requests = 0
+
+    def copy(self, donor: int, recipient: int, partitions: Ranges, move: int, *, freeze: bool) -> GroupHeld:
+        self.requests += 1
+        request = self.requests
+        order = TakeSnapshot(ps=PodName(f"ps-{donor}"), request=request, reason="move", move=move, freeze=freeze)
+        self.job.order(order, donor)
+        manifest = self.job.await_event(SnapshotTaken, where=lambda taken: taken.request == request).manifest
+        hold = HoldGroup(
+            ps=PodName(f"ps-{recipient}"),
+            move=move,
+            partitions=partitions,
+            manifest=manifest,
+            donor=PodName(f"ps-{donor}"),
+            version=self.placement.version,
+        )
+        self.job.order(hold, recipient)
+        return self.job.await_event(GroupHeld, where=lambda held: (held.move, held.manifest) == (move, manifest))
+
+    def end(self, move: int, *, to: int = 0, partitions: Ranges = ()) -> None:
+        self.placement = self.placement.moved(partitions, to=to, version=move)
+        self.job.publish(self.placement)
+
+    def move(self, donor: int, recipient: int, partitions: Ranges, move: int) -> None:
+        self.copy(donor, recipient, partitions, move, freeze=False)
+        held = self.copy(donor, recipient, partitions, move, freeze=True)
+        assert held.failure == ""
+        self.end(move, to=recipient, partitions=partitions)
+
+
+def final(job: Job, number: int, request: int) -> Manifest:
+    version = job.placement().version
+    order = TakeSnapshot(ps=PodName(f"ps-{number}"), request=request, reason="final", version=version)
+    while True:
+        try:
+            job.order(order, number)
+            break
+        except PermanentError:  # It has not heard of the version yet, as the master would be told.
+            continue
+    return read_manifest(job.store, job.await_event(SnapshotTaken, where=lambda one: one.request == request).manifest)
+
+
+def train(client: PsSet, batches: Sequence[tuple[int, int]]) -> None:
+    for task, batch in batches:
+        outcome = client.push(push_of(task, batch))
+        assert (outcome.next_batch, outcome.not_finite) == (batch + 1, "")
+
+
+@pytest.mark.parametrize("grads_to_wait", [1, 4])
+def test_half_a_model_moves_there_and_back_while_it_trains(make_job: MakeJob, grads_to_wait: int) -> None:
+    job, client = make_job(grads_to_wait=grads_to_wait)
+    reference_job, reference = make_job(grads_to_wait=grads_to_wait)
+    mover = Mover(job)
+    job.start(1)
+    job.await_event(PsStarted, 2)
+    train(client, BATCHES[:5])
+    pushing = threading.Thread(target=train, args=(client, BATCHES[5:15]))
+    pushing.start()
+    mover.move(0, 1, HALF, 2)
+    pushing.join()
+    train(client, BATCHES[15:17])
+    assert set(client.next_batch(LAST, PLAN.batches_of(LAST)).credits) == {PS_0, PS_1}
+    pushing = threading.Thread(target=train, args=(client, BATCHES[17:]))
+    pushing.start()
+    mover.move(1, 0, HALF, 3)
+    pushing.join()
+    assert set(client.next_batch(LAST, PLAN.batches_of(LAST)).credits) == {PS_0}
+    train(reference, BATCHES)
+    manifest, expected = final(job, 0, 100), final(reference_job, 0, 100)
+    assert all(group.ledger == expected.groups[0].ledger for group in manifest.groups)
+    for mine, theirs in zip(weights(client), weights(reference), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert [group.partitions for group in manifest.groups] == [ALL], "equal histories are one group"
+
+
+def test_a_move_that_is_given_up_leaves_everything_where_it_was(make_job: MakeJob) -> None:
+    job, client = make_job()
+    mover = Mover(job)
+    recipient = job.start(1)
+    job.await_event(PsStarted, 2)
+    train(client, BATCHES[:3])
+    mover.copy(0, 1, HALF, 2, freeze=True)
+    pushing = threading.Thread(target=train, args=(client, BATCHES[3:6]))
+    pushing.start()
+    assert recipient.core.share is not None
+    assert [group.partitions for group in recipient.core.share.held] == [HALF]
+    mover.end(2)
+    pushing.join()
+    final(job, 0, 50)
+    order = OpenPin(ps=PS_1, evaluation=1, version=2)
+    while True:
+        try:
+            job.order(order, 1)
+            break
+        except PermanentError:
+            continue
+    assert recipient.core.share.held == [], "what was held for nothing is dropped"
+    assert recipient.core.share.rows == 0
+    mover.move(0, 1, HALF, 3)
+    train(client, BATCHES[6:])
+    assert [final(job, number, 60 + number).step for number in (0, 1)] == [len(BATCHES)] * 2
+
+
+def test_a_recipient_that_dies_before_it_hears_of_the_outcome_serves_what_it_held(make_job: MakeJob) -> None:
+    job, client = make_job()
+    mover = Mover(job)
+    recipient = job.start(1)
+    job.await_event(PsStarted, 2)
+    train(client, BATCHES[:4])
+    mover.copy(0, 1, HALF, 2, freeze=False)
+    mover.copy(0, 1, HALF, 2, freeze=True)
+    recipient.close()
+    reborn = job.start(1)
+    started = job.await_event(PsStarted, 3)
+    assert [group.partitions for group in started.ledgers] == [HALF]
+    mover.end(2, to=1, partitions=HALF)
+    train(client, BATCHES[4:])
+    assert reborn.core.share is not None
+    assert [group.ledger.step for group in reborn.core.share.groups] == [len(BATCHES)]
+
+
+def test_a_donor_that_is_not_there_is_read_from_its_register(make_job: MakeJob) -> None:
+    job, client = make_job()
+    mover = Mover(job)
+    donor = job.start(1)
+    job.await_event(PsStarted, 2)
+    train(client, BATCHES[:4])
+    mover.move(0, 1, HALF, 2)
+    train(client, BATCHES[4:6])
+    final(job, 1, 40)
+    train(client, BATCHES[6:8])
+    donor.close()
+    hold = HoldGroup(ps=PS_0, move=3, partitions=HALF, manifest="", donor=PS_1, version=2)
+    job.order(hold)
+    held = job.await_event(GroupHeld, where=lambda one: one.move == 3)
+    assert [ledger.ledger.step for ledger in held.ledgers] == [6]
+    mover.end(3, to=0, partitions=HALF)
+    outcome = client.push(push_of(*BATCHES[7]))
+    assert outcome.next_batch == BATCHES[6][1], "the group that came from the snapshot lacks two batches"
+    train(client, BATCHES[6:])
+    manifest = final(job, 0, 41)
+    assert [(group.partitions, group.ledger.step) for group in manifest.groups] == [(ALL, len(BATCHES))]
+
+
+def test_an_order_about_a_later_table_is_refused(make_job: MakeJob) -> None:
+    job, _ = make_job()
+    with pytest.raises(PermanentError, match="version 2"):
+        job.order(TakeSnapshot(ps=PS_0, request=1, reason="test", version=2))
+    with pytest.raises(PermanentError, match="version 2"):
+        job.order(OpenPin(ps=PS_0, evaluation=1, version=2))
+
+
+def test_a_snapshot_that_can_not_be_read_is_said(make_job: MakeJob) -> None:
+    job, _ = make_job()
+    job.start(1)
+    job.await_event(PsStarted, 2)
+    manifest = "memory://job/nowhere/manifest"
+    job.order(HoldGroup(ps=PS_1, move=2, partitions=HALF, manifest=manifest, donor=PS_0, version=1), 1)
+    assert "missing" in job.await_event(GroupHeld).failure
