@@ -39,7 +39,7 @@ def list_jobs(root: Path) -> None:
         return
     table = Table()
     for column in ("job", "state", "submitted", "model", "training data"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == "job")  # an id is there to be copied
     for run in found:
         record = run.read()
         submitted = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_s))
