@@ -47,7 +47,7 @@ def feed_batch(records, mode, metadata):
 def slow_job(elastic: Elastic) -> list[str]:
     """Flags of a job with a table, dense variables and statistics that takes a while on its own."""
     write_model(elastic.folder, EMBEDDING)
-    write_data(elastic.folder, records=30_000)
+    write_data(elastic.folder, records=16_000)
     return ["--model_def=model.py", "--training_data=data", "--minibatch_size=32", "--num_epochs=2"]
 
 
