@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate, groupby
 
 from google.protobuf.message import DecodeError
 
@@ -60,7 +61,9 @@ class Placement:
 
     def partitions(self, ps: int) -> Ranges:
         """What a ps owns."""
-        return ranges_of(partition for partition, owner in enumerate(self.owners) if owner == ps)
+        ends = tuple(accumulate(len(list(run)) for _, run in groupby(self.owners)))
+        owners = (owner for owner, _ in groupby(self.owners))
+        return tuple((start, end) for owner, start, end in zip(owners, (0, *ends), ends, strict=False) if owner == ps)
 
     def moved(self, partitions: Ranges, *, to: int, version: int) -> Placement:
         """The table after a move."""
