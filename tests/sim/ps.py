@@ -316,7 +316,9 @@ class PsProcess(Process):
         if order and order.freeze:
             self.core.freeze(order.move)
             self.probe("frozen")
-        written = await self._write(flush=order is not None and order.flush, extend=order is not None and order.freeze)
+        written = await self._write(
+            flush=order is not None and order.flush, extend=order is not None and order.move > 0
+        )
         if not written and order is None:
             self._plan_next()
             return

@@ -36,11 +36,15 @@ def scale(driver: Driver, ps: int) -> None:
         driver.start_pod(command.pod)
 
 
-def snapshot(driver: Driver) -> commands.TakeSnapshot:
+def snapshot(driver: Driver, size_bytes: int = 1) -> commands.TakeSnapshot:
     """Answer the pending snapshot order."""
     (order,) = driver.take(commands.TakeSnapshot)
     taken = events.SnapshotTaken(
-        manifest=f"memory://{order.ps}/{order.request}", request=order.request, ledgers=(), size_bytes=1, seconds=0.1
+        manifest=f"memory://{order.ps}/{order.request}",
+        request=order.request,
+        ledgers=(),
+        size_bytes=size_bytes,
+        seconds=0.1,
     )
     driver.feed(taken, Service.PS, order.ps, driver.life(order.ps))
     return order
@@ -264,3 +268,13 @@ def finish_evaluation(driver: Driver) -> None:
             for start, end in command.tasks:
                 for number in range(start, end):
                     driver.finish(number, purpose=command.purpose)
+
+
+def test_large_copies_are_followed_by_others_before_the_donor_freezes(driver: Driver) -> None:
+    scale(driver, 2)
+    for size_bytes in (1 << 30, 1 << 28, 1 << 20):
+        assert not snapshot(driver, size_bytes=size_bytes).freeze
+        hold(driver)
+    assert snapshot(driver).freeze
+    hold(driver)
+    assert shares(driver) == {0: 128, 1: 128}

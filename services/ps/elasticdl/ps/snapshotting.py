@@ -281,7 +281,7 @@ class Snapshots:
             self._read_for_move = max(self._read_for_move, order.move)
         if order and order.freeze:
             self._core.freeze(order.move)
-        written = self._write(flush=order is not None and order.flush, extend=order is not None and order.freeze)
+        written = self._write(flush=order is not None and order.flush, extend=order is not None and order.move > 0)
         if written is None and order is None:
             self._plan_next()
             return

@@ -5,7 +5,7 @@
 | BEGUN | COPYING | TakeSnapshot ordered; CATCHING_UP if the donor is not there |
 | COPYING | COPIED | SnapshotTaken of the donor |
 | COPIED | LOADING | HoldGroup ordered |
-| LOADING | LOADED | GroupHeld of the recipient |
+| LOADING | LOADED | GroupHeld of the recipient; BEGUN again while the copies are large |
 | LOADED | FREEZING | TakeSnapshot ordered, the donor absorbs nothing after it |
 | FREEZING | FROZEN | SnapshotTaken of the donor |
 | FROZEN | CATCHING_UP | HoldGroup ordered |
@@ -34,6 +34,10 @@ FREEZE_S_MAX = 60.0
 MOVE_PAUSE = "move again"
 """Timer: until it fires, no move is begun."""
 MOVE_PAUSE_S = 1.0
+COPY_BYTES_SMALL = 16 << 20
+"""A copy of so many bytes is loaded in a moment."""
+COPIES_MAX = 4
+"""Copies before the donor freezes, however much each of them brings."""
 
 Decisions = list[tuple[Command, str]]
 MoveCommand = BeginMove | TakeSnapshot | HoldGroup | PublishPlacement
@@ -164,7 +168,8 @@ def note_donor_snapshot(state: State, ps: PodName, event: SnapshotTaken) -> None
         return
     if move.phase in (MovePhase.COPYING, MovePhase.FREEZING):
         move.phase = MovePhase.COPIED if move.phase is MovePhase.COPYING else MovePhase.FROZEN
-        move.manifest = event.manifest
+        move.manifest, move.size_bytes = event.manifest, event.size_bytes
+        move.copies += 1
 
 
 def note_held(state: State, envelope: Envelope, event: GroupHeld) -> None:
@@ -177,7 +182,9 @@ def note_held(state: State, envelope: Envelope, event: GroupHeld) -> None:
     if event.failure:
         give_up_move(state, move.number)
     elif move.phase is MovePhase.LOADING and event.manifest == move.manifest:
-        move.phase = MovePhase.LOADED
+        # What changed while this was copied is copied once more, so that little is left for when pushes wait.
+        is_small = move.size_bytes <= COPY_BYTES_SMALL or move.copies == COPIES_MAX
+        move.phase = MovePhase.LOADED if is_small else MovePhase.BEGUN
     elif move.phase is MovePhase.CATCHING_UP and (move.stored or event.manifest == move.manifest):
         move.phase = MovePhase.HELD
         move.ledgers = event.ledgers

@@ -53,6 +53,8 @@ class Move:
         stored: the donor is not there: they come from its last snapshot.
         phase: how far it is.
         request: number of the last snapshot order.
+        copies: snapshots that the donor has taken for it while it served.
+        size_bytes: of the last one.
         manifest: the donor's last snapshot for it.
         ledgers: of the groups that the recipient holds.
     """
@@ -64,6 +66,8 @@ class Move:
     stored: bool
     phase: MovePhase = MovePhase.BEGUN
     request: int = 0
+    copies: int = 0
+    size_bytes: int = 0
     manifest: str = ""
     ledgers: tuple[GroupLedger, ...] = ()
 

@@ -186,17 +186,26 @@ class RowStore:
             return cut
 
     def kept(self, slots: NDArray[np.int64]) -> RowStore:
-        """A store with only the rows at ``slots`` int64[n], unique.
+        """A store with only the rows at ``slots`` int64[n], ascending; this one must not be used any more.
 
-        Cuts go on reading this one, which must not change any more. What they finish does not count in the new one.
+        Cuts go on reading this one. What they finish does not count in the new one.
         """
         other = RowStore(self.table, self._optimizer, self._seed)
-        other.reserve(slots.size)
-        other.index.insert(self.index.ids[slots])
-        slabs = self.state[: self.rows * self.slab_width].reshape(-1, self.slab_width)
-        np.take(slabs, slots, axis=0, out=other.state[: slots.size * self.slab_width].reshape(-1, self.slab_width))
-        other.changed[: slots.size] = self.changed[slots]
         other.generation, other.snapshotted = self.generation, self.snapshotted
+        with self.lock:
+            source, changed = self.state, self.changed[slots]
+            if self.cuts:
+                other._grow(max(1, slots.size))
+            else:
+                # Rows only move towards the front, so there need be no other pages, which cost most when first touched.
+                other._pages, self._pages = self._pages, (Pages(0), Pages(0))
+                other.state, other.changed = self.state, self.changed
+                self.state, self.changed = np.empty(0, np.float32), np.empty(0, np.int32)
+            slabs.gather(source, slots, self.slab_width, self.slab_width, other.state)
+            del source
+            other.index.insert(self.index.ids[slots])
+            other._grow(max(1, slots.size))
+            other.changed[: slots.size] = changed
         return other
 
     def _touch(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
