@@ -5,12 +5,14 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 import typer
 
 from elasticdl.cli import options as o
@@ -44,6 +46,12 @@ app.add_typer(data, name="data", rich_help_panel=DATA)
 def main() -> None:
     """Entry point of the ``elasticdl`` command."""
     arguments = plain_switches(sys.argv[1:], o.SWITCHES)
+    # What libraries of ours log is for their services' files; here everything worth knowing is said in a sentence.
+    level = logging.DEBUG if "--debug" in arguments else logging.CRITICAL
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     try:
         app(args=arguments)
     except ElasticDLError as error:
