@@ -36,6 +36,7 @@ class Watcher:
         self._narrator = Narrator()
         self._rate = Rate()
         self._printed = PrintedLines(run.logs)
+        self._is_past = False
         self._history = ""
         self._former = read_history(run.history)
         self._log_end = self._log_end_noted = LogEnd()
@@ -56,6 +57,7 @@ class Watcher:
     def record(self, record: LogRecord, state: State, *, past: bool) -> None:
         """Tell what a record means; what is past was told before."""
         self._log_end = LogEnd(seq=record.seq, time_s=record.envelope.time_s)
+        self._is_past = past
         for line in self._narrator.lines(record, state):
             if not past:
                 self._view.say(line)
@@ -70,9 +72,10 @@ class Watcher:
             with contextlib.suppress(PermanentError):
                 self.note(pids=pids)
         self.show_printed()
-        now_s = time.time()
-        rate = self._rate.take(now_s, records_of(state))
-        self._view.show(replace(picture(state, beats, now_s, rate), goodput=goodput))
+        if not self._is_past:  # A picture of the middle of a former run would be wrong, and so would its rate be.
+            now_s = time.time()
+            rate = self._rate.take(now_s, records_of(state))
+            self._view.show(replace(picture(state, beats, now_s, rate), goodput=goodput))
         self.keep_history(state)
 
     def show_printed(self) -> None:
