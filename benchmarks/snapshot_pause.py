@@ -5,7 +5,8 @@
 One ps core with one table under Adam and some dense weights, without sockets. One thread pushes as fast as it can,
 batches of ``batch`` examples with ``fields`` ids each, drawn by Zipf's law from the table's rows; meanwhile another one
 cuts all rows and writes them with the product's own writer, as a ps does. Times are of whole ``PsCore.push`` calls, by
-the wall clock; the half second after the snapshot was closed is counted to it. The store is the local file system
+the wall clock, and their CPU, which other processes on the machine disturb less; the half second after the snapshot was
+closed is counted to it. The store is the local file system
 (with its fsync), or memory with ``--memory``.
 """
 
@@ -84,8 +85,8 @@ def core_of(spec: JobSpec, dirty_bytes: int) -> PsCore:
         )
     )
     core.open_for_business()
-    assert core.group is not None
-    (store,) = core.group.tables
+    assert core.share is not None
+    (store,) = core.share.tables
     rows = dirty_bytes // (4 * store.slab_width)
     for start in range(0, rows, LOAD_ROWS):
         ids = np.arange(start, min(start + LOAD_ROWS, rows), dtype=np.int64)
@@ -129,20 +130,24 @@ class Pusher:
         self.core, self.of = core, of
         self.began_s: list[float] = []
         self.took_s: list[float] = []
+        self.cpu_s: list[float] = []
         self.ends = threading.Event()
         self.thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         while not self.ends.is_set():
             push = next(self.of)
-            began_s = time.perf_counter()
+            began_s, cpu_s = time.perf_counter(), time.thread_time()
             self.core.push(push)
+            self.cpu_s.append(time.thread_time() - cpu_s)
             self.took_s.append(time.perf_counter() - began_s)
             self.began_s.append(began_s)
 
-    def between(self, start_s: float, end_s: float) -> NDArray[np.float64]:
+    def between(self, start_s: float, end_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Seconds by the wall clock and of CPU of the pushes that overlap with a time."""
         began, took = np.array(self.began_s), np.array(self.took_s)
-        return took[(began + took >= start_s) & (began < end_s)]
+        inside = (began + took >= start_s) & (began < end_s)
+        return took[inside], np.array(self.cpu_s)[inside]
 
 
 @contextmanager
@@ -155,11 +160,12 @@ def storage(memory: bool) -> Iterator[tuple[ObjectStore, str]]:
         yield open_store(uri), uri
 
 
-def tell(what: str, took: NDArray[np.float64]) -> None:
-    ms = 1e3 * took
+def tell(what: str, took: NDArray[np.float64], cpu: NDArray[np.float64]) -> None:
+    ms, cpu_ms = 1e3 * took, 1e3 * cpu
     print(
         f"  pushes {what}: {took.size:6d}, median {np.median(ms):6.2f} ms, p99 {np.percentile(ms, 99):6.2f} ms, "
-        f"max {ms.max():7.2f} ms, over 100 ms: {int((ms > 100).sum())}"
+        f"max {ms.max():7.2f} ms, over 100 ms: {int((ms > 100).sum())}; "
+        f"CPU median {np.median(cpu_ms):.2f} ms, max {cpu_ms.max():.2f} ms"
     )
 
 
@@ -167,8 +173,8 @@ def measure(arguments: argparse.Namespace) -> None:
     with storage(arguments.memory) as (store, uri):
         spec = spec_of(uri, arguments.batch)
         core = core_of(spec, arguments.dirty_mib << 20)
-        assert core.group is not None
-        rows = core.group.tables[0].rows
+        assert core.share is not None
+        rows = core.share.tables[0].rows
         pusher = Pusher(core, pushes(spec, rows, arguments.batch, arguments.fields))
         writer = SnapshotWriter(store, spec, PodName("ps-0"), new_incarnation())
         gc.collect()
@@ -192,8 +198,8 @@ def measure(arguments: argparse.Namespace) -> None:
             f"({mib_per_s:,.0f} MiB/s); cut {1e3 * cut_s:.1f} ms, close {1e3 * (closed_s - written_s):.1f} ms; "
             f"load {os.getloadavg()[0]:.1f}"
         )
-        tell("without a snapshot", pusher.between(quiet_s, begun_s))
-        tell("beside a snapshot ", pusher.between(begun_s, closed_s + AFTER_S))
+        tell("without a snapshot", *pusher.between(quiet_s, begun_s))
+        tell("beside a snapshot ", *pusher.between(begun_s, closed_s + AFTER_S))
 
 
 def main() -> None:

@@ -258,11 +258,12 @@ class PsCore:
         Raises:
             RefusedError: not ready.
         """
+        room = self.share.room_for_cut() if self.share else None
         with self.lock:
             share = self._serving(self.placement.version)
             if self._pin is None or self._pin.evaluation != evaluation:
                 self._close_pin()
-                self._pin = Pin(evaluation=evaluation, cut=share.cut())
+                self._pin = Pin(evaluation=evaluation, cut=share.cut(room=room))
             return self._pin.cut.step
 
     def close_pin(self, evaluation: int) -> None:
@@ -290,12 +291,13 @@ class PsCore:
         Raises:
             RefusedError: there is no model yet.
         """
+        room = self.share.room_for_cut() if self.share else None
         with self.lock:
             if self.share is None:
                 raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
             if flush:
                 self.share.flush()
-            return self.share.cut(dirty_only=dirty_only)
+            return self.share.cut(dirty_only=dirty_only, room=room)
 
     # --- moves -----------------------------------------------------------------------------------------------------
 

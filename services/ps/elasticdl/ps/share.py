@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.ps.engine.cuts import RowCut
+from elasticdl.ps.engine.cuts import CutRoom, RowCut
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.group import Group, GroupCut, UpdatePolicy
 from elasticdl.ps.regrouping import common, joined, lay_out, reduced, union
@@ -208,10 +208,17 @@ class Share:
         for table in push.tables:
             self.tables[table.table].reserve(table.ids.size)
 
-    def cut(self, *, dirty_only: bool = False) -> ShareCut:
+    def room_for_cut(self) -> Sequence[CutRoom]:
+        """Memory for a ``cut`` that comes soon; needs no lock, so nobody waits for it."""
+        return [table.room_for_cut() for table in self.tables]
+
+    def cut(self, *, dirty_only: bool = False, room: Sequence[CutRoom] | None = None) -> ShareCut:
         """The present state; ``dirty_only`` leaves out rows that were in the last finished cut and did not change."""
+        rooms: Sequence[CutRoom | None] = room or [None] * len(self.tables)
         return ShareCut(
-            rows=tuple(table.cut(dirty_only=dirty_only) for table in self.tables),
+            rows=tuple(
+                table.cut(dirty_only=dirty_only, room=each) for table, each in zip(self.tables, rooms, strict=True)
+            ),
             groups=tuple(group.cut() for group in self.groups + self.held),
             part=self.part,
             parts=tuple(group.part for group in self.groups),

@@ -41,6 +41,25 @@ class Rows(Protocol):
 
 _LOCKED_BYTES = 1 << 20
 """Bytes of rows that are copied before a waiting push gets its turn: about a millisecond."""
+_ROWS_MORE = 4096
+_TOUCHED_BYTES = 16 << 20
+"""Of the rows that will be saved: the first few pushes find memory, the others take a page at a time."""
+
+
+class CutRoom:
+    """Memory for a cut, made and touched before anybody waits: a first push would meet thousands of page faults.
+
+    Args:
+        rows: rows that the store has now; some more will do.
+        slab_width: floats of a slab.
+    """
+
+    def __init__(self, rows: int, slab_width: int) -> None:
+        self.rows = rows + rows // 64 + _ROWS_MORE
+        self.pages = [Pages(4 * self.rows), Pages(4 * self.rows * slab_width), Pages(4 * self.rows)]
+        self.pages[0].view(np.int32, self.rows).fill(0)
+        saved_first = min(self.rows, _TOUCHED_BYTES // (4 * slab_width))
+        self.pages[1].view(np.float32, saved_first * slab_width).fill(0.0)
 
 
 class RowCut:
@@ -54,16 +73,17 @@ class RowCut:
         generation: the generation that the cut ended.
     """
 
-    def __init__(self, store: Rows, since: int) -> None:
+    def __init__(self, store: Rows, since: int, room: CutRoom | None) -> None:
         self.limit = store.rows
         self.generation = store.generation
         self._store = store
         self._since = since
         # Fresh pages: memory is used only where rows are saved, so a cut costs no time whatever the table's size.
-        width = store.slab_width
-        self._pages = [Pages(4 * self.limit), Pages(4 * self.limit * width), Pages(4 * self.limit)]
+        if room is None or room.rows < self.limit:
+            room = CutRoom(self.limit, store.slab_width)
+        self._pages = room.pages
         self._saved_at = self._pages[0].view(np.int32, self.limit)
-        self._saved = self._pages[1].view(np.float32, self.limit * width)
+        self._saved = self._pages[1].view(np.float32, self.limit * store.slab_width)
         self._saved_changed = self._pages[2].view(np.int32, self.limit)
         self._used = 0
         self._open = True

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps.engine.checks import check_array, check_finite, check_unique
-from elasticdl.ps.engine.cuts import RowCut
+from elasticdl.ps.engine.cuts import CutRoom, RowCut
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.ps.engine.kernels import formulas, slabs
@@ -168,11 +168,16 @@ class RowStore:
             slots = self._touch(ids)
             self.state[: self.rows * self.slab_width].reshape(-1, self.slab_width)[slots] = rows
 
-    def cut(self, *, dirty_only: bool = False) -> RowCut:
+    def room_for_cut(self) -> CutRoom:
+        """Memory for a ``cut`` that comes soon; any thread may call it, without a lock."""
+        return CutRoom(self.rows, self.slab_width)
+
+    def cut(self, *, dirty_only: bool = False, room: CutRoom | None = None) -> RowCut:
         """The rows as they are now; pushes may go on. Costs no copy: a row is saved when a push first touches it.
 
         Args:
             dirty_only: ``chunks`` yields only rows that changed since the last cut that was closed as finished.
+            room: from ``room_for_cut``; without it, or if rows were added since, memory is made here.
 
         Raises:
             InvariantError: an evaluation pin and a snapshot cut are open already.
@@ -180,7 +185,7 @@ class RowStore:
         with self.lock:
             if len(self.cuts) == _CUTS_MAX:
                 raise InvariantError(f"table {self.table.name!r}: more than {_CUTS_MAX} open cuts")
-            cut = RowCut(self, since=self.snapshotted if dirty_only else 0)
+            cut = RowCut(self, since=self.snapshotted if dirty_only else 0, room=room)
             self.cuts.append(cut)
             self.generation += 1
             return cut
