@@ -6,6 +6,7 @@ import difflib
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ Progress = Callable[[str], None]
 _PROBE = ".elasticdl-can-write"
 _SEED_BITS = 32
 """A seed that was not given has this many random bits: few enough to be typed again."""
+STRINGS_SHOWN = 6
 _ZOO_DATA = MappingProxyType({"mnist": "mnist", "census": "census", "deepfm": "deepfm"})
 """Beginning of a zoo model's file name -> its example data's name in ``elasticdl zoo data``."""
 
@@ -89,6 +91,8 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
     job = new_job_id(flags.job_name or _job_name(Path(model.path).stem))
     options = ReaderOptions(csv_header=flags.csv_header, csv_delimiter=flags.csv_delimiter)
     data = _planned(flags.training_data, "training_data", options, model, progress)
+    if text := _columns_text(data.schema):
+        progress(text)
     validation = None
     if flags.validation_data:
         validation = _planned(flags.validation_data, "validation_data", options, model, progress, data.schema)
@@ -188,6 +192,17 @@ def _planned(
     _check_exists(path, flag, model)
     progress(f"reading {path}")
     return plan_sources(path, options, open_store(path), schema=schema)
+
+
+def _columns_text(schema: DataSchema) -> str:
+    """``columns: 13 float64, 1 int64, string: city, job``; one bad value makes a column of numbers one of strings."""
+    kinds = Counter(column.type for column in schema.columns)
+    strings = [column.name for column in schema.columns if column.type == "string"]
+    parts = [f"{count} {kind}" for kind, count in sorted(kinds.items()) if kind != "string"]
+    if strings:
+        more = f" and {len(strings) - STRINGS_SHOWN} more" if len(strings) > STRINGS_SHOWN else ""
+        parts.append(f"string: {', '.join(strings[:STRINGS_SHOWN])}{more}")
+    return f"columns: {', '.join(parts)}" if parts else ""
 
 
 def _check_exists(path: str, flag: str, model: ModelSpec) -> None:
