@@ -47,7 +47,7 @@ bench: $(READY) ## Measure the parameter server's kernels beside a plain copy
 test: $(READY) s3-server ## Run all tests and report how much of the code the unit tests reach
 	$(PYTEST) tests/unit $(PARALLEL) --cov --cov-report=term:skip-covered
 	$(PYTEST) tests/contract tests/sim $(PARALLEL)
-	$(PYTEST) tests/e2e -n 2 --dist worksteal
+	$(PYTEST) tests/e2e -n 3 --dist worksteal
 
 unit: $(READY) ## Run the fast unit tests: without TensorFlow and without other processes
 	$(PYTEST) tests/unit $(PARALLEL) -m 'not tensorflow and not e2e'
@@ -62,7 +62,7 @@ contract: $(READY) s3-server ## Run the tests that hold fakes and real servers t
 	$(PYTEST) tests/contract
 
 e2e: $(READY) s3-server ## Run the end-to-end tests: real processes, real kills
-	$(PYTEST) tests/e2e -n 2 --dist worksteal
+	$(PYTEST) tests/e2e -n 3 --dist worksteal
 
 s3-server: $(READY) ## See to it that the tests find an S3 server: build MinIO once, if it is not installed
 	$(BIN)/python -m tests.contract.servers.s3

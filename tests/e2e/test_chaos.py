@@ -20,7 +20,7 @@ def test_a_job_under_random_kills_is_exact(elastic: Elastic) -> None:
     with elastic.start("train", *flags, "--report", str(report)) as running:
         wait_for_progress(running)
         kills = ["--kill=worker:4s", "--kill=ps:6s", "--kill=master:5s", "--kill=nats-server:10s"]
-        chaos = elastic.run("chaos", job_of(elastic), *kills, "--duration=20", "--seed=1")
+        chaos = elastic.run("chaos", job_of(elastic), *kills, "--duration=15", "--seed=1")
         assert chaos.exit_code == 0, chaos.output
         assert running.wait() == 0, running.output
     facts = json.loads(report.read_text())

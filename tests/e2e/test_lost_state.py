@@ -114,7 +114,9 @@ def truncate(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "name"), [(flip, "dense"), (truncate, "manifest"), (Path.unlink, "dense")], ids=["bent", "torn", "gone"]
+    ("damage", "name"),
+    [(flip, "dense-0"), (truncate, "manifest"), (Path.unlink, "dense-0")],
+    ids=["bent", "torn", "gone"],
 )
 def test_a_damaged_snapshot_is_replaced_by_an_older_one(
     elastic: Elastic, job_flags: list[str], damage: Callable[[Path], None], name: str
