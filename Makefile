@@ -9,6 +9,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 PARALLEL ?= -n 2 --dist worksteal
 EPOCHS ?= 30
+COV ?= $(if $(CI),--cov --cov-report=term:skip-covered)
 SEED_START ?= 0
 N ?= 10000
 PROTOC := ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=protoc-gen-mypy=../$(BIN)/protoc-gen-mypy --python_out=. --mypy_out=quiet:.
@@ -44,8 +45,8 @@ bench: $(READY) ## Measure the parameter server's kernels beside a plain copy
 
 ##- Testing
 
-test: $(READY) s3-server ## Run all tests and report how much of the code the unit tests reach
-	$(PYTEST) tests/unit $(PARALLEL) --cov --cov-report=term:skip-covered
+test: $(READY) s3-server ## Run all tests; with CI=true report how much of the code the unit tests reach, as make cov does
+	$(PYTEST) tests/unit $(PARALLEL) $(COV)
 	$(PYTEST) tests/contract tests/sim $(PARALLEL)
 	$(PYTEST) tests/e2e -n 3 --dist worksteal
 
