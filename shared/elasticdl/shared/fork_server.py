@@ -22,7 +22,6 @@ care of them at a fork.
 from __future__ import annotations
 
 import ctypes
-import gc
 import importlib
 import json
 import os
@@ -38,6 +37,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from elasticdl.shared.exits import leave
+from elasticdl.shared.importing import without_collection
 
 READY = b"ready"
 REQUEST_BYTES_MAX = 128 << 10
@@ -94,11 +94,9 @@ def main(name: str) -> int:
 
 def _imported(name: str) -> ModuleType:
     """The module with all that it needs; what was imported lives for ever and is never looked through for garbage."""
-    gc.disable()
-    module = importlib.import_module(name)
-    getattr(module, "prepare", lambda: None)()
-    gc.freeze()
-    gc.enable()
+    with without_collection():
+        module = importlib.import_module(name)
+        getattr(module, "prepare", lambda: None)()
     return module
 
 

@@ -225,15 +225,8 @@ def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
     assert "useful 38%  recomputed 12%  stalled 0%  starting 50%" in out.getvalue()
 
 
-def test_a_damaged_snapshot_is_told_everywhere(log: Log, tmp_path: Path) -> None:
-    damaged = events.SnapshotDamaged(
-        ps=PS, snapshot="file:///s/2/manifest", object="file:///s/2/dense", problem="is missing",
-        instead="file:///s/1/manifest",
-    )  # fmt: skip
-    log.add(Service.PS, PS, damaged)
-    line = "a snapshot of ps-0 is damaged: /s/2/dense is missing; ps-0 goes on from /s/1/manifest"
-    assert log.told[-1] == line
-    assert list(mishap_lines(log.state)) == [line]
+def report_of_an_interrupted_run(log: Log, folder: Path) -> report.Report:
+    """The report of a run that ended before anything was computed."""
     ending = Ending(
         state=log.state,
         gave_up="",
@@ -244,7 +237,19 @@ def test_a_damaged_snapshot_is_told_everywhere(log: Log, tmp_path: Path) -> None
         worker_seconds={},
         first_gradient_s=0.0,
     )
-    facts = report.build(ending, RunDirectory(tmp_path, SPEC.job), started_s=0.0, ended_s=1.0)
+    return report.build(ending, RunDirectory(folder, SPEC.job), started_s=0.0, ended_s=1.0)
+
+
+def test_a_damaged_snapshot_is_told_everywhere(log: Log, tmp_path: Path) -> None:
+    damaged = events.SnapshotDamaged(
+        ps=PS, snapshot="file:///s/2/manifest", object="file:///s/2/dense", problem="is missing",
+        instead="file:///s/1/manifest",
+    )  # fmt: skip
+    log.add(Service.PS, PS, damaged)
+    line = "a snapshot of ps-0 is damaged: /s/2/dense is missing; ps-0 goes on from /s/1/manifest"
+    assert log.told[-1] == line
+    assert list(mishap_lines(log.state)) == [line]
+    facts = report_of_an_interrupted_run(log, tmp_path)
     assert facts["snapshots"]["damaged"] == [
         {"ps": "ps-0", "snapshot": "/s/2/manifest", "object": "/s/2/dense", "problem": "is missing",
          "instead": "/s/1/manifest"}
@@ -255,17 +260,7 @@ def test_a_damaged_snapshot_is_told_everywhere(log: Log, tmp_path: Path) -> None
 
 
 def test_every_documented_key_is_in_the_report(log: Log, tmp_path: Path) -> None:
-    ending = Ending(
-        state=log.state,
-        gave_up="",
-        interrupted=True,
-        usage={},
-        batches_absorbed=0,
-        batches_computed=0,
-        worker_seconds={},
-        first_gradient_s=0.0,
-    )
-    facts = report.build(ending, RunDirectory(tmp_path, SPEC.job), started_s=0.0, ended_s=1.0)
+    facts = report_of_an_interrupted_run(log, tmp_path)
     text = report.__doc__ or ""
     for key in facts:
         assert f"``{key}" in text, key

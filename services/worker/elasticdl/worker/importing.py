@@ -7,7 +7,6 @@ for a wrapper that no training job has a use for; it does without where there is
 
 from __future__ import annotations
 
-import gc
 import importlib
 import sys
 from collections.abc import Iterator
@@ -15,24 +14,16 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import cast
 
+from elasticdl.shared.importing import without_collection
+
 _MODULES = ("elasticdl.worker.building", "elasticdl.worker.service")
 
 
 def import_model_code() -> None:
     """Import everything that a worker needs to build a model; any thread may, once is enough."""
-    with _without_collection(), _hidden("sklearn"):
+    with without_collection(), _hidden("sklearn"):
         for module in _MODULES:
             importlib.import_module(module)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 @contextmanager
