@@ -13,11 +13,11 @@ from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.client import Bell, Client
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue
 from elasticdl.shared.clock import SystemClock
-from elasticdl.shared.commands import Dispatch, ReadLedgers
-from elasticdl.shared.errors import TransientError
-from elasticdl.shared.events import CommandsRan, Decided, Event, SnapshotDamaged
+from elasticdl.shared.commands import Command, Dispatch, OpenPin, ReadLedgers, StartPod
+from elasticdl.shared.errors import PermanentError, TransientError
+from elasticdl.shared.events import CommandFailure, CommandsRan, Decided, Event, SnapshotDamaged
 from elasticdl.shared.manifests import DamagedError
-from elasticdl.shared.names import PodName, Purpose
+from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.tasks import TaskMessage
 
 
@@ -71,4 +71,36 @@ async def test_a_damaged_final_snapshot_is_reported_and_ends_nobody() -> None:
     found = await reports.get()
     assert found == SnapshotDamaged(ps=PodName("ps-0"), snapshot="m/1", object="m/1", problem="is missing")
     assert await reports.get() == CommandsRan(up_to=7)
+    running.cancel()
+
+
+async def test_nobody_waits_for_the_answer_of_a_ps_that_is_gone() -> None:
+    broker = MemoryBroker()
+    reports: asyncio.Queue[Event] = asyncio.Queue()
+    outbox = Outbox(broker.connect(), SystemClock(), lambda manifest: (), Driver().state, reports.put_nowait)
+    gone, other, launcher = broker.connect(), broker.connect(), broker.connect()
+    answer, obeyed = asyncio.Event(), asyncio.Queue[str]()
+
+    async def never_answers(command: Command, cause: str) -> None:
+        await obeyed.put(f"ps-0 {cause}")
+        await answer.wait()
+        raise PermanentError("closing")
+
+    async def obeys(command: Command, cause: str) -> None:
+        await obeyed.put(f"{type(command).__name__} {cause}")
+
+    await gone.signals.serve_orders(PodName("ps-0"), never_answers)
+    await other.signals.serve_orders(PodName("ps-1"), obeys)
+    await launcher.signals.serve_orders(PodName("launcher"), obeys)
+    running = asyncio.create_task(outbox.run())
+    pins = tuple(OpenPin(ps=PodName(f"ps-{number}"), evaluation=1, version=1) for number in range(2))
+    start = StartPod(pod=PodName("ps-0"), service=Service.PS)
+    outbox.put(7, Decided(term=1, after_seq=1, now_s=0.0, commands=pins, reasons=()))
+    outbox.put(8, Decided(term=1, after_seq=7, now_s=0.0, commands=(start,), reasons=()))
+    assert {await obeyed.get() for _ in range(3)} == {"ps-0 7", "OpenPin 7", "StartPod 8"}
+    assert reports.empty()  # A successor has to see what may not have been obeyed, and all that came after it.
+    answer.set()
+    failure = CommandFailure(position=0, message="ps-0 refused: ps-0 refused OpenPin: closing")
+    assert await reports.get() == CommandsRan(up_to=7, failures=(failure,))
+    assert await reports.get() == CommandsRan(up_to=8)
     running.cancel()

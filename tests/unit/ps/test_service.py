@@ -288,6 +288,13 @@ def test_a_former_life_that_tidies_up_late_spares_its_successors_snapshots(make_
         read_chunk(store, uri, chunk)
 
 
+def test_a_young_ps_takes_snapshots_sooner() -> None:
+    policy = SnapshotPolicy(interval_s=30.0, first_s=5.0)
+    assert [policy.pause_s(taken) for taken in range(5)] == [5.0, 10.0, 20.0, 30.0, 30.0]
+    assert SnapshotPolicy(interval_s=2.0).pause_s(0) == 2.0
+    assert SnapshotPolicy(interval_s=0.0).pause_s(3) == 0.0
+
+
 @pytest.mark.parametrize(
     ("policy", "now_s", "has_model", "wait_s"),
     [

@@ -1,9 +1,16 @@
-"""The outbox: runs the commands of acknowledged decisions, in order, and reports the outcome to the log."""
+"""The outbox: runs the commands of acknowledged decisions and reports the outcome to the log.
+
+Commands begin in the order of the log. Orders to one ps stay in that order, but nobody else waits for its answers: a ps
+that died with an order in its hands leaves it unanswered for seconds, and the command that starts it again comes later.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import assert_never
 
 import structlog
@@ -28,7 +35,24 @@ LAUNCHER = PodName("launcher")
 ReadLedgers = Callable[[str], tuple[GroupLedger, ...]]
 """URI of a snapshot's manifest -> the ledgers in it; blocks."""
 
+PsOrder = commands.TakeSnapshot | commands.HoldGroup | commands.OpenPin | commands.ClosePin
+
 _log = structlog.get_logger()
+
+
+@dataclass(slots=True, kw_only=True)
+class _UnderWay:
+    """A decision whose commands have begun.
+
+    Attributes:
+        seq: its place in the log.
+        open: commands without an outcome.
+        failures: commands that could not be carried out.
+    """
+
+    seq: int
+    open: int
+    failures: list[CommandFailure] = field(default_factory=list)
 
 
 class OrderRefusedError(ElasticDLError):
@@ -51,23 +75,49 @@ class Outbox:
         self._read_ledgers = read_ledgers
         self._report = report
         self._waiting: asyncio.Queue[tuple[int, Decided]] = asyncio.Queue()
+        self._under_way: deque[_UnderWay] = deque()
+        self._last_orders: dict[PodName, asyncio.Task[None]] = {}
 
     def put(self, seq: int, decided: Decided) -> None:
         """Queue the commands of a decision that the log has acknowledged."""
         self._waiting.put_nowait((seq, decided))
 
     async def run(self) -> None:
-        """Run commands for ever."""
-        while True:
-            seq, decided = await self._waiting.get()
-            failures = []
-            for position, command in enumerate(decided.commands):
-                try:
-                    await self._run(command, cause=str(seq), term=decided.term)
-                except (TransientError, OrderRefusedError) as error:
-                    _log.warning("command failed", command=type(command).__name__, error=str(error))
-                    failures.append(CommandFailure(position=position, message=str(error)))
-            self._report(CommandsRan(up_to=seq, failures=tuple(failures)))
+        """Run commands for ever.
+
+        Raises:
+            ElasticDLError: the bus refuses for good.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await self._begin(*await self._waiting.get(), group)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+
+    async def _begin(self, seq: int, decided: Decided, group: asyncio.TaskGroup) -> None:
+        """Carry out what is not for a ps, and line up what is."""
+        under_way = _UnderWay(seq=seq, open=len(decided.commands))
+        self._under_way.append(under_way)
+        for position, command in enumerate(decided.commands):
+            carry_out = partial(self._carry_out, under_way, position, command, decided.term)
+            if isinstance(command, PsOrder):
+                before = self._last_orders.get(command.ps)
+                self._last_orders[command.ps] = group.create_task(_after(before, carry_out))
+            else:
+                await carry_out()
+
+    async def _carry_out(self, under_way: _UnderWay, position: int, command: Command, term: int) -> None:
+        try:
+            await self._run(command, cause=str(under_way.seq), term=term)
+        except (TransientError, OrderRefusedError) as error:
+            _log.warning("command failed", command=type(command).__name__, error=str(error))
+            under_way.failures.append(CommandFailure(position=position, message=str(error)))
+        under_way.open -= 1
+        while self._under_way and not self._under_way[0].open:
+            done = self._under_way.popleft()
+            done.failures.sort(key=lambda failure: failure.position)
+            self._report(CommandsRan(up_to=done.seq, failures=tuple(done.failures)))
 
     async def _run(self, command: Command, cause: str, term: int) -> None:
         match command:
@@ -129,7 +179,7 @@ class Outbox:
         give_up_s = self._clock.monotonic() + ORDER_TRIES_S_MAX
 
         def is_hopeless(_tries: RetryCallState) -> bool:
-            # The order that starts a dead process again may wait behind this one.
+            # Whoever starts under this name next is told anew.
             return self._clock.monotonic() >= give_up_s or self._has_exited(pod)
 
         retrying = AsyncRetrying(
@@ -148,3 +198,9 @@ class Outbox:
     def _has_exited(self, name: PodName) -> bool:
         pod = self.state.pods.get(name)
         return pod is not None and pod.phase is PodPhase.EXITED
+
+
+async def _after(before: asyncio.Task[None] | None, then: Callable[[], Awaitable[None]]) -> None:
+    if before:
+        await asyncio.wait([before])
+    await then()

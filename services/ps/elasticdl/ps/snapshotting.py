@@ -29,6 +29,8 @@ class SnapshotPolicy:
 
     Attributes:
         interval_s: seconds between two; 0: none by the clock. Nothing is written while nothing was absorbed.
+        first_s: seconds from the start of a process to its first one. The pauses double from there up to
+            ``interval_s``, so that a ps that dies more often than every ``interval_s`` keeps most of what it learned.
         steps: additional ones at every multiple of so many steps; 0: none.
         chain_max: snapshots that build on each other before the next one is full again.
         chains_kept: chains that are kept whole, for when an object of the last one is damaged.
@@ -36,10 +38,15 @@ class SnapshotPolicy:
     """
 
     interval_s: float
+    first_s: float = 5.0
     steps: int = 0
     chain_max: int = 8
     chains_kept: int = 2
     retry_s: float = 1.0
+
+    def pause_s(self, taken: int) -> float:
+        """Seconds until the next one by the clock, after ``taken`` in this life; 0: the clock does not ask for one."""
+        return min(self.interval_s, self.first_s * 2.0 ** min(taken, 16))
 
     def wait_s(self, *, due_s: float, now_s: float, has_model: bool) -> float | None:
         """Seconds until the clock makes a snapshot due; None: it does not, somebody has to say that there is work.
@@ -134,6 +141,7 @@ class Snapshots:
         self._history = SnapshotHistory(chain_max=policy.chain_max, chains_kept=policy.chains_kept)
         self._number = 0
         self._due_s = 0.0
+        self._planned = 0
         self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
 
     def adopt(self, kept: Sequence[Snapshot]) -> None:
@@ -143,7 +151,7 @@ class Snapshots:
 
     def start(self) -> None:
         """Begin."""
-        self._due_s = self._clock.monotonic() + self._policy.interval_s
+        self._due_s = self._clock.monotonic() + self._policy.pause_s(0)
         self._due_step = self._next_multiple(self._core.step)
         if not self._core.owned:
             self._initialised = True  # What comes here is initialised already.
@@ -344,7 +352,8 @@ class Snapshots:
             self._history.forget((uri, manifest))
 
     def _plan_next(self) -> None:
-        self._due_s = self._clock.monotonic() + self._policy.interval_s
+        self._planned += 1
+        self._due_s = self._clock.monotonic() + self._policy.pause_s(self._planned)
         self._due_step = self._next_multiple(self._core.step)
 
     def _next_multiple(self, step: int) -> int:
