@@ -30,6 +30,15 @@ class Journal:
         """Have an event appended after those noted before; on the loop's thread."""
         self._waiting.put_nowait(self._voice.envelope(event, cause=cause))
 
+    async def append(self, event: Event) -> None:
+        """Append an event at once; only while nothing noted waits.
+
+        Raises:
+            TransientError: the broker stayed away.
+            PermanentError: the log is full or gone.
+        """
+        await self._log.append(self._voice.envelope(event))
+
     async def run(self) -> None:
         """Append for ever.
 

@@ -144,7 +144,7 @@ class LocalJob:
         self._follower = Follower(self._audience, past=await bus.log.last_seq())
         self._journal = Journal(bus.log, self._clock, Service.LAUNCHER, LAUNCHER)
         for event in opening:
-            self._journal.note(event)
+            await self._journal.append(event)  # Before a master reads the log: without it a stopped job is over.
         environment = partial(self._environment, url)
         preparations = self._forks.servers if self._forks else {}
         self._keeper = PodKeeper(

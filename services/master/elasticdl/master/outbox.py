@@ -74,8 +74,9 @@ class Outbox:
         self._clock = clock
         self._read_ledgers = read_ledgers
         self._report = report
-        self._waiting: asyncio.Queue[tuple[int, Decided]] = asyncio.Queue()
+        self._waiting: asyncio.Queue[tuple[int, Decided] | BaseException] = asyncio.Queue()
         self._under_way: deque[_UnderWay] = deque()
+        self._orderings: set[asyncio.Task[None]] = set()
         self._last_orders: dict[PodName, asyncio.Task[None]] = {}
 
     def put(self, seq: int, decided: Decided) -> None:
@@ -89,23 +90,36 @@ class Outbox:
             ElasticDLError: the bus refuses for good.
         """
         try:
-            async with asyncio.TaskGroup() as group:
-                while True:
-                    await self._begin(*await self._waiting.get(), group)
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from errors
+            while True:
+                item = await self._waiting.get()
+                if isinstance(item, BaseException):
+                    raise item
+                await self._begin(*item)
+        finally:
+            for ordering in self._orderings:
+                ordering.cancel()
 
-    async def _begin(self, seq: int, decided: Decided, group: asyncio.TaskGroup) -> None:
+    async def _begin(self, seq: int, decided: Decided) -> None:
         """Carry out what is not for a ps, and line up what is."""
         under_way = _UnderWay(seq=seq, open=len(decided.commands))
         self._under_way.append(under_way)
         for position, command in enumerate(decided.commands):
             carry_out = partial(self._carry_out, under_way, position, command, decided.term)
             if isinstance(command, PsOrder):
-                before = self._last_orders.get(command.ps)
-                self._last_orders[command.ps] = group.create_task(_after(before, carry_out))
+                self._line_up(command.ps, carry_out)
             else:
                 await carry_out()
+
+    def _line_up(self, ps: PodName, order: Callable[[], Awaitable[None]]) -> None:
+        ordering = asyncio.create_task(_after(self._last_orders.get(ps), order))
+        self._last_orders[ps] = ordering
+        self._orderings.add(ordering)
+        ordering.add_done_callback(self._ordered)
+
+    def _ordered(self, ordering: asyncio.Task[None]) -> None:
+        self._orderings.discard(ordering)
+        if not ordering.cancelled() and (error := ordering.exception()):
+            self._waiting.put_nowait(error)
 
     async def _carry_out(self, under_way: _UnderWay, position: int, command: Command, term: int) -> None:
         try:
