@@ -9,11 +9,14 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 PARALLEL ?= -n 2 --dist worksteal
 EPOCHS ?= 30
-COV ?= $(if $(CI),--cov --cov-report=term:skip-covered)
+COV ?= $(if $(CI),--cov --cov-report=)
 SEED_START ?= 0
 N ?= 10000
 PROTOC := ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=protoc-gen-mypy=../$(BIN)/protoc-gen-mypy --python_out=. --mypy_out=quiet:.
 MNIST := data/mnist
+
+# Hundreds of processes are started by the tests: without compiled files each of them would compile the project anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup constraints train test unit sim sim-mutations contract e2e cov lint format type imports proto proto-fresh bench check wheel clean
@@ -45,8 +48,9 @@ bench: $(READY) ## Measure the parameter server's kernels beside a plain copy
 
 ##- Testing
 
-test: $(READY) s3-server ## Run all tests; with CI=true report how much of the code the unit tests reach, as make cov does
+test: $(READY) s3-server ## Run all tests; with CI=true say how much of the code the unit tests reach
 	$(PYTEST) tests/unit $(PARALLEL) $(COV)
+	$(if $(COV),@echo "Percent of the code that the unit tests reach: $$($(BIN)/coverage report --format=total)")
 	$(PYTEST) tests/contract tests/sim $(PARALLEL)
 	$(PYTEST) tests/e2e -n 3 --dist worksteal
 
