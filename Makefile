@@ -19,7 +19,7 @@ MNIST := data/mnist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations contract e2e cov lint format type imports proto proto-fresh bench check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations contract e2e cov lint format type imports proto proto-fresh bench bench-chaos check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -45,6 +45,12 @@ train: $(READY) ## Train the example: handwritten digits, 2 workers, 1 ps; the m
 
 bench: $(READY) ## Measure the parameter server's kernels beside a plain copy
 	$(BIN)/python benchmarks/kernels.py
+
+build/clicks2m: $(READY)
+	$(BIN)/elasticdl zoo data deepfm $@ --records=2000000
+
+bench-chaos: build/clicks2m ## Train DeepFM for minutes while its processes are killed: audit, AUC, goodput
+	$(BIN)/python benchmarks/chaos.py build/clicks2m
 
 ##- Testing
 

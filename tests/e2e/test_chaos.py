@@ -19,7 +19,13 @@ def test_a_job_under_random_kills_is_exact(elastic: Elastic) -> None:
     flags = ["--model_def=model.py", "--training_data=data", "--minibatch_size=32", "--num_epochs=2"]
     with elastic.start("train", *flags, "--report", str(report)) as running:
         wait_for_progress(running)
-        kills = ["--kill=worker:4s", "--kill=ps:6s", "--kill=master:5s", "--kill=nats-server:10s"]
+        kills = [
+            "--kill=worker:4s",
+            "--kill=ps:6s",
+            "--kill=master:5s",
+            "--kill=nats-server:10s",
+            "--kill=ps+master+all-worker:9s",
+        ]
         chaos = elastic.run("chaos", job_of(elastic), *kills, "--duration=15", "--seed=1")
         assert chaos.exit_code == 0, chaos.output
         assert running.wait() == 0, running.output

@@ -24,33 +24,43 @@ from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import Service
 
-TARGETS = (Service.WORKER.value, Service.PS.value, MASTER, BROKER)
-POLL_S = 0.2
-_RATE = re.compile(r"(?P<target>[a-z-]+):(?P<mean>\d+(\.\d+)?)s?")
+ALL = "all-"
+TARGETS = (Service.WORKER.value, Service.PS.value, MASTER, BROKER, ALL + Service.WORKER.value, ALL + Service.PS.value)
+POLL_S = 0.05
+_RATE = re.compile(r"(?P<targets>[a-z+-]+):(?P<mean>\d+(\.\d+)?)s?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """One process of this kind is killed every ``mean_s`` seconds on average (a Poisson process)."""
+    """Who is killed every ``mean_s`` seconds on average (a Poisson process).
 
-    target: str
+    Attributes:
+        targets: killed in the same moment: one process of a kind, or ``all-`` of them.
+        mean_s: mean time between two such moments.
+    """
+
+    targets: tuple[str, ...]
     mean_s: float
+
+    def __str__(self) -> str:
+        return "+".join(self.targets)
 
 
 def parse_rate(text: str) -> Rate:
-    """``worker:5s`` -> one worker every five seconds on average.
+    """``worker:5s`` -> one worker every five seconds on average; ``ps+master:30s`` -> both at once.
 
     Raises:
         UserError: something else.
     """
     match = _RATE.fullmatch(text)
-    if match is None or match["target"] not in TARGETS or float(match["mean"]) <= 0:
+    targets = tuple(match["targets"].split("+")) if match else ()
+    if match is None or not set(targets) <= set(TARGETS) or float(match["mean"]) <= 0:
         raise UserError(
-            f"--kill={text} is not TARGET:SECONDS",
-            hint=f"For example --kill worker:5s; targets are {', '.join(TARGETS)}.",
+            f"--kill={text} is not TARGET:SECONDS or TARGET+TARGET:SECONDS",
+            hint=f"For example --kill worker:5s or --kill ps+master:30s; targets are {', '.join(TARGETS)}.",
             usage=True,
         )
-    return Rate(target=match["target"], mean_s=float(match["mean"]))
+    return Rate(targets=targets, mean_s=float(match["mean"]))
 
 
 def chaos(job: str, root: Path, rates: list[Rate], *, duration_s: float, seed: int | None) -> None:
@@ -76,7 +86,7 @@ def chaos(job: str, root: Path, rates: list[Rate], *, duration_s: float, seed: i
 
 
 async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance: random.Random) -> Mapping[str, int]:
-    state, kills = State(), dict.fromkeys((rate.target for rate in rates), 0)
+    state, kills = State(), dict.fromkeys((str(rate) for rate in rates), 0)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     started_s = time.monotonic()
     due = {rate: started_s + chance.expovariate(1 / rate.mean_s) for rate in rates}
@@ -84,16 +94,16 @@ async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance:
         following = asyncio.create_task(_follow(bus.log, state))
         try:
             while run.is_locked() and not state.is_final and time.monotonic() < started_s + duration_s:
-                await asyncio.sleep(POLL_S / 4)
+                await asyncio.sleep(POLL_S)
                 now_s = time.monotonic()
                 for rate, due_s in due.items():
                     if now_s < due_s:
                         continue
                     due[rate] = now_s + chance.expovariate(1 / rate.mean_s)
-                    victim = _kill_one(run, state, rate.target, chance)
-                    if victim:
-                        kills[rate.target] += 1
-                        console.print(f"[{now_s - started_s:6.1f} s] killed {victim}")
+                    victims = [name for target in rate.targets for name in _kill_some(run, state, target, chance)]
+                    if victims:
+                        kills[str(rate)] += 1
+                        console.print(f"[{now_s - started_s:6.1f} s] killed {', '.join(victims)}")
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -105,17 +115,18 @@ async def _follow(log: EventLog, state: State) -> None:
         evolve(state, record)
 
 
-def _kill_one(run: RunDirectory, state: State, target: str, chance: random.Random) -> str:
-    """SIGKILL for one process of a kind; its name, or empty when there is none to kill at the moment."""
+def _kill_some(run: RunDirectory, state: State, target: str, chance: random.Random) -> list[str]:
+    """SIGKILL for one process of a kind, or all of them; the names of those who were there to be killed."""
     if target in (MASTER, BROKER):
         living = {target: run.read().pids.get(target, 0)}
     else:
-        living = {pod.name: pod.pid for pod in state.running(Service(target))}
-    living = {name: pid for name, pid in living.items() if pid}
-    if not living:
-        return ""
-    name = chance.choice(sorted(living))
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(living[name], signal.SIGKILL)
-        return name
-    return ""
+        living = {pod.name: pod.pid for pod in state.running(Service(target.removeprefix(ALL)))}
+    names = sorted(name for name, pid in living.items() if pid)
+    if not target.startswith(ALL):
+        names = names and [chance.choice(names)]
+    killed = []
+    for name in names:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(living[name], signal.SIGKILL)
+            killed.append(name)
+    return killed
