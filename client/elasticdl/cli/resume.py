@@ -54,7 +54,7 @@ def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -
     _check_data(run, past.spec)
     run.create()
     with run.lock():
-        record = replace(record, launcher_pid=os.getpid(), state=JobState.STARTING.value, message="")
+        record = replace(record, launcher_pid=os.getpid(), state=JobState.STARTING.value, message="", advice="")
         run.write(record)
         _say_where_it_goes_on(run, past)
         return run_job(run, record, past.spec, *past.opening, started_s=started_s, report=report, debug=debug)
