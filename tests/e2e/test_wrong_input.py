@@ -118,7 +118,7 @@ def test_an_output_folder_that_can_not_be_written(elastic: Elastic) -> None:
 def test_nobody_at_the_nats_url(elastic: Elastic) -> None:
     write_model(elastic.folder)
     write_data(elastic.folder)
-    fails(elastic, *FLAGS, "--nats_url=nats://127.0.0.1:1", says=["--nats_url", "127.0.0.1:1"])
+    fails(elastic, *FLAGS, "--nats_url=nats://127.0.0.1:1", "--dry_run", says=["--nats_url", "127.0.0.1:1"])
 
 
 @pytest.mark.parametrize("records", [1, 5])
