@@ -17,13 +17,13 @@ from rich.table import Table
 
 from elasticdl.cli import run_directory
 from elasticdl.cli.describe import clock, one_line, story
+from elasticdl.cli.going_on import resume_line
 from elasticdl.cli.history import evaluation_rows, full_rows, metrics_text, read_history
 from elasticdl.cli.live import progress_line
 from elasticdl.cli.mishaps import damaged_rows, lost_rows, mishap_lines
 from elasticdl.cli.open_log import open_bus
 from elasticdl.cli.picture import picture
 from elasticdl.cli.run_directory import RunDirectory
-from elasticdl.cli.running import resume_line
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.core.state import PodPhase
 from elasticdl.master.recovering import Recovered, recover

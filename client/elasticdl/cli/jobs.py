@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from elasticdl.cli import run_directory
+from elasticdl.cli.going_on import resume_line
 from elasticdl.cli.launcher.journal import Journal
 from elasticdl.cli.open_log import open_bus
 from elasticdl.cli.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.running import resume_line
 from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -75,11 +75,11 @@ def stop(job: str, root: Path) -> None:
         if time.monotonic() > ends_s:
             raise UserError(f"job {run.job} does not stop", hint=f"Kill its launcher: kill -9 {record.launcher_pid}")
         time.sleep(_POLL_S)
-    state = run.read().state
+    record = run.read()
     console = _console()
-    console.print(f"{run.job}: {state}")
-    if state != JobState.SUCCEEDED.value:
-        console.print(f"To go on from the last snapshots: {resume_line(run)}")
+    console.print(f"{run.job}: {record.state}")
+    for line in filter(None, (record.message if record.state == JobState.FAILED.value else "", record.advice)):
+        console.print(line)
 
 
 def scale(job: str, root: Path, *, workers: int, ps: int) -> None:

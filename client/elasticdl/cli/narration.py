@@ -27,7 +27,8 @@ class Narrator:
 
     def lines(self, record: LogRecord, state: State) -> Iterator[str]:
         """What is worth saying about a record that was just folded into ``state``."""
-        yield from self._event(record.envelope)
+        # What ends the job is said in full at its end, once.
+        yield from self._event(record.envelope, goes_on=state.failure is None)
         yield from self._moves(state)
         yield from self._epochs(state)
         yield from self._evaluations(state)
@@ -36,7 +37,7 @@ class Narrator:
             if self._state is JobState.CLOSING:
                 yield "everything is absorbed; final snapshots and audit"
 
-    def _event(self, envelope: events.Envelope) -> Iterator[str]:
+    def _event(self, envelope: events.Envelope, *, goes_on: bool) -> Iterator[str]:
         match envelope.event:
             case events.WorkerStarted(notes=notes) if notes and not self._notes_said:
                 self._notes_said = True
@@ -52,9 +53,9 @@ class Narrator:
                 yield f"the event log was {lost_text(lost_row(envelope.time_s, lost))}"
             case events.SnapshotDamaged() as damaged:
                 yield damage_text(damaged)
-            case events.TaskFailed() as failed:
+            case events.TaskFailed() as failed if goes_on:
                 yield f"{envelope.name}: {failed.task}, batch {failed.batch} failed: {_first_line(failed.message)}"
-            case events.WorkerFailed(message=message):
+            case events.WorkerFailed(message=message) if goes_on:
                 yield f"{envelope.name}: {_first_line(message)}"
             case events.SilenceNoticed(pod=pod, silent_s=silent_s):
                 yield f"{pod} has not been heard of for {silent_s:.0f} s"

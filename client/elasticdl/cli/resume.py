@@ -13,6 +13,7 @@ from rich.console import Console
 from elasticdl.cli import run_directory
 from elasticdl.cli.model_digest import changed_files, file_digests
 from elasticdl.cli.open_log import open_bus
+from elasticdl.cli.places import check_report
 from elasticdl.cli.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.running import run_job
 from elasticdl.cli.salvage import lost_part, restore_registers, salvage, settle_placement
@@ -43,6 +44,8 @@ def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -
         UserError: the job is running, is finished, or its model file was changed.
     """
     started_s = time.time()
+    if report:
+        check_report(report)
     run = run_directory.find(root, job)
     record = run.read()
     _check_model(run, record)
@@ -54,7 +57,7 @@ def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -
     _check_data(run, past.spec)
     run.create()
     with run.lock():
-        record = replace(record, launcher_pid=os.getpid(), state=JobState.STARTING.value, message="")
+        record = replace(record, launcher_pid=os.getpid(), state=JobState.STARTING.value, message="", advice="")
         run.write(record)
         _say_where_it_goes_on(run, past)
         return run_job(run, record, past.spec, *past.opening, started_s=started_s, report=report, debug=debug)

@@ -38,6 +38,7 @@ class JobRecord:
         created_s: when it was submitted, seconds since the epoch.
         state: the last state that its launcher knew (a ``JobState`` value).
         message: why it failed, or empty.
+        advice: what to do after that, in one line, or empty.
         model: path of the model file and symbol, for people.
         model_files: name -> SHA-256 of the model file and the modules beside it, as they were when it was planned.
         training_data: what it was trained on, for people.
@@ -53,6 +54,7 @@ class JobRecord:
     created_s: float
     state: str
     message: str = ""
+    advice: str = ""
     model: str = ""
     model_files: Mapping[str, str] = field(default_factory=dict)
     training_data: str = ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from elasticdl.cli import report as reports
+from elasticdl.cli.going_on import advice
 from elasticdl.cli.launcher.broker import Broker, ForeignBroker, OwnBroker
 from elasticdl.cli.launcher.environment import job_environment, threads_each
 from elasticdl.cli.launcher.fork_server import ForkServers
@@ -22,7 +22,7 @@ from elasticdl.cli.launcher.logs import tail
 from elasticdl.cli.launcher.pods import service_command
 from elasticdl.cli.launcher.spawner import Spawner
 from elasticdl.cli.live import open_view
-from elasticdl.cli.run_directory import JobRecord, RunDirectory, default_root
+from elasticdl.cli.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.watching import Watcher
 from elasticdl.shared.bus import Bus, BusSettings
 from elasticdl.shared.commands import JobState
@@ -81,15 +81,9 @@ def run_job(
     if facts:
         for file in (run.report, *([report] if report else [])):
             reports.write(facts, file)
-        watcher.note(state=facts["state"], message=message)
+        watcher.note(state=facts["state"], message=message, advice=advice(run, ending.state))
         reports.print_summary(facts, console)
     return _last_words(run, ending, message, debug)
-
-
-def resume_line(run: RunDirectory) -> str:
-    """The command that goes on with a job."""
-    usual = run.root == default_root(os.environ)
-    return f"elasticdl resume {run.job}" + ("" if usual else f" --run_dir={shlex.quote(str(run.root))}")
 
 
 def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
@@ -139,10 +133,10 @@ def _last_words(run: RunDirectory, ending: Ending, message: str, debug: bool) ->
     errors = Console(stderr=True, highlight=False)
     guilty = ending.state.failure.guilty if ending.state.failure else ""
     if not ending.interrupted or state is JobState.FAILED:
-        errors.print(Text.assemble(("Error: ", "bold red"), message), soft_wrap=True)
+        errors.print(Text.assemble(("Error: ", "bold red"), message.rstrip()), soft_wrap=True)
         if guilty:
             errors.print(Text(f"The log of {guilty}: {run.log(guilty)}"), soft_wrap=True)
         if guilty and debug:
             errors.print(Text(tail(run.log(guilty), _DEBUG_LINES)), soft_wrap=True)
-    errors.print(Text(f"To go on from the last snapshots: {resume_line(run)}"), soft_wrap=True)
+    errors.print(Text(advice(run, ending.state)), soft_wrap=True)
     return EXIT_INTERRUPTED if ending.interrupted and state is not JobState.FAILED else EXIT_FAILED

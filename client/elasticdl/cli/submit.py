@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from elasticdl.cli.flags import TrainFlags, parse_envs
 from elasticdl.cli.model_digest import combined, file_digests
+from elasticdl.cli.places import check_places
 from elasticdl.shared import model_file
 from elasticdl.shared.data import (
     DataSchema,
@@ -23,14 +24,13 @@ from elasticdl.shared.data import (
     ReaderOptions,
     plan_sources,
 )
-from elasticdl.shared.errors import PermanentError, UserError
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
 from elasticdl.shared.plan import Plan, Shuffle
 from elasticdl.shared.storage import join, open_store, to_uri
 
 Progress = Callable[[str], None]
-_PROBE = ".elasticdl-can-write"
 _SEED_BITS = 32
 """A seed that was not given has this many random bits: few enough to be typed again."""
 STRINGS_SHOWN = 6
@@ -76,7 +76,7 @@ def shipped_model_zoo() -> Path | None:
 
 
 def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
-    """Check the flags against the world and plan the job; starts and writes nothing but a probe into the output.
+    """Check the flags against the world and plan the job; starts nothing and leaves nothing behind.
 
     Args:
         flags: what was typed.
@@ -118,8 +118,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         envs=parse_envs(flags.envs),
         log_level=flags.log_level.value,
     )
-    if not flags.dry_run:
-        _check_places(flags, spec)
+    check_places(flags, spec)
     return Submission(spec=spec, model_files=digests, data=data, validation=validation, options=options)
 
 
@@ -254,20 +253,3 @@ def _validation_plan(plan: Plan, data: PlannedData) -> Plan:
 def _storage(flags: TrainFlags, root: Path, job: JobId) -> str:
     place = flags.storage or flags.checkpoint_dir
     return join(to_uri(place), job) if place else to_uri(root / job / "storage")
-
-
-def _check_places(flags: TrainFlags, spec: JobSpec) -> None:
-    """Write a probe wherever the job will write at its end, so that it fails now."""
-    places = {"output": spec.output} if flags.output else {}
-    if flags.storage or flags.checkpoint_dir:
-        places["storage" if flags.storage else "checkpoint_dir"] = spec.storage
-    for flag, uri in places.items():
-        store = open_store(uri)
-        try:
-            store.write(join(uri, _PROBE), b"")
-            store.delete(join(uri, _PROBE))
-        except PermanentError as error:
-            raise UserError(
-                f"--{flag}={getattr(flags, flag)} can't be written: {error}",
-                hint="Give a folder or bucket that exists, or may be made, and that you may write to.",
-            ) from error

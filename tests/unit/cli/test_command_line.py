@@ -145,12 +145,28 @@ def test_missing_data_names_what_was_probably_meant(folder: Path, elasticdl: Com
     assert done.stderr == "Error: --training_data=dat does not exist\n  Did you mean data?\n"
 
 
-def test_an_output_that_can_not_be_written_is_found_before_anything_starts(folder: Path, elasticdl: Command) -> None:
+@pytest.mark.parametrize("dry", [[], ["--dry_run"]])
+@pytest.mark.parametrize(
+    ("flag", "exit_code", "says"),
+    [
+        ("--output=file", 1, "--output=file can't be written"),
+        ("--output=file/model", 1, "--output=file/model can't be written"),
+        ("--storage=file", 1, "--storage=file can't be written"),
+        ("--run_dir=file/jobs", 1, "can't be written"),
+        ("--output=gs://bucket/model", 2, "'gs://bucket/model' names no storage we know"),
+        ("--storage=s3:///model", 2, "names no bucket"),
+        ("--report=file/report.json", 2, "--report=file/report.json can't be written"),
+        ("--report=data", 2, "--report=data can't be written: it is a folder"),
+    ],
+)
+def test_a_place_that_can_not_be_used_is_found_before_anything_starts(
+    folder: Path, elasticdl: Command, dry: list[str], flag: str, exit_code: int, says: str
+) -> None:
     (folder / "file").write_text("")
-    done = elasticdl(*TRAIN, "--output=file/model")
-    assert done.returncode == 1
-    assert "--output=file/model can't be written" in done.stderr
-    assert not (folder / "jobs").exists()
+    done = elasticdl(*TRAIN, flag, *dry)
+    assert says in done.stderr
+    assert done.returncode == exit_code
+    assert sorted(path.name for path in folder.iterdir()) == ["data", "file", "model.py"]
 
 
 def test_debug_shows_the_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

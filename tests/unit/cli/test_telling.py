@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.unit.cli.log_by_hand import PS, SPEC, TASK, WORKER, Log
 
 from elasticdl.cli import report
 from elasticdl.cli.describe import one_line, story
@@ -18,70 +19,14 @@ from elasticdl.cli.launcher.logs import PrintedLines, last_word, readable, tail
 from elasticdl.cli.launcher.processes import Usage
 from elasticdl.cli.live import PlainView, progress_line
 from elasticdl.cli.mishaps import mishap_lines
-from elasticdl.cli.narration import Narrator
 from elasticdl.cli.picture import Picture, Rate, picture
 from elasticdl.cli.run_directory import RunDirectory
-from elasticdl.master.core import State, evolve
 from elasticdl.shared import commands, events
 from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import Envelope, Event, ExitCause, LogRecord
-from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
-from elasticdl.shared.names import Incarnation, JobId, PodName, Purpose, Service
-from elasticdl.shared.plan import Plan, Shuffle, Source
+from elasticdl.shared.events import ExitCause
+from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.settings import WorkerSettings, from_environment
 from elasticdl.shared.tasks import TaskRef
-
-PLAN = Plan(
-    sources=(Source(uri="file:///data/a.csv", size_bytes=1, etag="e", records=40),),
-    minibatch_size=10,
-    minibatches_per_task=2,
-    epochs=1,
-    shuffle=Shuffle.NONE,
-    seed=7,
-)
-SPEC = JobSpec(
-    job=JobId("digits-abcdef"),
-    created_s=100.0,
-    plan=PLAN,
-    checksum=0,
-    data=DataSpec(format="csv"),
-    model=ModelSpec(path="/m.py", symbol="custom_model"),
-    storage="file:///storage",
-    workers=2,
-    envs={"MINE": "yes"},
-)
-TASK = TaskRef(purpose=Purpose.TRAIN, number=1)
-PS, WORKER = PodName("ps-0"), PodName("worker-0")
-
-
-class Log:
-    """A log, folded while it is written."""
-
-    def __init__(self) -> None:
-        self.records: list[LogRecord] = []
-        self.state = State()
-        self.told: list[str] = []
-        self._narrator = Narrator()
-        self._numbers: dict[str, int] = {}
-
-    def add(self, service: Service, name: PodName, *happened: Event) -> None:
-        for event in happened:
-            self._numbers[name] = self._numbers.get(name, 0) + 1
-            envelope = Envelope(
-                service=service,
-                name=name,
-                incarnation=Incarnation(name * 2),
-                number=self._numbers[name],
-                time_s=100.0 + len(self.records),
-                event=event,
-            )
-            self.records.append(LogRecord(seq=len(self.records) + 1, envelope=envelope))
-            evolve(self.state, self.records[-1])
-            self.told += self._narrator.lines(self.records[-1], self.state)
-
-    def decide(self, *ordered: commands.Command) -> None:
-        decided = events.Decided(term=1, after_seq=len(self.records), now_s=100.0 + len(self.records), commands=ordered)
-        self.add(Service.MASTER, PodName("master"), decided)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.export import check_export, export
 from elasticdl.worker.model.feeding import BatchFeeder
+from elasticdl.worker.model.keras_file import loading_notes
 
 from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
 
@@ -144,3 +145,60 @@ def test_an_open_ended_table_is_not_exported(write_module: WriteModule) -> None:
     assert runner.train(batch, runner.initial_dense(), Tables(runner).pull(batch), step_seed=1).finite
     with pytest.raises(UserError, match="open has no input_dim"):
         check_export(runner, 1 << 30)
+
+
+SUBCLASSED = """
+def twice(x):
+    return 2 * x
+
+{registered}
+class Tower(layers.Layer):
+    def __init__(self, {argument}**kwargs):
+        super().__init__(**kwargs)
+        self.dense = layers.Dense(1, activation={activation})
+    def build(self, shape):
+        self.dense.build(shape)
+    def call(self, x):
+        return self.dense(x)
+
+def custom_model():
+    numbers = keras.Input((5,), name="numbers")
+    return keras.Model({{"numbers": numbers}}, Tower({value})(numbers))
+
+def feed_batch(records, mode, metadata):
+    return {{"numbers": records["numbers"]}}, records["label"]
+"""
+
+
+def subclassed(registered: str = "", activation: str = "None", argument: str = "", value: str = "") -> str:
+    return SUBCLASSED.format(registered=registered, activation=activation, argument=argument, value=value)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (RECOMMENDER, None),
+        (subclassed("@keras.saving.register_keras_serializable('test_export')"), None),
+        (subclassed(), "Tower is not registered"),
+        (WITH_CHANCE.replace("layers.Dense(1)", "layers.Lambda(lambda x: x[:, :1])"), "safe_mode=False"),
+        (WITH_COMBINERS, None),
+    ],
+)
+def test_what_the_keras_file_needs_to_load_is_told_at_the_start(
+    write_module: WriteModule, body: str, words: str | None
+) -> None:
+    notes = loading_notes(runner_of(write_module(body), columns())[0])
+    assert len(notes) == (words is not None)
+    assert words is None or words in notes[0]
+
+
+def test_a_function_of_the_users_own_is_named(write_module: WriteModule) -> None:
+    body = WITH_CHANCE.replace("layers.Dense(1)", "layers.Dense(1, activation=twice)")
+    (note,) = loading_notes(runner_of(write_module(body + "\ndef twice(x):\n    return 2 * x\n"), columns())[0])
+    assert "twice() is not registered" in note
+
+
+def test_a_model_that_can_not_be_described_is_refused_at_the_start(write_module: WriteModule) -> None:
+    runner, _ = runner_of(write_module(subclassed(argument="thing, ", value="object()")), columns())
+    with pytest.raises(UserError, match="Tower was created by passing"):
+        loading_notes(runner)

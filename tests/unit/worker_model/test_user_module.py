@@ -87,3 +87,36 @@ def test_an_error_while_importing_shows_the_line(write_module: WriteModule) -> N
         write_module("undefined_name\n")
     assert "undefined_name" in caught.value.traceback
     assert "importlib" not in caught.value.traceback
+
+
+PRINTS = """
+import sys
+
+def custom_model():
+    numbers = keras.Input((5,), name="numbers")
+    return keras.Model({"numbers": numbers}, Printing(1)(numbers))
+
+class Printing(layers.Dense):
+    def call(self, inputs):
+        tf.print("shown", tf.shape(inputs)[0], summarize=-1)
+        return super().call(inputs)
+
+def loss(labels, predictions):
+    tf.print("kept in the log", output_stream=sys.stderr)
+    return tf.reduce_mean(tf.square(labels - predictions))
+
+def feed_batch(records, mode, metadata):
+    return {"numbers": records["numbers"]}, records["label"]
+"""
+
+
+def test_what_the_model_prints_while_it_runs_goes_where_print_goes(
+    write_module: WriteModule, capfd: pytest.CaptureFixture[str]
+) -> None:
+    runner, batch = runner_of(write_module(PRINTS), columns())
+    capfd.readouterr()
+    assert runner.ids(batch) == {}
+    runner.train(batch, runner.initial_dense(), {}, step_seed=1)
+    printed = capfd.readouterr()
+    assert printed.out.splitlines() == ["shown 16"]
+    assert printed.err.splitlines() == ["kept in the log"]

@@ -14,6 +14,7 @@ from elasticdl.shared.plan import Plan
 from elasticdl.worker.evaluating import Validation
 from elasticdl.worker.model.export import check_export, export
 from elasticdl.worker.model.feeding import BatchFeeder
+from elasticdl.worker.model.keras_file import loading_notes
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 from elasticdl.worker.model.user_module import UserModule, load
 from elasticdl.worker.opening import first_batch, open_records, schema_of
@@ -30,12 +31,14 @@ class Built:
         records: reads the training data; for the reader thread.
         feeder: the user's feed for training; for the reader thread.
         validation: the validation data, if there is any; for the main thread.
+        export_notes: what the user has to know about the files that will be exported.
     """
 
     runner: ModelRunner
     records: TaskRecords
     feeder: Feeder
     validation: Validation | None
+    export_notes: tuple[str, ...] = ()
 
     def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> None:
         """Write the model's files into a local folder."""
@@ -62,9 +65,11 @@ def build(spec: JobSpec, hand: InHandFile) -> Built:
         validation = Validation(records=validation_records, feeder=validation_feeder)
     example: Any = first_batch(records, feeder, hand)
     runner = ModelRunner(module, example, RunnerSettings(seed=spec.plan.seed, eager=spec.model.eager))
+    export_notes: tuple[str, ...] = ()
     if spec.output:
         check_export(runner, spec.limits.export_bytes_max)
-    return Built(runner=runner, records=records, feeder=feeder, validation=validation)
+        export_notes = tuple(loading_notes(runner))
+    return Built(runner=runner, records=records, feeder=feeder, validation=validation, export_notes=export_notes)
 
 
 def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: str) -> tuple[TaskRecords, Feeder]:

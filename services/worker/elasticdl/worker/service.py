@@ -199,7 +199,7 @@ def _holders(placement: Placement) -> list[PodName]:
 def notes(built: Built, settings: WorkerSettings) -> list[str]:
     """The start-up lines that a user sees."""
     threads = str(settings.compute_threads) if settings.compute_threads else "TensorFlow's choice of"
-    lines = [*built.runner.describe(), f"{threads} compute threads"]
+    lines = [*built.runner.describe(), f"{threads} compute threads", *built.export_notes]
     if built.runner.signature().tables:
         lines.append("rows move only when touched: momentum and weight decay of a row wait for its next batch")
     return lines

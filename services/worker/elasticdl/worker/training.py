@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 
@@ -152,7 +153,9 @@ class Trainer:
                 return None
             tally.add_seconds({"compute": time.perf_counter() - started_s})
             if not result.finite and not result.overflow:
-                self._fail_not_finite(ticket, hand, f"the loss is {result.loss}")
+                finite_loss = math.isfinite(result.loss)
+                what = "a gradient is NaN or infinite" if finite_loss else f"the loss is {result.loss}"
+                self._fail_not_finite(ticket, hand, what)
                 return None
         return self._weigh(hand, result, tally)
 
@@ -197,7 +200,7 @@ class Trainer:
         outcome = self._ps.push(push)
         self._tallies.of(ticket.task).add_seconds({"push": time.perf_counter() - started_s})
         if outcome.not_finite:
-            self._fail_not_finite(ticket, hand, f"not finite: {outcome.not_finite}")
+            self._fail_not_finite(ticket, hand, f"NaN or infinite: {outcome.not_finite},")
             return
         self._leases.progress()
         self._meter.records += push.records
@@ -231,8 +234,7 @@ class Trainer:
 
     def _fail_not_finite(self, ticket: Ticket, hand: Loaded, what: str) -> None:
         step = hand.model.step if hand.model is not None else 0
-        message = f"{what} since step {step}: batch {ticket.batch} of train task {ticket.task} was not absorbed"
-        self._fail(ticket, Failure(kind=FailureKind.NOT_FINITE, message=message), step=step)
+        self._fail(ticket, Failure(kind=FailureKind.NOT_FINITE, message=what), step=step)
 
     def _fail(self, ticket: Ticket, failure: Failure, *, step: int = 0) -> None:
         """Report a batch that can't be done and give its task back; the worker goes on with others."""

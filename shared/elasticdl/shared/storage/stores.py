@@ -31,4 +31,4 @@ def open_store(uri: str, settings: StorageSettings | None = None) -> ObjectStore
 
             return S3Store(settings or StorageSettings.from_environment(os.environ))
         case scheme:
-            raise UserError(f"{scheme}:// is for tests only", hint="Use a local path or s3://bucket/key.")
+            raise UserError(f"{scheme}:// is for tests only", hint="Use a local path or s3://bucket/key.", usage=True)

@@ -18,7 +18,9 @@ def scheme_of(uri: str) -> str:
     """
     scheme, separator, _ = uri.partition("://")
     if not separator or scheme not in SCHEMES:
-        raise UserError(f"{uri!r} names no storage we know", hint="Use a local path, file:///path or s3://bucket/key.")
+        raise UserError(
+            f"{uri!r} names no storage we know", hint="Use a local path, file:///path or s3://bucket/key.", usage=True
+        )
     return scheme
 
 
@@ -61,7 +63,7 @@ def bucket_and_key(uri: str) -> tuple[str, str]:
     """
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     if not uri.startswith("s3://") or not bucket:
-        raise UserError(f"{uri!r} names no bucket", hint="Use s3://bucket/key.")
+        raise UserError(f"{uri!r} names no bucket", hint="Use s3://bucket/key.", usage=True)
     return bucket, key
 
 

@@ -153,7 +153,7 @@ def _worker_stopped(state: State, envelope: Envelope, _event: events.WorkerStopp
 
 def _worker_failed(state: State, envelope: Envelope, event: events.WorkerFailed) -> None:
     text = event.message + (f"\n{event.traceback}" if event.traceback else "")
-    state.fail(text, guilty=envelope.name)
+    state.fail(text, guilty=envelope.name, kind=event.kind)
 
 
 def _task_taken(state: State, envelope: Envelope, event: events.TaskTaken) -> None:
@@ -214,7 +214,7 @@ def _task_failed(state: State, envelope: Envelope, event: events.TaskFailed) -> 
     failures.append(event)
     final = event.kind in (events.FailureKind.NOT_FINITE, events.FailureKind.DATA, events.FailureKind.ENVIRONMENT)
     if final or len(failures) >= state.job.limits.attempts_max:
-        state.fail(failure_text(event, envelope.name), guilty=envelope.name)
+        state.fail(failure_text(event, envelope.name), guilty=envelope.name, kind=event.kind)
 
 
 def _release(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticdl.master.core.state import State
-from elasticdl.shared.events import BatchInHand, PodExited
+from elasticdl.shared.events import BatchInHand, FailureKind, PodExited
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.plan import Plan, Shuffle
 from elasticdl.shared.tasks import TaskRef
@@ -29,6 +29,7 @@ def note_death(state: State, event: PodExited) -> None:
         "Something in these records makes the model's code crash; take them out or guard against them.\n"
         f"{event.log_tail}".rstrip(),
         guilty=event.pod,
+        kind=FailureKind.USER_CODE,
     )
 
 

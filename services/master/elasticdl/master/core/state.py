@@ -25,6 +25,11 @@ from elasticdl.shared.partitions import Placement, Ranges
 from elasticdl.shared.plan import Plan
 from elasticdl.shared.tasks import MetricStates, TaskRef
 
+NOT_FINITE_HINT = (
+    "Try a lower learning rate or gradients clipped by the optimizer (clipnorm=1.0), and look for missing, infinite or "
+    "huge values in these records."
+)
+
 
 class MovePhase(Enum):
     """How far a move is; see ``moving.py``."""
@@ -137,10 +142,17 @@ class Holding:
 
 @dataclass(slots=True, kw_only=True)
 class Failure:
-    """Why the job has to end."""
+    """Why the job has to end.
+
+    Attributes:
+        message: what the user reads.
+        guilty: the process whose log says more, or empty.
+        kind: whose fault, so whether a resume can help; the environment's where nobody knows better.
+    """
 
     message: str
     guilty: str = ""
+    kind: FailureKind = FailureKind.ENVIRONMENT
 
 
 class EvaluationPhase(Enum):
@@ -377,10 +389,10 @@ class State:
         """Whether every ps that owns something serves."""
         return self.spec is not None and len(self.running_holders) == len(self.holders)
 
-    def fail(self, message: str, guilty: str = "") -> None:
+    def fail(self, message: str, guilty: str = "", kind: FailureKind = FailureKind.ENVIRONMENT) -> None:
         """Note why the job has to end; the first reason stays."""
         if self.failure is None:
-            self.failure = Failure(message=message, guilty=guilty)
+            self.failure = Failure(message=message, guilty=guilty, kind=kind)
 
 
 def failure_text(failed: TaskFailed, worker: str) -> str:
@@ -388,5 +400,5 @@ def failure_text(failed: TaskFailed, worker: str) -> str:
     records = f"records {failed.first_record} to {failed.last_record - 1} of {failed.source}" if failed.source else ""
     place = f" ({failed.task}, batch {failed.batch}{', ' + records if records else ''}, on {worker})"
     if failed.kind is FailureKind.NOT_FINITE:
-        return f"{failed.message}{place}, since step {failed.step}"
+        return f"{failed.message} since step {failed.step}{place}\n  {NOT_FINITE_HINT}"
     return f"{failed.message}{place}" + (f"\n{failed.traceback}" if failed.traceback else "")

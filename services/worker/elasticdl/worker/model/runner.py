@@ -104,7 +104,8 @@ class ModelRunner:
         self.step = CompiledStep(
             module, self.built, self.dense, self.optimizer, self._metrics, scales=scales, eager=eager
         )
-        self.step.prepare("train_ids", example.spec)
+        if self.tables:
+            self.step.prepare("train_ids", example.spec)
         if example.labels is not None:
             self._check_weights()
             self.probe_metrics()

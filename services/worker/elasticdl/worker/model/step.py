@@ -105,7 +105,9 @@ class CompiledStep:
                 self._function(kind, spec)
 
     def ids(self, spec: BatchSpec, features: Any, *, training: bool) -> list[Any]:
-        """Flat int64 ids per table."""
+        """Flat int64 ids per table; a model without tables is not called for them."""
+        if not self._layers:
+            return []
         found: list[Any] = self._call("train_ids" if training else "evaluate_ids", spec, features)
         return found
 

@@ -28,6 +28,7 @@ import keras
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model_file import ModelFile
+from elasticdl.worker.model.printing import show_prints
 from elasticdl.worker.model.user_code import user_code
 
 _INSTEAD = {
@@ -126,6 +127,7 @@ def load(file: ModelFile, params: Mapping[str, object] | None = None) -> UserMod
         UserError: something of the contract is missing, or a callback is asked for.
         UserCodeError: importing the file raised.
     """
+    show_prints()
     module = UserModule(file=file, params=MappingProxyType(dict(params or {})), module=_import(file.path))
     for name in (file.symbol, "loss", "optimizer"):
         module.required(name)

@@ -13,9 +13,9 @@ _unwanted = _WEBSOCKETS not in sys.modules
 if _unwanted:
     sys.modules[_WEBSOCKETS] = None  # type: ignore[assignment]
 try:
-    from elasticdl.shared.bus.nats_bus.bus import NatsBus, connect
+    from elasticdl.shared.bus.nats_bus.bus import NatsBus, check_server, connect
 finally:
     if _unwanted:
         del sys.modules[_WEBSOCKETS]
 
-__all__ = ["NatsBus", "connect"]
+__all__ = ["NatsBus", "check_server", "connect"]

@@ -50,3 +50,13 @@ async def connect(url: str, job: JobId, settings: BusSettings | None = None) -> 
         await connection.close()
         raise
     return NatsBus(connection)
+
+
+async def check_server(url: str, job: JobId) -> None:
+    """Find out whether a server with JetStream answers, and leave no trace there.
+
+    Raises:
+        UserError: as ``connect``.
+    """
+    connection = await Connection.open(url, job, BusSettings())
+    await connection.close()

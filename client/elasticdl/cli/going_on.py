@@ -1,0 +1,67 @@
+"""What to do with a job that has ended without success: go on with it, or mend something and train anew. Pure."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from elasticdl.cli.run_directory import RunDirectory, default_root
+from elasticdl.master.core import State
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.events import FailureKind
+from elasticdl.shared.names import Service
+
+_UNLEARNED = {
+    FailureKind.USER_CODE: "Mend the model file and train anew: nothing was learned yet.",
+    FailureKind.DATA: "Mend the data and train anew: nothing was learned yet.",
+    FailureKind.ENVIRONMENT: "Put that right and train anew: nothing was learned yet.",
+}
+
+
+def job_arguments(run: RunDirectory) -> str:
+    """How a job is named on the command line: its id, and where it is unless that is the usual place."""
+    usual = run.root == default_root(os.environ)
+    return run.job + ("" if usual else f" --run_dir={shlex.quote(str(run.root))}")
+
+
+def resume_line(run: RunDirectory) -> str:
+    """The command that goes on with a job."""
+    return f"elasticdl resume {job_arguments(run)}"
+
+
+def advice(run: RunDirectory, state: State) -> str:
+    """What to do next, in one line; a resume is named only where it can help.
+
+    A job goes on only with the model file and the data that it was planned with: what has to be changed there takes a
+    new job.
+
+    Args:
+        run: the job's folder.
+        state: the job at its end.
+    """
+    if state.job_state is JobState.SUCCEEDED:
+        return ""
+    if state.closing.audit is not None and not state.closing.audit.exact:
+        return "Train anew: no resume takes back what was absorbed."
+    kind = state.failure.kind if state.failure else None
+    resume = resume_line(run)
+    if kind is FailureKind.NOT_FINITE:
+        return "Mend that and train anew: the snapshots of this job hold the model that has come to this."
+    if not _has_learned(state, kind):
+        return _UNLEARNED[kind] if kind else "Train anew: nothing was learned yet."
+    match kind:
+        case FailureKind.USER_CODE:
+            return f"Mend the model file and train anew; if the cause is elsewhere, go on with: {resume}"
+        case FailureKind.DATA:
+            return f"Mend the data and train anew; if it can be put back as it was, go on with: {resume}"
+        case _:
+            return f"To go on from the last snapshots: {resume}"
+
+
+def _has_learned(state: State, kind: FailureKind | None) -> bool:
+    """Whether there is anything to go on with; code and data that never came through a task are no good as they are."""
+    if state.training is not None and len(state.training.complete) > 0:
+        return True
+    if kind in (FailureKind.USER_CODE, FailureKind.DATA):
+        return False
+    return bool(state.resumes or state.snapshots) or any(pod.has_model for pod in state.pods_of(Service.PS))
