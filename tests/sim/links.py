@@ -17,6 +17,7 @@ from elasticdl.shared.wire.messages import Floats, Initialise, Reply, Request
 from elasticdl.worker.ps_set import rules
 from elasticdl.worker.ps_set.requests import PushOutcome, PushRequest, Standing
 from elasticdl.worker.ps_set.splitting import Split, Splitter
+from elasticdl.worker.ps_set.standings import Standings
 
 if TYPE_CHECKING:
     from tests.sim.worker import WorkerProcess
@@ -110,12 +111,14 @@ class Links:
         self._worker = worker
         self._order = asyncio.Lock()
         self._links: dict[PodName, Link] = {}
+        self._standings = Standings()
 
     async def initialise(self, dense: Floats) -> None:
         await self._ask(lambda splitter: splitter.initialise(dense))
 
     async def next_batch(self, task: TaskId, batches: int) -> Standing:
         splitter, answers = await self._ask(lambda splitter: splitter.next_batch(task, batches))
+        self._note(task, splitter, answers)
         return rules.standing_of(_replies(answers, messages.Standing), _lives(answers), splitter.version)
 
     async def pull(self, ids: Mapping[str, messages.Ids], *, pin: int = 0) -> Mapping[PodName, messages.Pulled]:
@@ -124,8 +127,16 @@ class Links:
         return _replies(answers, messages.Pulled)
 
     async def push(self, request: PushRequest) -> PushOutcome:
-        splitter, answers = await self._ask(lambda splitter: splitter.push(request))
-        return rules.outcome_of(_replies(answers, messages.Pushed), _lives(answers), splitter.version)
+        def split(splitter: Splitter) -> Split:
+            return splitter.push(request, self._standings.having(request.task, request.batch, splitter.version))
+
+        splitter, answers = await self._ask(split)
+        self._note(request.task, splitter, answers)
+        return rules.outcome_of(_pushed(answers), _lives(answers), splitter.version)
+
+    def _note(self, task: TaskId, splitter: Splitter, answers: Mapping[PodName, Answer]) -> None:
+        next_batches = {ps: reply.next_batch for ps, reply in _pushed(answers).items()}
+        self._standings.note(task, splitter.version, next_batches)
 
     async def _ask(self, split: Callable[[Splitter], Split]) -> tuple[Splitter, Mapping[PodName, Answer]]:
         job = self._worker.world.job
@@ -166,6 +177,12 @@ def _replies(answers: Mapping[PodName, Answer], kind: type[_R]) -> dict[PodName,
             raise ProtocolError(f"{ps} answered with {type(reply).__name__}")
         replies[ps] = reply
     return replies
+
+
+def _pushed(answers: Mapping[PodName, Answer]) -> dict[PodName, rules.PushReply]:
+    asked = {ps: answer for ps, answer in answers.items() if isinstance(answer[0], messages.Standing)}
+    pushed = {ps: answer for ps, answer in answers.items() if ps not in asked}
+    return {**_replies(asked, messages.Standing), **_replies(pushed, messages.Pushed)}
 
 
 def _lives(answers: Mapping[PodName, Answer]) -> dict[PodName, Incarnation]:

@@ -14,8 +14,9 @@ from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import PodName, new_incarnation
 from elasticdl.shared.partitions import Placement
 from elasticdl.shared.wire.client import ClientSettings
+from elasticdl.shared.wire.connection import Frame
 from elasticdl.shared.wire.messages import Floats
-from elasticdl.shared.wire.server import WireServer
+from elasticdl.shared.wire.server import Response, WireServer
 from elasticdl.worker.ps_set import PsAddress, PsSet, PsSetSettings
 
 TOKEN = "token"
@@ -28,10 +29,15 @@ class PsServer:
         self.incarnation = new_incarnation()
         self.fatal: list[BaseException] = []
         self.core = PsCore(plan=PLAN, placement=Placement.even(ps), number=number, policy=policy)
-        self.server = WireServer(
-            PsHandler(self.core, self.incarnation), token=TOKEN, identity=self.incarnation, on_fatal=self.fatal.append
-        )
+        self._handler = PsHandler(self.core, self.incarnation)
+        self.tensor_bytes = 0
+        """Received in all requests so far: gradients, initial values, ids of rows."""
+        self.server = WireServer(self._serve, token=TOKEN, identity=self.incarnation, on_fatal=self.fatal.append)
         self.server.start()
+
+    def _serve(self, frame: Frame) -> Response:
+        self.tensor_bytes += sum(tensor.nbytes for tensor in frame.tensors)
+        return self._handler(frame)
 
 
 class Servers:

@@ -98,12 +98,17 @@ def test_a_restarted_ps_makes_the_worker_go_back(servers: Servers) -> None:
     assert outcome.credits[PS_0] == first[0].credits[PS_0]
     assert outcome.credits[PS_1] == reborn.incarnation != first[0].credits[PS_1]
     assert client.next_batch(TaskId(0), 4).next_batch == 0
+    received = [one.tensor_bytes for one in servers.ps]
     for batch in range(3):
         outcome = client.push(push_of(0, batch))
     assert outcome.next_batch == 3
+    assert servers.ps[0].tensor_bytes == received[0]  # It has these batches: no bytes of them go to it again.
+    assert servers.ps[1].tensor_bytes > received[1]
+    client.push(push_of(0, 3))
+    assert servers.ps[0].tensor_bytes > received[0]
     other = Servers(1)
     reference = begin(other, "adam")
-    for batch in range(3):
+    for batch in range(4):
         reference.push(push_of(0, batch))
     for mine, theirs in zip(weights(client), weights(reference), strict=True):
         np.testing.assert_array_equal(mine, theirs)

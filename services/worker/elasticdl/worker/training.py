@@ -204,7 +204,7 @@ class Trainer:
             return
         self._leases.progress()
         self._meter.records += push.records
-        self._meter.step = outcome.step
+        self._meter.step = outcome.step or self._meter.step
         progress, deliveries = self._held.answered(ticket, outcome.next_batch)
         if progress is Progress.MOVED:
             _LOG.info("task moved", task=ticket.task, pushed=ticket.batch, next_batch=outcome.next_batch)

@@ -22,8 +22,9 @@ from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids
 from elasticdl.worker.ps_set.gathering import Gathering
 from elasticdl.worker.ps_set.link import Answer, Link, Pending, PsSetSettings, Resolve
 from elasticdl.worker.ps_set.requests import Pulled, PushOutcome, PushRequest, Standing
-from elasticdl.worker.ps_set.rules import MovedError, outcome_of, standing_of
+from elasticdl.worker.ps_set.rules import MovedError, PushReply, outcome_of, standing_of
 from elasticdl.worker.ps_set.splitting import Split, Splitter
+from elasticdl.worker.ps_set.standings import Standings
 
 _R = TypeVar("_R", bound=messages.Reply)
 
@@ -102,6 +103,7 @@ class PsSet:
         self._dense_size = sum(part.size for part in self._splitter.parts)
         self._numbers = {table.name: number for number, table in enumerate(signature.tables)}
         self._pool = BufferPool()
+        self._standings = Standings()
         self._order = threading.Lock()
         """Held for one fan-out, so that all ps see requests in the same order."""
         self._closing = threading.Event()
@@ -129,6 +131,7 @@ class PsSet:
         """Where a task of so many batches stands; a worker begins it at the answer's ``next_batch``."""
         sent, answers = self._settle(self._send(lambda splitter: splitter.next_batch(task, batches)))
         replies = [_take(answer, messages.Standing) for answer in answers]
+        self._note(task, sent, replies)
         return standing_of(_by_ps(sent, replies), _lives(sent, answers), sent.splitter.version)
 
     def send_pull(self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True) -> PullTicket:
@@ -180,11 +183,11 @@ class PsSet:
         return out
 
     def send_push(self, request: PushRequest) -> PushTicket:
-        """Send a batch to every ps."""
+        """Send a batch to every ps that has not said that it has it."""
         refused = self._not_finite(request)
         if refused:
             return PushTicket(request, None, refused)
-        return PushTicket(request, self._send(lambda splitter: splitter.push(request)))
+        return PushTicket(request, self._send(partial(self._split_push, request)))
 
     def receive_push(self, ticket: PushTicket) -> PushOutcome:
         """Wait until every group has answered; errors as ``receive_pull``."""
@@ -192,7 +195,8 @@ class PsSet:
         if ticket.sent is None:
             return PushOutcome(next_batch=request.batch, credits={}, step=0, not_finite=ticket.refused)
         sent, answers = self._settle(ticket.sent)
-        replies = [_take(answer, messages.Pushed) for answer in answers]
+        replies = [_take_pushed(answer) for answer in answers]
+        self._note(request.task, sent, replies)
         return outcome_of(_by_ps(sent, replies), _lives(sent, answers), sent.splitter.version)
 
     def push(self, request: PushRequest) -> PushOutcome:
@@ -205,6 +209,13 @@ class PsSet:
         with self._order:
             for link in self._links.values():
                 link.close()
+
+    def _split_push(self, request: PushRequest, splitter: Splitter) -> Split:
+        return splitter.push(request, self._standings.having(request.task, request.batch, splitter.version))
+
+    def _note(self, task: TaskId, sent: Sent, replies: Sequence[PushReply]) -> None:
+        next_batches = {ps: reply.next_batch for ps, reply in _by_ps(sent, replies).items()}
+        self._standings.note(task, sent.splitter.version, next_batches)
 
     def _not_finite(self, request: PushRequest) -> str:
         """Where NaN or infinity is. Several ps must agree on it; one finds it itself, at less cost."""
@@ -288,6 +299,13 @@ def _reply(answer: Answer, kind: type[_R]) -> _R:
     if not isinstance(answer.reply, kind):
         raise ProtocolError(f"a ps answered with {type(answer.reply).__name__}, not {kind.__name__}")
     return answer.reply
+
+
+def _take_pushed(answer: Answer) -> PushReply:
+    """The reply of a ps that a batch was sent to, or that had it already."""
+    if isinstance(answer.reply, messages.Standing):
+        return _take(answer, messages.Standing)
+    return _take(answer, messages.Pushed)
 
 
 def _take(answer: Answer, kind: type[_R]) -> _R:

@@ -66,7 +66,7 @@ class PushOutcome:
             less when a ps came back from an older snapshot, and then the worker goes on from there.
         credits: the incarnation of each ps that answered.
         table_version: version of the placement by which they answered.
-        step: the most batches absorbed by a group.
+        step: the most batches absorbed by a group; 0: unknown, because none lacked the batch.
         not_finite: where NaN or infinity was found, or empty. The batch was then not absorbed.
     """
 

@@ -11,6 +11,9 @@ from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import Pulled, Pushed, PushVerdict, Refusal, RefusalKind, Reply
 from elasticdl.worker.ps_set.requests import PushOutcome, Standing
 
+PushReply = Pushed | messages.Standing
+"""Of a ps that was pushed to, and of one that has the batch and was asked only where the task stands."""
+
 
 class PinLostError(TransientError):
     """The evaluation's pinned state is gone, because a ps was restarted or the pin was closed."""
@@ -76,12 +79,13 @@ def standing_of(
     )
 
 
-def outcome_of(replies: Mapping[PodName, Pushed], lives: Mapping[PodName, Incarnation], version: int) -> PushOutcome:
+def outcome_of(replies: Mapping[PodName, PushReply], lives: Mapping[PodName, Incarnation], version: int) -> PushOutcome:
     """What became of a push, over all groups; arguments as ``standing_of``."""
+    pushed = [reply for reply in replies.values() if isinstance(reply, Pushed)]
     return PushOutcome(
         next_batch=min([reply.next_batch for reply in replies.values()]),
         credits=MappingProxyType(dict(lives)),
         table_version=version,
-        step=max([reply.step for reply in replies.values()]),
-        not_finite="; ".join([reply.message for reply in replies.values() if reply.verdict is PushVerdict.NOT_FINITE]),
+        step=max([reply.step for reply in pushed], default=0),
+        not_finite="; ".join([reply.message for reply in pushed if reply.verdict is PushVerdict.NOT_FINITE]),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from elasticdl.shared.model import ModelSignature
@@ -83,10 +83,19 @@ class Splitter:
         ]
         return Split(requests, rows)
 
-    def push(self, request: PushRequest) -> Split:
-        """A batch, for each ps: one that has nothing to learn from it gets an empty list of rows, never no message."""
+    def push(self, request: PushRequest, having: Collection[PodName] = ()) -> Split:
+        """A batch, for each ps: one that has nothing to learn from it gets an empty list of rows, never no message.
+
+        Those ``having`` it are only asked where the task stands.
+        """
         splits = {name: (split_rows(ids, self._placement), rows) for name, (ids, rows) in request.rows.items()}
-        return Split([self._push_of(request, splits, number) for number in range(len(self.parts))], {})
+        question = messages.NextBatch(
+            plan=self._plan, table_version=self.version, task=request.task, batches=request.batches
+        )
+        requests = [
+            question if ps in having else self._push_of(request, splits, number) for number, ps in enumerate(self.ps)
+        ]
+        return Split(requests, {})
 
     def _push_of(self, request: PushRequest, splits: Mapping[str, tuple[RowSplit, Floats]], ps: int) -> messages.Push:
         part = self.parts[ps]
