@@ -191,7 +191,11 @@ def scale(
 def chaos(
     job: o.Job,
     kill: Annotated[
-        list[str], typer.Option("--kill", help="Who, and the mean time: worker:5s, ps:20s, master:30s, nats-server:30s, ps+master:30s, all-ps:60s.")
+        list[str],
+        typer.Option(
+            "--kill",
+            help="Who, and the mean time: worker:5s, ps:20s, master:30s, nats-server:30s, ps+master:30s, all-ps:60s.",
+        ),
     ],
     duration: Annotated[float, typer.Option("--duration", min=0, help="Seconds; 0: until the job ends.")] = 0.0,
     seed: Annotated[int | None, typer.Option("--seed", help="For the same kills again.")] = None,

@@ -44,7 +44,7 @@ class Narrator:
                 yield from notes
             case events.PodExited(cause=cause) as exited if cause in (ExitCause.OWN_FAULT, ExitCause.OUTSIDE):
                 if self._state not in (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED):
-                    yield f"{exited.pod} died ({describe_exit(exited.exit_code)})" + _what_now(exited)
+                    yield f"{exited.pod} died ({describe_exit(exited.exit_code, cause)})" + _what_now(exited)
             case events.PodExited(cause=ExitCause.FINISHED, in_hand=in_hand) as exited if in_hand:
                 yield f"{exited.pod} ended without a word ({describe_exit(exited.exit_code)})" + _what_now(exited)
             case events.PsStarted(restored_from=manifest) if manifest:

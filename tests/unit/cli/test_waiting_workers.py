@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticdl.cli.launcher.memory import OomWatch
 from elasticdl.cli.launcher.pods import PodKeeper
 from elasticdl.cli.launcher.processes import Exit, Processes
 from elasticdl.cli.launcher.spawner import Spawner
@@ -41,7 +42,7 @@ class Kettle:
 class Launcher:
     """A keeper with real processes that end at once, and what it noted."""
 
-    def __init__(self, folder: Path, program: str = sys.executable) -> None:
+    def __init__(self, folder: Path, program: str = sys.executable, code: str = "") -> None:
         run = RunDirectory(folder, JobId("job-0001"))
         run.create()
         self.noted: asyncio.Queue[Event] = asyncio.Queue()
@@ -51,8 +52,9 @@ class Launcher:
             run,
             lambda pod, service: os.environ,
             lambda event, cause="": self.noted.put_nowait(event),
-            lambda service: [program, "-c", ""],
+            lambda service: [program, "-c", code],
             {Service.WORKER: self.kettle},
+            OomWatch(folder / "vmstat"),
         )
         self._loop = asyncio.get_running_loop()
 
@@ -121,3 +123,21 @@ async def test_nobody_is_started_after_the_end(tmp_path: Path, is_late: bool) ->
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert launcher.noted.empty()
+
+
+@pytest.mark.parametrize(("kills", "cause"), [(3, ExitCause.OUTSIDE), (4, ExitCause.OWN_FAULT)])
+async def test_a_process_that_the_kernel_killed_for_its_memory_is_at_fault(
+    tmp_path: Path, kills: int, cause: ExitCause
+) -> None:
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text("pgfault 17\noom_kill 3\n")
+    wait = f"while not os.path.exists({str(tmp_path / 'go')!r}): os.sched_yield()"
+    launcher = Launcher(tmp_path, code=f"import os, signal\n{wait}\nos.kill(os.getpid(), signal.SIGKILL)")
+    await launcher.keeper.obey(StartPod(pod=PS, service=Service.PS), "3")
+    await launcher.next()
+    vmstat.write_text(f"pgfault 18\noom_kill {kills}\n")
+    (tmp_path / "go").touch()
+    exited = await launcher.next()
+    assert isinstance(exited, PodExited)
+    assert (exited.cause, exited.exit_code) == (cause, -9)
+    assert ("memory ran out" in exited.log_tail) == (cause is ExitCause.OWN_FAULT)

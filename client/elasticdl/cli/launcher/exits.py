@@ -20,15 +20,18 @@ _OWN_FAULT_SIGNALS = frozenset(
 )
 
 
-def exit_cause(exit_code: int) -> ExitCause:
+def exit_cause(exit_code: int, *, out_of_memory: bool = False) -> ExitCause:
     """Classify an exit code.
 
-    A SIGKILL counts as one from outside: the kernel's out-of-memory killer uses it too, but nothing in the exit status
-    tells the two apart, and taking a preemption for a fault of the process would be the worse mistake.
+    A SIGKILL counts as one from outside, unless the kernel gave it: taking a preemption for a fault of the process
+    would be the worse mistake.
 
     Args:
         exit_code: the exit code, or minus the number of the signal that ended it.
+        out_of_memory: whether the kernel killed it because memory ran out.
     """
+    if out_of_memory:
+        return ExitCause.OWN_FAULT
     match exit_code:
         case os.EX_TEMPFAIL:
             # Broker or ps stayed away: nothing that the process itself did.
@@ -43,8 +46,10 @@ def exit_cause(exit_code: int) -> ExitCause:
             return ExitCause.OWN_FAULT
 
 
-def describe_exit(exit_code: int) -> str:
+def describe_exit(exit_code: int, cause: ExitCause | None = None) -> str:
     """``exit code 3`` or ``SIGSEGV``, for people."""
+    if exit_code == -signal.SIGKILL and cause is ExitCause.OWN_FAULT:
+        return "SIGKILL by the kernel: memory ran out"
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:

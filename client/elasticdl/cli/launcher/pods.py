@@ -11,6 +11,7 @@ from typing import Protocol
 
 from elasticdl.cli.launcher.exits import exit_cause
 from elasticdl.cli.launcher.logs import last_word, tail
+from elasticdl.cli.launcher.memory import OomWatch
 from elasticdl.cli.launcher.processes import Exit, Processes
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.shared.commands import Command, StartPod, StopPod
@@ -27,6 +28,7 @@ MODULES: Mapping[Service, str] = {
 """What ``python -m`` runs for each service."""
 _REFUSAL_LINES, _FAULT_LINES = 3, 8
 """How much of its log is told when a process ended so; a refusal is the last thing that it says."""
+OUT_OF_MEMORY = "\nkilled by the kernel because memory ran out: use smaller minibatches, fewer workers or more ps"
 
 
 class NoteEvent(Protocol):
@@ -65,6 +67,7 @@ class PodKeeper:
         note: takes events for the log.
         command: the command line of a service.
         preparations: what the processes of a service wait for; their orders are answered meanwhile.
+        oom_watch: tells which of them the kernel has killed.
     """
 
     def __init__(
@@ -75,7 +78,9 @@ class PodKeeper:
         note: NoteEvent,
         command: Callable[[Service], list[str]] = service_command,
         preparations: Mapping[Service, Preparation] | None = None,
+        oom_watch: OomWatch | None = None,
     ) -> None:
+        self._oom_watch = oom_watch or OomWatch()
         self._preparations = preparations or {}
         self._waiting: dict[str, asyncio.Task[None]] = {}
         self._processes = processes
@@ -116,7 +121,8 @@ class PodKeeper:
     def exited(self, ended: Exit) -> None:
         """Report the end of a process that ``obey`` started."""
         service = self._services[ended.name]
-        cause = exit_cause(ended.exit_code)
+        out_of_memory = self._oom_watch.has_killed(ended.name, ended.exit_code)
+        cause = exit_cause(ended.exit_code, out_of_memory=out_of_memory)
         in_hand = file_of(self._run.in_hand / ended.name, ended.pid)
         held = read_in_hand(in_hand) if service is Service.WORKER else ()
         batches = read_batches(in_hand) if service is Service.WORKER else 0
@@ -129,7 +135,7 @@ class PodKeeper:
                 cause=cause,
                 exit_code=ended.exit_code,
                 in_hand=held,
-                log_tail=_log_tail(self._run.log(ended.name), cause),
+                log_tail=_log_tail(self._run.log(ended.name), cause) + OUT_OF_MEMORY * out_of_memory,
                 batches=batches,
             )
         )
@@ -163,6 +169,7 @@ class PodKeeper:
             output=self._run.output(pod) if service is Service.WORKER else None,
         )
         if new:
+            self._oom_watch.started(pod)
             self._note(PodStarted(pod=pod, service=service, pid=pid), cause=cause)
 
 
