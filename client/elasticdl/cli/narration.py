@@ -37,6 +37,12 @@ class Narrator:
             if self._state is JobState.CLOSING:
                 yield "everything is absorbed; final snapshots and audit"
 
+    def skip(self, state: State) -> None:
+        """Leave unsaid what had happened when the log was folded into ``state``."""
+        for _ in (*self._moves(state), *self._epochs(state), *self._evaluations(state)):
+            pass
+        self._state = state.job_state
+
     def _event(self, envelope: events.Envelope, *, goes_on: bool) -> Iterator[str]:
         match envelope.event:
             case events.WorkerStarted(notes=notes) if notes and not self._notes_said:

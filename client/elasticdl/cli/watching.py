@@ -54,14 +54,18 @@ class Watcher:
         """A line of the launcher's own."""
         self._view.say(line)
 
-    def record(self, record: LogRecord, state: State, *, past: bool) -> None:
-        """Tell what a record means; what is past was told before."""
+    def begin(self, state: State) -> None:
+        """What is past was told before."""
+        self._narrator.skip(state)
+        self._is_past = state.seq > 0
+
+    def record(self, record: LogRecord, state: State) -> None:
+        """Tell what a record means."""
         self._log_end = LogEnd(seq=record.seq, time_s=record.envelope.time_s)
-        self._is_past = past
+        self._is_past = False
         for line in self._narrator.lines(record, state):
-            if not past:
-                self._view.say(line)
-        if not past and state.job_state.value != self._record.state:
+            self._view.say(line)
+        if state.job_state.value != self._record.state:
             # A full disk is noticed and told by the launcher; it must not keep the job from ending well.
             with contextlib.suppress(PermanentError):
                 self.note(state=state.job_state.value)
@@ -72,7 +76,7 @@ class Watcher:
             with contextlib.suppress(PermanentError):
                 self.note(pids=pids)
         self.show_printed()
-        if not self._is_past:  # A picture of the middle of a former run would be wrong, and so would its rate be.
+        if not self._is_past:  # A picture of the end of a former run would be wrong, and so would its rate be.
             now_s = time.time()
             rate = self._rate.take(now_s, records_of(state))
             self._view.show(replace(picture(state, beats, now_s, rate), goodput=goodput))

@@ -12,6 +12,7 @@ from tests.unit.master.driver import Driver, job_spec
 from elasticdl.cli.launcher.following import Follower
 from elasticdl.cli.launcher.time_split import TimeSplit
 from elasticdl.master.core import State
+from elasticdl.master.recovering import recover
 from elasticdl.shared import commands
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.memory import MemoryBroker
@@ -100,15 +101,35 @@ class Listener:
     """An audience that remembers how far it has heard."""
 
     seen = 0
+    begun = -1
+
+    def begin(self, state: State) -> None:
+        self.begun = state.seq
 
     def say(self, line: str) -> None:
         raise AssertionError(line)
 
-    def record(self, record: LogRecord, state: State, *, past: bool) -> None:
+    def record(self, record: LogRecord, state: State) -> None:
         self.seen = record.seq
 
     def tick(self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int], goodput: float | None) -> None:
         raise AssertionError("nobody ticks here")
+
+
+async def test_what_happened_before_is_told_once_and_folded_as_the_master_does() -> None:
+    driver = Driver(job_spec(workers=1))
+    driver.start_all()
+    bus = MemoryBroker().connect()
+    for record in driver.log[:-1]:
+        await bus.log.append(record.envelope)
+    listener = Listener()
+    follower = Follower(listener, past=await recover(bus))
+    assert (listener.begun, listener.seen) == (len(driver.log) - 1, 0)
+    following = asyncio.create_task(follower.follow(bus.log))
+    await bus.log.append(driver.log[-1].envelope)
+    await until(lambda: listener.seen > 0)
+    assert listener.seen == follower.state.seq == len(driver.log)
+    following.cancel()
 
 
 async def test_what_a_killed_worker_had_computed_counts_to_the_last_batch() -> None:
@@ -118,7 +139,7 @@ async def test_what_a_killed_worker_had_computed_counts_to_the_last_batch() -> N
     for record in driver.log:
         await bus.log.append(record.envelope)
     listener = Listener()
-    follower = Follower(listener, past=0)
+    follower = Follower(listener, past=await recover(MemoryBroker().connect()))
     following, listening = asyncio.create_task(follower.follow(bus.log)), asyncio.create_task(follower.listen(bus))
     await until(lambda: listener.seen == len(driver.log))
     life = driver.life("worker-0")

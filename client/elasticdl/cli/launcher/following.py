@@ -9,7 +9,7 @@ from typing import Protocol
 
 from elasticdl.cli.launcher.time_split import TimeSplit
 from elasticdl.master.core import State, evolve
-from elasticdl.master.recovering import recover
+from elasticdl.master.recovering import Recovered
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.commands import JobState
@@ -29,8 +29,12 @@ class Audience(Protocol):
         """A line of the launcher's own."""
         ...
 
-    def record(self, record: LogRecord, state: State, *, past: bool) -> None:
-        """A record was folded into ``state``; ``past``: it happened before this launcher took over."""
+    def begin(self, state: State) -> None:
+        """What happened before this launcher took over; ``state.seq`` is 0 for a new job."""
+        ...
+
+    def record(self, record: LogRecord, state: State) -> None:
+        """A record was folded into ``state``."""
         ...
 
     def tick(self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int], goodput: float | None) -> None:
@@ -49,27 +53,28 @@ class Follower:
     """Folds the log as it grows.
 
     Records are folded in the order of the log, decisions a moment later than the master did; exact numbers come from
-    ``read_state``, which folds as the master does.
+    ``recover``, which folds as the master does.
 
     Args:
         audience: is told of every record.
-        past: sequence number of the last record before this launcher's first.
+        past: the job before this launcher's first record.
     """
 
-    def __init__(self, audience: Audience, past: int) -> None:
-        self.state = State()
+    def __init__(self, audience: Audience, past: Recovered) -> None:
+        self.state = past.state
         self.beats: dict[PodName, Beat] = {}
         self.final = asyncio.Event()
         self.stopped_by_client = False
         self.first_gradient_s = 0.0
         self._audience = audience
-        self._past = past
+        self._past_seq = past.read_seq
         self._restored_steps: dict[PodName, int] = {}
         self._first_steps: dict[PodName, int] = {}
         """Step of each ps when it was first seen in this run."""
         self._computed: dict[tuple[PodName, Incarnation], float] = {}
         self._computed_before: deque[tuple[float, int]] = deque()
         self._time = TimeSplit()
+        audience.begin(self.state)
 
     @property
     def batches_absorbed(self) -> int:
@@ -108,7 +113,7 @@ class Follower:
 
     async def follow(self, log: EventLog) -> None:
         """Read the log for ever."""
-        async for record in log.read(0):
+        async for record in log.read(self._past_seq):
             self._take(record)
 
     async def listen(self, bus: Bus) -> None:
@@ -140,28 +145,21 @@ class Follower:
 
     def _take(self, record: LogRecord) -> None:
         evolve(self.state, record)
-        past = record.seq <= self._past
         envelope = record.envelope
-        if not past:
-            self._note_workers(envelope)
-            match envelope.event:
-                case PsStarted(ledgers=ledgers):
-                    step = max((group.ledger.step for group in ledgers), default=0)
-                    self._restored_steps[envelope.name] = step
-                    self._first_steps.setdefault(envelope.name, step)
-                case StopRequested() if envelope.service is Service.CLIENT:
-                    self.stopped_by_client = True
-                case _:
-                    pass
-        self._audience.record(record, self.state, past=past)
-        if self.state.is_final and not past:
+        self._note_workers(envelope)
+        match envelope.event:
+            case PsStarted(ledgers=ledgers):
+                step = max((group.ledger.step for group in ledgers), default=0)
+                self._restored_steps[envelope.name] = step
+                self._first_steps.setdefault(envelope.name, step)
+            case StopRequested() if envelope.service is Service.CLIENT:
+                self.stopped_by_client = True
+            case _:
+                pass
+        self._audience.record(record, self.state)
+        if self.state.is_final:
             self.final.set()
 
 
 def _workers(state: State) -> list[PodName]:
     return [pod_name(Service.WORKER, number) for number in range(state.workers)]
-
-
-async def read_state(bus: Bus) -> State:
-    """The whole log folded, exactly as the master does."""
-    return (await recover(bus)).state

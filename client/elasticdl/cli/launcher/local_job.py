@@ -14,7 +14,7 @@ from typing import Any
 
 from elasticdl.cli.launcher.broker import Broker
 from elasticdl.cli.launcher.exits import exit_cause
-from elasticdl.cli.launcher.following import Audience, Follower, read_state
+from elasticdl.cli.launcher.following import Audience, Follower
 from elasticdl.cli.launcher.fork_server import ForkServers
 from elasticdl.cli.launcher.journal import Journal
 from elasticdl.cli.launcher.logs import last_word, tail
@@ -25,6 +25,7 @@ from elasticdl.cli.launcher.spawner import Spawner
 from elasticdl.cli.launcher.watchdog import Watchdog
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.master.core import State
+from elasticdl.master.recovering import recover
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock, SystemClock
 from elasticdl.shared.errors import ElasticDLError
@@ -141,7 +142,7 @@ class LocalJob:
     async def _run_on(self, bus: Bus, url: str, opening: Sequence[Event]) -> Ending:
         if isinstance(opening[-1], JobResumed):
             await bus.tasks.purge()
-        self._follower = Follower(self._audience, past=await bus.log.last_seq())
+        self._follower = Follower(self._audience, past=await recover(bus))
         self._journal = Journal(bus.log, self._clock, Service.LAUNCHER, LAUNCHER)
         for event in opening:
             await self._journal.append(event)  # Before a master reads the log: without it a stopped job is over.
@@ -163,7 +164,7 @@ class LocalJob:
         state = self._follower.state
         if not gave_up:
             with contextlib.suppress(ElasticDLError):  # The broker went at the very end: what was seen live must do.
-                state = await read_state(bus)
+                state = (await recover(bus)).state
         return Ending(
             state=state,
             gave_up=gave_up,
