@@ -20,6 +20,7 @@ from elasticdl.cli.launcher.local_job import BROKER, MASTER
 from elasticdl.cli.open_log import open_bus
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.master.core import State, evolve
+from elasticdl.master.recovering import Recovered, recover
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import Service
@@ -86,12 +87,14 @@ def chaos(job: str, root: Path, rates: list[Rate], *, duration_s: float, seed: i
 
 
 async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance: random.Random) -> Mapping[str, int]:
-    state, kills = State(), dict.fromkeys((str(rate) for rate in rates), 0)
+    kills = dict.fromkeys((str(rate) for rate in rates), 0)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     started_s = time.monotonic()
     due = {rate: started_s + chance.expovariate(1 / rate.mean_s) for rate in rates}
     async with open_bus(run) as bus:
-        following = asyncio.create_task(_follow(bus.log, state))
+        recovered = await recover(bus)
+        state = recovered.state
+        following = asyncio.create_task(_follow(bus.log, recovered))
         try:
             while run.is_locked() and not state.is_final and time.monotonic() < started_s + duration_s:
                 await asyncio.sleep(POLL_S)
@@ -110,9 +113,9 @@ async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance:
     return kills
 
 
-async def _follow(log: EventLog, state: State) -> None:
-    async for record in log.read(0):
-        evolve(state, record)
+async def _follow(log: EventLog, recovered: Recovered) -> None:
+    async for record in log.read(recovered.read_seq):
+        evolve(recovered.state, record)
 
 
 def _kill_some(run: RunDirectory, state: State, target: str, chance: random.Random) -> list[str]:
