@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import logging
 import os
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import structlog
 
 from elasticdl.master.core.moving import COPIES_MAX, COPY_BYTES_SMALL
 from elasticdl.shared.bus import nats_bus
@@ -213,7 +215,17 @@ class Mover:
     def snapshot(self, move: int, *, freeze: bool) -> tuple[float, SnapshotTaken]:
         self._requests += 1
         request = self._requests
-        self._job.order(DONOR, TakeSnapshot(ps=DONOR, request=request, reason="move", move=move, freeze=freeze))
+        order = TakeSnapshot(
+            ps=DONOR,
+            request=request,
+            reason="move",
+            move=move,
+            freeze=freeze,
+            version=move - 1,
+            recipient=RECIPIENT,
+            partitions=HALF,
+        )
+        self._job.order(DONOR, order)
         heard_s, envelope = self._job.await_event(
             lambda one: isinstance(one.event, SnapshotTaken) and one.event.request == request
         )
@@ -351,6 +363,7 @@ def main() -> None:
     parser.add_argument("--hot", action="store_true", help="most of a batch are rows of the batches before")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     for _ in range(arguments.repeats):
         with tempfile.TemporaryDirectory(prefix="elasticdl-moves-") as folder:
             tell(measure(arguments, Path(folder)))

@@ -55,7 +55,15 @@ class Mover:
     def copy(self, donor: int, recipient: int, partitions: Ranges, move: int, *, freeze: bool) -> GroupHeld:
         self.requests += 1
         request = self.requests
-        order = TakeSnapshot(ps=PodName(f"ps-{donor}"), request=request, reason="move", move=move, freeze=freeze)
+        order = TakeSnapshot(
+            ps=PodName(f"ps-{donor}"),
+            request=request,
+            reason="move",
+            move=move,
+            freeze=freeze,
+            recipient=PodName(f"ps-{recipient}"),
+            partitions=partitions,
+        )
         self.job.order(order, donor)
         manifest = self.job.await_event(SnapshotTaken, where=lambda taken: taken.request == request).manifest
         hold = HoldGroup(

@@ -113,6 +113,7 @@ class PsService:
         )
         self._snapshots = Snapshots(
             core=self.core,
+            ps=identity.ps,
             writer=SnapshotWriter(store, spec, identity.ps, identity.incarnation),
             store=store,
             registration=self._registration,

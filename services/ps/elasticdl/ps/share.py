@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.ps.engine.cuts import CutRoom, RowCut
+from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom, RowCut
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.group import Group, GroupCut, UpdatePolicy
 from elasticdl.ps.regrouping import common, joined, lay_out, reduced, union
@@ -55,6 +55,11 @@ class ShareCut:
     part: DensePart
     parts: tuple[DensePart, ...]
     losses: int
+
+    @property
+    def generations(self) -> tuple[int, ...]:
+        """What another cut may begin after, by table."""
+        return tuple(cut.generation for cut in self.rows)
 
     @property
     def served(self) -> tuple[GroupCut, ...]:
@@ -212,12 +217,23 @@ class Share:
         """Memory for a ``cut`` that comes soon; needs no lock, so nobody waits for it."""
         return [table.room_for_cut() for table in self.tables]
 
-    def cut(self, *, dirty_only: bool = False, room: Sequence[CutRoom] | None = None) -> ShareCut:
-        """The present state; ``dirty_only`` leaves out rows that were in the last finished cut and did not change."""
+    def cut(
+        self,
+        *,
+        dirty_only: bool = False,
+        since: Sequence[int] = (),
+        room: Sequence[CutRoom] | None = None,
+    ) -> ShareCut:
+        """The present state; ``dirty_only`` leaves out rows that were in the last finished cut and did not change.
+
+        ``since``: otherwise those that have not changed since a cut with these ``generations``.
+        """
         rooms: Sequence[CutRoom | None] = room or [None] * len(self.tables)
+        before = since or [EVERYTHING] * len(self.tables)
         return ShareCut(
             rows=tuple(
-                table.cut(dirty_only=dirty_only, room=each) for table, each in zip(self.tables, rooms, strict=True)
+                table.cut(dirty_only=dirty_only, since=after, room=each)
+                for table, after, each in zip(self.tables, before, rooms, strict=True)
             ),
             groups=tuple(group.cut() for group in self.groups + self.held),
             part=self.part,

@@ -264,6 +264,8 @@ def _snapshot(state: State, move: Move, *, freeze: bool) -> TakeSnapshot:
         move=move.number,
         freeze=freeze,
         version=state.placement.version,
+        recipient=move.recipient,
+        partitions=move.partitions,
     )
 
 

@@ -15,6 +15,7 @@ from elasticdl.ps.engine.kernels import slabs
 from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.model import RowTable
+from elasticdl.shared.placement import partitions_of
 
 
 class Rows(Protocol):
@@ -39,6 +40,8 @@ class Rows(Protocol):
         """Refuse a pull that can't be answered."""
 
 
+EVERYTHING = -1
+"""A generation after which every row has changed."""
 _LOCKED_BYTES = 1 << 20
 """Bytes of rows that are copied before a waiting push gets its turn: about a millisecond."""
 _ROWS_MORE = 4096
@@ -99,24 +102,37 @@ class RowCut:
         """Bytes in use, at most."""
         return self._saved_at.nbytes + 4 * self._used * (self._store.slab_width + 1)
 
-    def chunks(self, rows_max: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    def chunks(
+        self, rows_max: int, partitions: NDArray[np.bool_] | None = None
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Yield (ids int64[k], slabs float32[k, slab_width]) with 1 <= k <= ``rows_max``, in the order of insertion.
 
-        The arrays are the caller's. A ``dirty_only`` cut leaves out rows that have not changed since the last
-        finished one.
+        The arrays are the caller's. A cut of what changed since another one leaves out other rows.
+
+        Args:
+            rows_max: rows of a chunk; all but the last have at least half as many.
+            partitions: bool by partition: whether its rows are wanted; None: all are.
         """
         store, found = self._store, np.empty(rows_max, np.int64)
-        for start in range(0, self.limit, rows_max):
-            stop = min(start + rows_max, self.limit)
+        start = count = 0
+        while start < self.limit:
+            stop = min(start + rows_max - count, self.limit)
             with store.lock:
                 self._check_open()
-                count = slabs.changed_slots(
-                    store.changed, self._saved_changed, self._saved_at, self._since, start, stop, found
+                more = slabs.changed_slots(
+                    store.changed, self._saved_changed, self._saved_at, self._since, start, stop, found[count:]
                 )
-            if count:
+                if partitions is not None:
+                    slots = found[count : count + more]
+                    wanted = slots[partitions[partitions_of(store.index.ids[slots])]]
+                    more = wanted.size
+                    found[count : count + more] = wanted
+            start, count = stop, count + more
+            if 2 * count >= rows_max or (count and start == self.limit):
                 ids, out = np.empty(count, np.int64), np.empty((count, store.slab_width), np.float32)
                 self._copy(found[:count], ids, out)
                 yield ids, out
+                count = 0
 
     def _copy(self, slots: NDArray[np.int64], ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """Copy some rows; pushes get their turn in between."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps.engine.checks import check_array, check_finite, check_unique
-from elasticdl.ps.engine.cuts import CutRoom, RowCut
+from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom, RowCut
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.ps.engine.kernels import formulas, slabs
@@ -23,6 +23,8 @@ from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.model import Optimizer, RowTable, VariableKind
 
+_SAVED = 0
+"""In place of the generation in which a row changed: it was loaded from where it is kept."""
 _CUTS_MAX = 2
 """One evaluation pin and one snapshot cut."""
 
@@ -54,7 +56,7 @@ class RowStore:
         self.state = np.empty(0, np.float32)
         """Flat slabs by slot; moved by ``reserve``."""
         self.changed = np.empty(0, np.int32)
-        """By slot: generation in which the row last changed; a generation ends with each snapshot cut."""
+        """By slot: generation in which the row last changed; a generation ends with each snapshot cut. Or ``_SAVED``."""
         self.generation = 1
         self.snapshotted = 0
         """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
@@ -154,8 +156,13 @@ class RowStore:
                 self._rule.coefficients(update),
             )
 
-    def load(self, ids: NDArray[np.int64], rows: NDArray[np.float32]) -> None:
-        """Insert or replace whole slabs, ``rows`` float32[n, slab_width]; they count as changed.
+    def load(self, ids: NDArray[np.int64], rows: NDArray[np.float32], *, saved: bool = False) -> None:
+        """Insert or replace whole slabs, ``rows`` float32[n, slab_width]; they count as changed unless they are saved.
+
+        Args:
+            ids: which, int64[n].
+            rows: their slabs.
+            saved: the next snapshot will build on one that has them.
 
         Raises:
             ProtocolError: wrong shape or dtype.
@@ -167,16 +174,19 @@ class RowStore:
         with self.lock:
             slots = self._touch(ids)
             self.state[: self.rows * self.slab_width].reshape(-1, self.slab_width)[slots] = rows
+            if saved:
+                self.changed[slots] = _SAVED
 
     def room_for_cut(self) -> CutRoom:
         """Memory for a ``cut`` that comes soon; any thread may call it, without a lock."""
         return CutRoom(self.rows, self.slab_width)
 
-    def cut(self, *, dirty_only: bool = False, room: CutRoom | None = None) -> RowCut:
+    def cut(self, *, dirty_only: bool = False, since: int = EVERYTHING, room: CutRoom | None = None) -> RowCut:
         """The rows as they are now; pushes may go on. Costs no copy: a row is saved when a push first touches it.
 
         Args:
             dirty_only: ``chunks`` yields only rows that changed since the last cut that was closed as finished.
+            since: otherwise: it yields only rows that changed after this generation.
             room: from ``room_for_cut``; without it, or if rows were added since, memory is made here.
 
         Raises:
@@ -185,7 +195,7 @@ class RowStore:
         with self.lock:
             if len(self.cuts) == _CUTS_MAX:
                 raise InvariantError(f"table {self.table.name!r}: more than {_CUTS_MAX} open cuts")
-            cut = RowCut(self, since=self.snapshotted if dirty_only else 0, room=room)
+            cut = RowCut(self, since=self.snapshotted if dirty_only else since, room=room)
             self.cuts.append(cut)
             self.generation += 1
             return cut
