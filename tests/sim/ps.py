@@ -79,6 +79,7 @@ class PsProcess(Process):
         self._taken: dict[int, SnapshotTaken] = {}
         self._untold: tuple[SnapshotTaken | GroupHeld, str] | None = None
         self._initialised = False
+        self._dropping = False
         self._snapshots = 0
         self._due_s = 0.0
         self._wake: asyncio.Future[None] | None = None
@@ -159,6 +160,8 @@ class PsProcess(Process):
         async for name, entry in self.bus.register.watch():
             if name == PLACEMENT:
                 if self.core.adopt(decode_placement(entry.value)):
+                    self._dropping = True
+                    self.wake()
                     self.probe("adopted")
             elif name == self.name and entry.seq > self._register_seq:
                 owner = decode_register(entry.value).incarnation
@@ -232,16 +235,26 @@ class PsProcess(Process):
         if self._history:
             await self._tidy()
         while True:
-            while not self._is_due():
+            while not self._is_due() and not self._dropping:
                 self._wake = self.world.loop.create_future()
                 left_s = max(0.0, self._due_s - self.world.loop.time()) or self.world.job.spec.snapshot_interval_s
                 self.world.loop.later(left_s, settle, self._wake, None)
                 await self._wake
             order = self._orders[0] if self._orders and self._initialised else None
             try:
-                await self._attend(order)
+                if self._is_due():
+                    await self._attend(order)
             except TransientError:
                 await asyncio.sleep(RETRY_S)
+            await self._drop_rows()
+
+    async def _drop_rows(self) -> None:
+        self._dropping = False
+        while not self._is_due():
+            if not self.core.drop_some():
+                return
+            await asyncio.sleep(STORE_S)
+        self._dropping = self._dropping or self.core.has_undropped
 
     def _is_due(self) -> bool:
         if self._initialised and self._orders and isinstance(self._orders[0], HoldOrder):

@@ -119,6 +119,11 @@ class PsCore:
         return self.share is not None and bool(self.share.groups)
 
     @property
+    def has_undropped(self) -> bool:
+        """Whether there may be rows that have become somebody else's."""
+        return self.share is not None and self.share.has_undropped
+
+    @property
     def losses(self) -> int:
         """How often rows were dropped."""
         return self.share.losses if self.share else 0
@@ -333,8 +338,15 @@ class PsCore:
             if self.share is None:
                 self.share = self.make_share(signature)
             check_same_model(self.share.signature, signature)
-            self.share.await_rows(move, partitions)
+            self._close_pin()  # No evaluation goes on while a group moves.
+            if not self.share.await_rows(move, partitions):
+                raise RefusedError(RefusalKind.NOT_READY, "rows of an earlier move can't be dropped while a cut is open")
             return True
+
+    def drop_some(self) -> bool:
+        """Drop some rows that have become somebody else's; whether it makes sense to go on at once."""
+        with self.lock:
+            return self.share is not None and self.share.drop_some()
 
     def hold_rows(self, table: int, ids: Ids, slabs: Floats, *, saved: bool) -> None:
         """Load rows of a group that is going to be held: int64[n] and float32[n, slab width].

@@ -264,6 +264,7 @@ class PsService:
 
     def _adopt(self, placement: Placement) -> None:
         if self.core.adopt(placement):
+            self._snapshots.lost()
             self._log.info("placement changed", version=placement.version, partitions=self.core.owned)
 
     def _hold(self, command: HoldGroup, cause: str) -> None:

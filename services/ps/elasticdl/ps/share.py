@@ -118,6 +118,10 @@ class Share:
         """How often rows were dropped: what is saved next must not build on what was saved before."""
         self._awaited: tuple[int, Ranges] = (0, ())
         """A move, and the partitions whose rows are being loaded for it."""
+        self._here = mask_of(())
+        """By partition: whether its rows are anybody's."""
+        self._undropped = [0] * len(self.tables)
+        """By table: the slot below which there may be rows that are nobody's."""
         self._arrange()
 
     @property
@@ -253,10 +257,10 @@ class Share:
         return Group(self.signature, partitions, self.policy, self.tables)
 
     def install(self, groups: Sequence[Group]) -> None:
-        """Have these groups and no others; rows that are nobody's are dropped."""
+        """Have these groups and no others; rows that are nobody's are to be dropped (``drop_some``)."""
         self.groups = [group for group in groups if not group.move]
         self.held = [group for group in groups if group.move]
-        self._drop_rows()
+        self._note_rows()
         self._arrange()
 
     def group_of(self, cut: GroupCut) -> Group:
@@ -265,12 +269,42 @@ class Share:
         group.load(cut)
         return group
 
-    def await_rows(self, move: int, partitions: Ranges) -> None:
-        """Keep rows of these partitions for a move, and nothing that came for another one."""
+    @property
+    def has_undropped(self) -> bool:
+        """Whether there may be rows that are nobody's."""
+        return any(self._undropped)
+
+    def drop_some(self) -> bool:
+        """Drop some rows that are nobody's, or give some memory back.
+
+        Returns:
+            False: there are none, or a cut is open and they have to wait.
+        """
+        for number, table in enumerate(self.tables):
+            before = self._undropped[number]
+            if before:
+                self._undropped[number] = table.drop(before, self._here)
+                return self._undropped[number] != before
+            if table.shrink():
+                return True
+        return False
+
+    def await_rows(self, move: int, partitions: Ranges) -> bool:
+        """Keep rows of these partitions for a move, and nothing that came for another one.
+
+        Returns:
+            False: there are rows that are nobody's, and a cut is open, so they can't be dropped now.
+        """
         if self._awaited != (move, partitions):
             self._awaited = (0, ())
             self.install(self.groups)
+            while self.drop_some():
+                pass
+            if self.has_undropped:
+                return False
             self._awaited = (move, partitions)
+            self._here |= mask_of(partitions)
+        return True
 
     def hold(self, move: int, cuts: Sequence[GroupCut]) -> None:
         """Hold groups for a move; the rows are loaded already."""
@@ -315,13 +349,12 @@ class Share:
         for number, group in enumerate(self.groups[:_GROUPS_MAX]):
             self._owners[mask_of(group.partitions)] = number
 
-    def _drop_rows(self) -> None:
+    def _note_rows(self) -> None:
         here = mask_of(union([group.partitions for group in self.groups + self.held] + [self._awaited[1]]))
-        for number, table in enumerate(self.tables):
-            wanted = here[partitions_of(table.index.ids)]
-            if not wanted.all():
-                self.tables[number] = table.kept(np.flatnonzero(wanted))
-                self.losses += 1
+        if (self._here & ~here).any() and self.rows:
+            self._undropped = [table.rows for table in self.tables]
+            self.losses += 1
+        self._here = here
 
     def _dense_of(self, push: Push, group: Group) -> Push:
         """A push with only the dense elements of a group."""

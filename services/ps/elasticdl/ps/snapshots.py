@@ -45,7 +45,7 @@ from elasticdl.shared.manifests import (
 )
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import Incarnation, PodName
-from elasticdl.shared.partitions import Ranges
+from elasticdl.shared.partitions import ALL, Ranges
 from elasticdl.shared.placement import mask_of, partitions_of
 from elasticdl.shared.storage import ObjectStore
 
@@ -134,7 +134,8 @@ class SnapshotWriter:
         folder = self._folder(copy.recipient if copy else self._ps, number)
         groups = _copied(share, cut, copy.partitions) if copy else cut.groups
         chunks: list[Chunk] = []
-        for data, chunk in _encoded(share, cut, groups, mask_of(copy.partitions) if copy else None):
+        partitions = union([group.partitions for group in groups])
+        for data, chunk in _encoded(share, cut, groups, None if partitions == ALL else mask_of(partitions)):
             yield folder + chunk.name, data
             chunks.append(replace(chunk, size_bytes=len(data), checksum=checksum_of(data)))
         states = [

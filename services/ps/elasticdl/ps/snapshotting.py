@@ -26,6 +26,10 @@ from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import ObjectStore
 
 
+_DROP_PAUSE_S = 0.001
+"""Seconds in which pushes get their turn while rows are dropped."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotPolicy:
     """When snapshots are due.
@@ -132,6 +136,8 @@ class Snapshots:
         self._orders: deque[Order | HoldOrder] = deque()
         self._stopping = False
         self._initialised = False
+        self._dropping = False
+        """Whether rows are to be dropped."""
         self._due_step = policy.steps
         self._taken: dict[int, SnapshotTaken] = {}
         self._untold: tuple[SnapshotTaken | GroupHeld, str] | None = None
@@ -170,6 +176,12 @@ class Snapshots:
         with self._wake:
             self._wake.notify()
 
+    def lost(self) -> None:
+        """There may be rows that have become somebody else's."""
+        with self._wake:
+            self._dropping = True
+            self._wake.notify()
+
     def stepped(self, step: int) -> None:
         """A batch was absorbed."""
         if self._policy.steps and step >= self._due_step:
@@ -189,7 +201,9 @@ class Snapshots:
         try:
             self._tidy()
             while self._wait():
-                self._attend()
+                if self._is_due():
+                    self._attend()
+                self._drop_rows()
         except BaseException as error:  # the thread's outermost frame
             self._failed(error)
 
@@ -211,7 +225,7 @@ class Snapshots:
     def _wait(self) -> bool:
         """Until there is something to do; False: stop."""
         with self._wake:
-            while not self._stopping and not self._is_due():
+            while not self._stopping and not self._is_due() and not self._dropping:
                 has_model = self._core.has_model
                 now_s = self._clock.monotonic()
                 self._wake.wait(self._policy.wait_s(due_s=self._due_s, now_s=now_s, has_model=has_model))
@@ -389,6 +403,16 @@ class Snapshots:
         self._losses = cut.losses
         self._history.add(written.uri, written.manifest)
         return written
+
+    def _drop_rows(self) -> None:
+        """Drop rows that have become somebody else's, little by little, until something else is due."""
+        self._dropping = False
+        while not self._stopping and not self._is_due():
+            if not self._core.drop_some():
+                return  # Done, or an evaluation is open: then later.
+            with self._wake:
+                self._wake.wait(_DROP_PAUSE_S)
+        self._dropping = self._dropping or self._core.has_undropped
 
     def _delete_old(self) -> None:
         for uri, manifest in self._history.obsolete():

@@ -22,9 +22,14 @@ from elasticdl.ps.engine.optimizers import Update, rule_of
 from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.model import Optimizer, RowTable, VariableKind
+from elasticdl.shared.placement import partitions_of
 
 _SAVED = 0
 """In place of the generation in which a row changed: it was loaded from where it is kept."""
+_DROPPED_ROWS = 8192
+"""Rows that are looked at, and dropped if they are nobody's, while a push waits: about a millisecond."""
+_SHRUNK_BYTES = 8 << 20
+"""Memory that is given back at once."""
 _CUTS_MAX = 2
 """One evaluation pin and one snapshot cut."""
 
@@ -32,8 +37,8 @@ _CUTS_MAX = 2
 class RowStore:
     """The rows of one table that this ps holds, each a slab ``[weights | slots]`` of contiguous float32.
 
-    A row exists once a push has touched it; a missing row is computed by the initializer. Rows are never removed: what
-    has to go is left out of another store (``kept``).
+    A row exists once a push has touched it; a missing row is computed by the initializer. Rows are removed only when
+    their partition has gone to another ps (``drop``).
 
     Args:
         table: name, width, initializer, bounds.
@@ -61,8 +66,6 @@ class RowStore:
         self.snapshotted = 0
         """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
         self.cuts: list[RowCut] = []
-        self._optimizer = optimizer
-        self._seed = seed
         self._rule = rule
         self._fresh_slots = np.repeat(np.array([slot.initial for slot in slots], np.float32), table.width)
 
@@ -200,28 +203,35 @@ class RowStore:
             self.generation += 1
             return cut
 
-    def kept(self, slots: NDArray[np.int64]) -> RowStore:
-        """A store with only the rows at ``slots`` int64[n], ascending; this one must not be used any more.
+    def drop(self, stop: int, wanted: NDArray[np.bool_]) -> int:
+        """Remove some of the rows below slot ``stop`` that are in no wanted partition; all above are wanted.
 
-        Cuts go on reading this one. What they finish does not count in the new one.
+        Rows from the end take their places, so it has to wait while a cut is open.
+
+        Args:
+            stop: how far back it has been done; at first the number of rows.
+            wanted: bool by partition.
+
+        Returns:
+            The next ``stop``; 0: it is done.
         """
-        other = RowStore(self.table, self._optimizer, self._seed)
-        other.generation, other.snapshotted = self.generation, self.snapshotted
         with self.lock:
-            source, changed = self.state, self.changed[slots]
             if self.cuts:
-                other._grow(max(1, slots.size))
-            else:
-                # Rows only move towards the front, so there need be no other pages, which cost most when first touched.
-                other._pages, self._pages = self._pages, (Pages(0), Pages(0))
-                other.state, other.changed = self.state, self.changed
-                self.state, self.changed = np.empty(0, np.float32), np.empty(0, np.int32)
-            slabs.gather(source, slots, self.slab_width, self.slab_width, other.state)
-            del source
-            other.index.insert(self.index.ids[slots])
-            other._grow(max(1, slots.size))
-            other.changed[: slots.size] = changed
-        return other
+                return stop
+            start = max(0, stop - _DROPPED_ROWS)
+            slots = start + np.flatnonzero(~wanted[partitions_of(self.index.ids[start:stop])])[::-1]
+            sources = self.index.remove(np.ascontiguousarray(slots))
+            slabs.move(self.state, self.changed, sources, np.ascontiguousarray(slots), self.slab_width)
+            return start
+
+    def shrink(self) -> bool:
+        """Give some memory back, if there is far more than rows need; whether it was so."""
+        piece = max(1, _SHRUNK_BYTES // (4 * self.slab_width))
+        with self.lock:
+            if self.changed.size <= self.rows * 5 // 4 + piece:
+                return False
+            self._grow(self.changed.size - piece)
+            return True
 
     def _touch(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Slots of ``ids`` about to change: new rows initialised, old ones saved for the cuts.
