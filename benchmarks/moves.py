@@ -32,7 +32,7 @@ import numpy as np
 import psutil
 import structlog
 
-from elasticdl.master.core.moving import COPIES_MAX, COPY_BYTES_SMALL
+from elasticdl.master.core.moving import is_enough
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
@@ -263,11 +263,13 @@ class Times:
 def move(job: Job, worker: Worker, ps: Mapping[PodName, psutil.Process], moved_bytes: int) -> Times:
     mover, number = Mover(job), job.placement.version + 1
     began_s = time.perf_counter()
+    before_bytes = 0
     for copies in itertools.count(1):
         _, taken = mover.snapshot(number, freeze=False)
         mover.hold(number, taken.manifest)
-        if taken.size_bytes <= COPY_BYTES_SMALL or copies == COPIES_MAX:
+        if is_enough(copies, taken.size_bytes, before_bytes):
             break
+        before_bytes = taken.size_bytes
     cpu_s = -cpu_of(ps)
     frozen_s = time.perf_counter()
     snapshot_s, taken = mover.snapshot(number, freeze=True)

@@ -10,7 +10,9 @@ recipient, whose snapshots may refer to its objects: what lies in a ps' folder i
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,10 +49,13 @@ from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.shared.partitions import ALL, Ranges
 from elasticdl.shared.placement import mask_of, partitions_of
-from elasticdl.shared.storage import ObjectStore
+from elasticdl.shared.storage import ObjectInfo, ObjectStore
 
 CHUNK_BYTES = 8 << 20
 """Size of a chunk of rows, about: what is copied under a table's lock, and held in memory twice while it is written."""
+
+_COPY_WRITERS = 3
+"""Objects of a copy that are written at a time: pushes will wait for the last copy. For a snapshot nobody waits."""
 
 _Floats = npt.NDArray[np.float32]
 _Ids = npt.NDArray[np.int64]
@@ -108,9 +113,17 @@ class SnapshotWriter:
             TransientError, PermanentError: the store; what was written so far is garbage that nothing refers to.
         """
         size_bytes, uri, data = 0, "", b""
-        for uri, data in self.objects(core, cut, number=number, base=base, copy=copy):
-            self._store.write(uri, data)
-            size_bytes += len(data)
+        writing: deque[Future[ObjectInfo]] = deque()
+        with ThreadPoolExecutor(_COPY_WRITERS, thread_name_prefix="objects") as pool:
+            for uri, data in self.objects(core, cut, number=number, base=base, copy=copy):
+                size_bytes += len(data)
+                is_last = uri.endswith((MANIFEST_NAME, COPY_NAME))
+                while writing and (is_last or len(writing) == _COPY_WRITERS):
+                    writing.popleft().result()
+                if copy and not is_last:
+                    writing.append(pool.submit(self._store.write, uri, data))
+                else:
+                    self._store.write(uri, data)
         return Written(uri=uri, manifest=decode_manifest(data, uri), size_bytes=size_bytes)
 
     def objects(
