@@ -14,7 +14,6 @@ published, until a push is absorbed by that version. CPU is what both ps used fr
 from __future__ import annotations
 
 import argparse
-import asyncio
 import itertools
 import logging
 import os

@@ -17,6 +17,7 @@ from elasticdl.ps import core as ps_core
 from elasticdl.ps import recovery, snapshots
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.share import Share, ShareCut
+from elasticdl.shared import manifests
 from elasticdl.shared.rangeset import RangeSet
 
 __all__ = ["MUTATIONS"]
@@ -76,6 +77,12 @@ def held_is_registered() -> Iterator[None]:
         pass
 
     with replaced(PsProcess, "_register_held", register_held):
+        yield
+
+
+@mutation("copies that a snapshot refers to are no garbage to its ps' next life")
+def copies_are_no_garbage() -> Iterator[None]:
+    with replaced(snapshots, "folders_of", lambda uri, manifest: {manifests.folder_of(uri)}):
         yield
 
 

@@ -41,7 +41,9 @@ def test_only_rows_of_wanted_partitions_are_left(kept: int, monkeypatch: pytest.
     store, rows = filled()
     wanted = np.arange(PARTITIONS) < kept
     expected = {one: slab for one, slab in rows.items() if wanted[partitions_of(np.array([one]))[0]]}
-    new = next(one for one in range(4 * ROWS, 5 * ROWS) if kept and wanted[partitions_of(np.array([one]))[0]] or not kept)
+    new = next(
+        one for one in range(4 * ROWS, 5 * ROWS) if (kept and wanted[partitions_of(np.array([one]))[0]]) or not kept
+    )
     stop = store.rows
     while stop:
         stop = store.drop(stop, wanted)
@@ -51,7 +53,9 @@ def test_only_rows_of_wanted_partitions_are_left(kept: int, monkeypatch: pytest.
     assert rows_of(store) == expected
     assert store.rows == len(expected)
     ids = np.array(list(rows), np.int64)
-    assert {one for one, slot in zip(rows, store.index.find(ids), strict=True) if slot >= 0} == set(expected) & set(rows)
+    assert {one for one, slot in zip(rows, store.index.find(ids), strict=True) if slot >= 0} == set(expected) & set(
+        rows
+    )
 
 
 def test_rows_wait_for_an_open_cut() -> None:

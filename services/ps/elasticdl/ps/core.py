@@ -340,7 +340,9 @@ class PsCore:
             check_same_model(self.share.signature, signature)
             self._close_pin()  # No evaluation goes on while a group moves.
             if not self.share.await_rows(move, partitions):
-                raise RefusedError(RefusalKind.NOT_READY, "rows of an earlier move can't be dropped while a cut is open")
+                raise RefusedError(
+                    RefusalKind.NOT_READY, "rows of an earlier move can't be dropped while a cut is open"
+                )
             return True
 
     def drop_some(self) -> bool:

@@ -168,7 +168,7 @@ class SnapshotWriter:
     def reference(
         self, core: PsCore, base: Snapshot | None, copies: Sequence[Snapshot], *, number: int, move: int
     ) -> tuple[str, bytes]:
-        """URI and bytes of a manifest that has the last snapshot in it, and beside it what is held; see ``referred``."""
+        """URI and bytes of a manifest of the last snapshot and, beside it, what is held; see ``referred``."""
         groups, chunks = referred(base, copies, move)
         signature = ModelSignature.from_json(copies[-1][1].signature)
         manifest = self._manifest(core, signature, number, base[0] if base else "", groups, chunks)

@@ -25,7 +25,6 @@ from elasticdl.shared.manifests import decode_manifest
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import ObjectStore
 
-
 _DROP_PAUSE_S = 0.001
 """Seconds in which pushes get their turn while rows are dropped."""
 

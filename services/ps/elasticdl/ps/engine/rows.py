@@ -61,7 +61,7 @@ class RowStore:
         self.state = np.empty(0, np.float32)
         """Flat slabs by slot; moved by ``reserve``."""
         self.changed = np.empty(0, np.int32)
-        """By slot: generation in which the row last changed; a generation ends with each snapshot cut. Or ``_SAVED``."""
+        """By slot: generation in which the row last changed; it ends with each snapshot cut. Or ``_SAVED``."""
         self.generation = 1
         self.snapshotted = 0
         """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
