@@ -16,7 +16,7 @@ PROTOC := ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=protoc-gen-mypy=../
 MNIST := data/mnist
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations contract e2e cov lint format type imports proto proto-fresh bench check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations contract e2e cov lint format type imports proto proto-fresh bench bench-moves check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ train: $(READY) ## Train the example: handwritten digits, 2 workers, 1 ps; the m
 
 bench: $(READY) ## Measure the parameter server's kernels beside a plain copy
 	$(BIN)/python benchmarks/kernels.py
+
+bench-moves: $(READY) ## Measure how long rows wait while they move from one ps to another
+	$(BIN)/python benchmarks/moves.py
 
 ##- Testing
 
