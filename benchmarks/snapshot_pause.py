@@ -7,8 +7,8 @@ batches of ``batch`` examples with ``fields`` ids each, drawn by Zipf's law from
 cuts all rows and writes them with the product's own writer, as a ps does. Times are of whole ``PsCore.push`` calls, by
 the wall clock, and their CPU, which other processes on the machine disturb less; the half second after the snapshot was
 closed is counted to it. Of the slowest pushes the parts are told: CPU in the program and in the system, page faults, and
-how often the system took the processor away from a push that did not wait. The store is the local file system
-(with its fsync), or memory with ``--memory``.
+how often the system took the processor away from a push that did not wait. The store is the local file system (with
+its fsync), or memory with ``--memory``.
 """
 
 from __future__ import annotations
@@ -83,8 +83,7 @@ def core_of(spec: JobSpec, dirty_bytes: int) -> PsCore:
         Initialise(
             plan=spec.plan.fingerprint,
             signature=signature.to_json(),
-            parts=1,
-            part=0,
+            table_version=1,
             dense=np.zeros(DENSE, np.float32),
         )
     )

@@ -17,7 +17,6 @@ from elasticdl.ps import core as ps_core
 from elasticdl.ps import recovery, snapshots
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.share import Share, ShareCut
-from elasticdl.shared import manifests
 from elasticdl.shared.rangeset import RangeSet
 
 __all__ = ["MUTATIONS"]
@@ -80,12 +79,6 @@ def held_is_registered() -> Iterator[None]:
         yield
 
 
-@mutation("copies that a snapshot refers to are no garbage to its ps' next life")
-def copies_are_no_garbage() -> Iterator[None]:
-    with replaced(snapshots, "folders_of", lambda uri, manifest: {manifests.folder_of(uri)}):
-        yield
-
-
 @mutation("a version of the placement ends the freeze for its move")
 def a_version_ends_the_freeze() -> Iterator[None]:
     original = PsCore.adopt
@@ -107,5 +100,5 @@ def dropped_rows_stay_dropped() -> Iterator[None]:
     def cut(self: Any, **facts: Any) -> ShareCut:
         return replace(original(self, **facts), losses=0)
 
-    with replaced(Share, "cut", cut):
+    with replaced(Share, "cut", cut), replaced(PsCore, "losses", property(lambda self: 0)):
         yield

@@ -438,8 +438,9 @@ class PsProcess(Process):
 
     async def _write_objects(self, cut: ShareCut, base: str, copy: Copy | None = None) -> tuple[str, bytes]:
         uri, data = "", b""
-        for uri, data in self._writer.objects(self.core, cut, number=self._snapshots, base=base, copy=copy):
+        for uri, content in self._writer.objects(self.core, cut, number=self._snapshots, base=base, copy=copy):
             await asyncio.sleep(STORE_S)
+            data = bytes(content)
             self.world.store.write(uri, data)
             self.probe("object")
         return uri, data

@@ -112,10 +112,11 @@ class SnapshotWriter:
         Raises:
             TransientError, PermanentError: the store; what was written so far is garbage that nothing refers to.
         """
-        size_bytes, uri, data = 0, "", b""
+        size_bytes, uri, ahead = 0, "", _COPY_WRITERS if copy else 0
+        data: bytes | memoryview = b""
         writing: deque[Future[ObjectInfo]] = deque()
         with ThreadPoolExecutor(_COPY_WRITERS, thread_name_prefix="objects") as pool:
-            for uri, data in self.objects(core, cut, number=number, base=base, copy=copy):
+            for uri, data in self.objects(core, cut, number=number, base=base, copy=copy, ahead=ahead):
                 size_bytes += len(data)
                 is_last = uri.endswith((MANIFEST_NAME, COPY_NAME))
                 while writing and (is_last or len(writing) == _COPY_WRITERS):
@@ -124,11 +125,11 @@ class SnapshotWriter:
                     writing.append(pool.submit(self._store.write, uri, data))
                 else:
                     self._store.write(uri, data)
-        return Written(uri=uri, manifest=decode_manifest(data, uri), size_bytes=size_bytes)
+        return Written(uri=uri, manifest=decode_manifest(bytes(data), uri), size_bytes=size_bytes)
 
     def objects(
-        self, core: PsCore, cut: ShareCut, *, number: int, base: str, copy: Copy | None = None
-    ) -> Iterator[tuple[str, bytes]]:
+        self, core: PsCore, cut: ShareCut, *, number: int, base: str, copy: Copy | None = None, ahead: int = 0
+    ) -> Iterator[tuple[str, bytes | memoryview]]:
         """What a snapshot consists of, in the order in which it has to be written: the manifest last.
 
         Args:
@@ -137,9 +138,10 @@ class SnapshotWriter:
             number: unique within the incarnation.
             base: manifest that the cut adds to; empty: it is a full one.
             copy: for a move; None: a snapshot of the ps itself.
+            ahead: how many objects are asked for before one is done with.
 
         Yields:
-            URI and bytes.
+            URI and bytes, which are valid until ``ahead`` + 1 others were asked for.
         """
         share = core.share
         if share is None:
@@ -148,7 +150,8 @@ class SnapshotWriter:
         groups = _copied(share, cut, copy.partitions) if copy else cut.groups
         chunks: list[Chunk] = []
         partitions = union([group.partitions for group in groups])
-        for data, chunk in _encoded(share, cut, groups, None if partitions == ALL else mask_of(partitions)):
+        wanted = None if partitions == ALL else mask_of(partitions)
+        for data, chunk in _encoded(share, cut, groups, wanted, ahead + 1):
             yield folder + chunk.name, data
             chunks.append(replace(chunk, size_bytes=len(data), checksum=checksum_of(data)))
         states = [
@@ -354,8 +357,8 @@ def _copied(share: Share, cut: ShareCut, partitions: Ranges) -> Sequence[GroupCu
 
 
 def _encoded(
-    share: Share, cut: ShareCut, groups: Sequence[GroupCut], partitions: npt.NDArray[np.bool_] | None
-) -> Iterator[tuple[bytes, Chunk]]:
+    share: Share, cut: ShareCut, groups: Sequence[GroupCut], partitions: npt.NDArray[np.bool_] | None, buffers: int
+) -> Iterator[tuple[bytes | memoryview, Chunk]]:
     """The chunks of a cut, their sizes and checksums still to be filled in."""
 
     def chunk(name: str, part: ChunkPart, table: int = 0, rows: int = 0, group: int = 0) -> Chunk:
@@ -365,17 +368,17 @@ def _encoded(
         yield _bytes(group.dense.state, group.dense.fixed), chunk(f"dense-{number}", ChunkPart.DENSE, group=number)
     for table, (store, rows_cut) in enumerate(zip(share.tables, cut.rows, strict=True)):
         rows_max = max(1, CHUNK_BYTES // (8 + 4 * store.slab_width))
-        for number, (ids, slabs) in enumerate(rows_cut.chunks(rows_max, partitions)):
-            yield _bytes(ids, slabs), chunk(f"rows-{table}-{number:05d}", ChunkPart.ROWS, table, ids.size)
+        for number, (rows, data) in enumerate(rows_cut.packed(rows_max, partitions, buffers=buffers)):
+            yield data.data, chunk(f"rows-{table}-{number:05d}", ChunkPart.ROWS, table, rows)
     numbers = {store.table.name: number for number, store in enumerate(share.tables)}
     for number, group in enumerate(groups):
         sums = group.accumulated.sums
         if not group.accumulated.batches:
             continue
         yield sums.dense.tobytes(), chunk(f"accumulated-{number}", ChunkPart.ACCUMULATED_DENSE, group=number)
-        for name, (ids, rows) in sums.rows.items():
+        for name, (ids, added) in sums.rows.items():
             table, what = numbers[name], ChunkPart.ACCUMULATED_ROWS
-            yield _bytes(ids, rows), chunk(f"accumulated-{number}-{table}", what, table, ids.size, number)
+            yield _bytes(ids, added), chunk(f"accumulated-{number}-{table}", what, table, ids.size, number)
 
 
 def _bytes(*arrays: npt.NDArray[np.generic]) -> bytes:

@@ -66,6 +66,8 @@ class RowStore:
         self.snapshotted = 0
         """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
         self.cuts: list[RowCut] = []
+        self.waiting = False
+        """Whether the owner wants the lock: a cut lets it go first."""
         self._rule = rule
         self._fresh_slots = np.repeat(np.array([slot.initial for slot in slots], np.float32), table.width)
 
@@ -121,7 +123,9 @@ class RowStore:
         Raises:
             MemoryError: there is no room; no row has changed.
         """
+        self.waiting = True
         with self.lock:
+            self.waiting = False
             self.index.reserve(rows)
             needed = self.rows + rows
             if needed > self.changed.size:
@@ -147,7 +151,9 @@ class RowStore:
         if not ids.size:
             return
         self.reserve(ids.size)
+        self.waiting = True
         with self.lock:
+            self.waiting = False
             slots = self._touch(ids)
             formulas.update_rows(
                 self._rule.formula,
