@@ -19,7 +19,7 @@ MNIST := data/mnist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations contract e2e cov lint format type imports proto proto-fresh bench bench-chaos check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations contract e2e cov lint format type imports proto proto-fresh bench bench-chaos bench-moves check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ build/clicks2m: $(READY)
 
 bench-chaos: build/clicks2m ## Train DeepFM for minutes while its processes are killed: audit, AUC, goodput
 	$(BIN)/python benchmarks/chaos.py build/clicks2m
+
+bench-moves: $(READY) ## Measure how long rows wait while they move from one ps to another
+	$(BIN)/python benchmarks/moves.py
 
 ##- Testing
 

@@ -6,8 +6,9 @@ One ps core with one table under Adam and some dense weights, without sockets. O
 batches of ``batch`` examples with ``fields`` ids each, drawn by Zipf's law from the table's rows; meanwhile another one
 cuts all rows and writes them with the product's own writer, as a ps does. Times are of whole ``PsCore.push`` calls, by
 the wall clock, and their CPU, which other processes on the machine disturb less; the half second after the snapshot was
-closed is counted to it. The store is the local file system
-(with its fsync), or memory with ``--memory``.
+closed is counted to it. Of the slowest pushes the parts are told: CPU in the program and in the system, page faults,
+and how often the system took the processor away from a push that did not wait. The store is the local file system (with
+its fsync), or memory with ``--memory``.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import resource
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +44,7 @@ DENSE = 200_000
 LOAD_ROWS = 1 << 18
 BATCHES = 1 << 20
 """In the only task: more than anybody waits for."""
+SLOWEST = 3
 AFTER_S = 0.5
 """Seconds after the end of a snapshot that are still counted to it."""
 
@@ -74,13 +78,12 @@ def core_of(spec: JobSpec, dirty_bytes: int) -> PsCore:
         optimizer=Optimizer(name="adam", learning_rate=0.001),
         seed=1,
     )
-    core = PsCore(plan=spec.plan, placement=Placement.even(1), part=0, policy=UpdatePolicy())
+    core = PsCore(plan=spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy())
     core.initialise(
         Initialise(
             plan=spec.plan.fingerprint,
             signature=signature.to_json(),
-            parts=1,
-            part=0,
+            table_version=1,
             dense=np.zeros(DENSE, np.float32),
         )
     )
@@ -123,6 +126,16 @@ def pushes(spec: JobSpec, rows: int, batch: int, fields: int) -> Iterator[Push]:
         number += 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the system says about one push."""
+
+    user_s: float
+    system_s: float
+    faults: int
+    preempted: int
+
+
 class Pusher:
     """Pushes for as long as it is let; times of each push by whether a snapshot was under way."""
 
@@ -131,23 +144,34 @@ class Pusher:
         self.began_s: list[float] = []
         self.took_s: list[float] = []
         self.cpu_s: list[float] = []
+        self.parts: list[Parts] = []
         self.ends = threading.Event()
         self.thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         while not self.ends.is_set():
             push = next(self.of)
+            before = resource.getrusage(resource.RUSAGE_THREAD)
             began_s, cpu_s = time.perf_counter(), time.thread_time()
             self.core.push(push)
             self.cpu_s.append(time.thread_time() - cpu_s)
             self.took_s.append(time.perf_counter() - began_s)
             self.began_s.append(began_s)
+            after = resource.getrusage(resource.RUSAGE_THREAD)
+            self.parts.append(
+                Parts(
+                    user_s=after.ru_utime - before.ru_utime,
+                    system_s=after.ru_stime - before.ru_stime,
+                    faults=after.ru_minflt - before.ru_minflt,
+                    preempted=after.ru_nivcsw - before.ru_nivcsw,
+                )
+            )
 
-    def between(self, start_s: float, end_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Seconds by the wall clock and of CPU of the pushes that overlap with a time."""
+    def between(self, start_s: float, end_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64], list[Parts]]:
+        """Seconds by the wall clock and of CPU of the pushes that overlap with a time, and what they consist of."""
         began, took = np.array(self.began_s), np.array(self.took_s)
         inside = (began + took >= start_s) & (began < end_s)
-        return took[inside], np.array(self.cpu_s)[inside]
+        return took[inside], np.array(self.cpu_s)[inside], [self.parts[number] for number in np.flatnonzero(inside)]
 
 
 @contextmanager
@@ -160,13 +184,19 @@ def storage(memory: bool) -> Iterator[tuple[ObjectStore, str]]:
         yield open_store(uri), uri
 
 
-def tell(what: str, took: NDArray[np.float64], cpu: NDArray[np.float64]) -> None:
+def tell(what: str, took: NDArray[np.float64], cpu: NDArray[np.float64], parts: list[Parts]) -> None:
     ms, cpu_ms = 1e3 * took, 1e3 * cpu
     print(
         f"  pushes {what}: {took.size:6d}, median {np.median(ms):6.2f} ms, p99 {np.percentile(ms, 99):6.2f} ms, "
         f"max {ms.max():7.2f} ms, over 100 ms: {int((ms > 100).sum())}; "
         f"CPU median {np.median(cpu_ms):.2f} ms, max {cpu_ms.max():.2f} ms"
     )
+    for number in np.argsort(-ms)[:SLOWEST]:
+        one = parts[number]
+        print(
+            f"      {ms[number]:7.2f} ms: CPU {cpu_ms[number]:6.2f} ms (user {1e3 * one.user_s:.0f}, system "
+            f"{1e3 * one.system_s:.0f}), {one.faults} page faults, {one.preempted} times preempted"
+        )
 
 
 def measure(arguments: argparse.Namespace) -> None:

@@ -13,13 +13,14 @@ from tests.sim.client import settle
 from tests.sim.process import Process
 
 from elasticdl.ps.admission import RefusedError, check_known
+from elasticdl.ps.copying import Copies
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.history import SnapshotHistory
 from elasticdl.ps.holding import Holder, HoldOrder
 from elasticdl.ps.recovery import NothingLeftError, recover
 from elasticdl.ps.share import ShareCut, standings_of
-from elasticdl.ps.snapshots import SnapshotWriter, delete_snapshot
+from elasticdl.ps.snapshots import Copy, SnapshotWriter, delete_snapshot
 from elasticdl.ps.snapshotting import Order
 from elasticdl.shared.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError, UserError
@@ -72,12 +73,13 @@ class PsProcess(Process):
         self._register = PsRegister(address=self.address, incarnation=self.incarnation)
         self._register_seq = 0
         self._orders: deque[Order | HoldOrder] = deque()
-        self._holder = Holder(self.core, world.store)
-        self._read_for_move = 0
+        self._holder = Holder(self.core, world.store, name)
+        self._copies = Copies(self.core)
         self._losses = 0
         self._taken: dict[int, SnapshotTaken] = {}
         self._untold: tuple[SnapshotTaken | GroupHeld, str] | None = None
         self._initialised = False
+        self._dropping = False
         self._snapshots = 0
         self._due_s = 0.0
         self._wake: asyncio.Future[None] | None = None
@@ -158,6 +160,8 @@ class PsProcess(Process):
         async for name, entry in self.bus.register.watch():
             if name == PLACEMENT:
                 if self.core.adopt(decode_placement(entry.value)):
+                    self._dropping = True
+                    self.wake()
                     self.probe("adopted")
             elif name == self.name and entry.seq > self._register_seq:
                 owner = decode_register(entry.value).incarnation
@@ -231,16 +235,26 @@ class PsProcess(Process):
         if self._history:
             await self._tidy()
         while True:
-            while not self._is_due():
+            while not self._is_due() and not self._dropping:
                 self._wake = self.world.loop.create_future()
                 left_s = max(0.0, self._due_s - self.world.loop.time()) or self.world.job.spec.snapshot_interval_s
                 self.world.loop.later(left_s, settle, self._wake, None)
                 await self._wake
             order = self._orders[0] if self._orders and self._initialised else None
             try:
-                await self._attend(order)
+                if self._is_due():
+                    await self._attend(order)
             except TransientError:
                 await asyncio.sleep(RETRY_S)
+            await self._drop_rows()
+
+    async def _drop_rows(self) -> None:
+        self._dropping = False
+        while not self._is_due():
+            if not self.core.drop_some():
+                return
+            await asyncio.sleep(STORE_S)
+        self._dropping = self._dropping or self.core.has_undropped
 
     def _is_due(self) -> bool:
         if self._initialised and self._orders and isinstance(self._orders[0], HoldOrder):
@@ -251,14 +265,14 @@ class PsProcess(Process):
             not self._initialised
             or self._untold is not None
             or bool(self._orders)
-            or self.world.loop.time() >= self._due_s
+            or (self.world.loop.time() >= self._due_s and not self.core.frozen)
         )
 
     async def _tidy(self) -> None:
         self.probe("tidies")
         await asyncio.sleep(STORE_S)
         try:
-            garbage = self._writer.garbage(self._history.manifests)
+            garbage = self._writer.garbage(self._history.snapshots)
             await self._confirm()
             await asyncio.sleep(STORE_S)
             self._writer.delete(garbage)
@@ -285,6 +299,8 @@ class PsProcess(Process):
             order is not None and order.request in self._taken and self._taken[order.request].manifest != order.damaged
         ):
             self._untold = self._taken[order.request], order.cause
+        elif order is not None and order.copy:
+            await self._copy(order, order.copy)
         else:
             await self._take(order)
         if order is not None:
@@ -295,30 +311,75 @@ class PsProcess(Process):
     async def _hold(self, order: HoldOrder) -> None:
         held: GroupHeld | None = None
         try:
+            if not self._holder.begin(order):
+                return
+            if self._holder.is_first and self.core.serves and self._holder.may_be_referred_to:
+                await self._write(flush=False)
+                self._plan_next()
             for step in self._holder.steps(order):
                 held = step
                 self.probe("loaded")
                 await asyncio.sleep(STORE_S)
+        except FencedError:
+            raise
         except (PermanentError, UserError, RefusedError) as error:
             held = GroupHeld(move=order.move, manifest=order.manifest, failure=str(error))
         if held is None:
             return
         if not held.failure:
-            await self._write(flush=False, extend=True)
+            await self._register_held(order.move)
         self.probe("held")
         self._untold = held, order.cause
+
+    async def _register_held(self, move: int) -> None:
+        if not self._holder.may_be_referred_to:
+            await self._write(flush=False, extend=True)
+            return
+        copies = self._holder.unregistered
+        if not copies:
+            return
+        base = self._history.newest if self.core.serves or not self._holder.is_first else None
+        uri, data = self._writer.reference(self.core, base, copies, number=self._snapshots, move=move)
+        self._snapshots += 1
+        await asyncio.sleep(STORE_S)
+        self.world.store.write(uri, data)
+        self.probe("object")
+        manifest = decode_manifest(data, uri)
+        older = self._history.older_than(uri, manifest)
+        await self._write_register(replace(self._register, manifest=uri, step=manifest.step, older=older))
+        self._history.add(uri, manifest)
+        self._holder.registered()
+        self.probe("registered")
+
+    async def _copy(self, order: Order, copy: Copy) -> None:
+        if order.move <= self.core.placement.version:
+            return
+        if order.freeze:
+            self.core.freeze(order.move)
+            self.probe("frozen")
+        cut = self._copies.cut(order.move)
+        try:
+            uri, data = await self._write_objects(cut, self._copies.base, copy)
+        finally:
+            cut.close()
+            self._snapshots += 1
+        self._copies.add(uri, cut)
+        taken = SnapshotTaken(
+            manifest=uri,
+            request=order.request,
+            ledgers=decode_manifest(data, uri).ledgers,
+            size_bytes=0,
+            seconds=0.0,
+            move=order.move,
+        )
+        self._taken[order.request] = taken
+        self._untold = taken, order.cause
+        self.probe("copied")
 
     async def _take(self, order: Order | None) -> None:
         if order and order.damaged:
             self._history.discard(order.damaged)
-        if order and order.move:
-            self._read_for_move = max(self._read_for_move, order.move)
-        if order and order.freeze:
-            self.core.freeze(order.move)
-            self.probe("frozen")
-        written = await self._write(
-            flush=order is not None and order.flush, extend=order is not None and order.move > 0
-        )
+        written = await self._write(flush=order is not None and order.flush)
         if not written and order is None:
             self._plan_next()
             return
@@ -342,7 +403,7 @@ class PsProcess(Process):
             self._untold = None
 
     def _delete_old(self) -> None:
-        for old in self._history.obsolete() if self._read_for_move <= self.core.placement.version else ():
+        for old in self._history.obsolete():
             try:
                 delete_snapshot(self.world.store, *old)
             except (TransientError, PermanentError):
@@ -352,7 +413,8 @@ class PsProcess(Process):
     async def _write(self, *, flush: bool, extend: bool = False) -> bool:
         if self._history:
             _, newest = self._history.newest
-            if not self.core.changed_since(standings_of(newest.groups), flush=flush):
+            changed = self.core.changed_since(standings_of(newest.groups), flush=flush)
+            if not changed and self.core.losses == self._losses:
                 return False
         base = self._history.base(extend=extend)
         cut = self.core.cut(dirty_only=bool(base), flush=flush)
@@ -374,10 +436,11 @@ class PsProcess(Process):
         self.probe("registered")
         return True
 
-    async def _write_objects(self, cut: ShareCut, base: str) -> tuple[str, bytes]:
+    async def _write_objects(self, cut: ShareCut, base: str, copy: Copy | None = None) -> tuple[str, bytes]:
         uri, data = "", b""
-        for uri, data in self._writer.objects(self.core, cut, number=self._snapshots, base=base):
+        for uri, content in self._writer.objects(self.core, cut, number=self._snapshots, base=base, copy=copy):
             await asyncio.sleep(STORE_S)
+            data = bytes(content)
             self.world.store.write(uri, data)
             self.probe("object")
         return uri, data

@@ -23,7 +23,7 @@ __all__ = ["MUTATIONS"]
 @mutation("every object of a snapshot is compared with its checksum before it is used")
 def checksums_of_snapshots() -> Iterator[None]:
     def read_chunk(store: Any, manifest: str, chunk: Any) -> bytearray:
-        return bytearray(store.read(manifests.chunk_uri(manifest, chunk.name)))
+        return bytearray(store.read(manifests.chunk_uri(chunk.of or manifest, chunk.name)))
 
     with replaced(snapshots, "read_chunk", read_chunk):
         yield

@@ -30,10 +30,10 @@ class SimStore(MemoryStore):
         self._check()
         return super().read(uri, start, length)
 
-    def write(self, uri: str, data: bytes | Path) -> ObjectInfo:
+    def write(self, uri: str, data: bytes | memoryview | Path) -> ObjectInfo:
         self._check()
-        assert isinstance(data, bytes)
-        self._objects[uri] = data
+        assert not isinstance(data, Path)
+        self._objects[uri] = bytes(data)
         self._whole.pop(uri, None)
         return ObjectInfo(uri=uri, size_bytes=len(data), etag="")
 

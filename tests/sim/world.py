@@ -213,10 +213,10 @@ class World:
         uri, manifest = chain[-1] if part == "newest" else chain[int(self.random.random() * len(chain))]
         if manifest.step == 0:
             return
-        names = [MANIFEST_NAME, *(chunk.name for chunk in manifest.chunks)]
-        name = MANIFEST_NAME if part == "newest" else names[int(self.random.random() * len(names))]
+        objects = [(uri, MANIFEST_NAME), *((chunk.of or uri, chunk.name) for chunk in manifest.chunks)]
+        where, name = objects[0] if part == "newest" else objects[int(self.random.random() * len(objects))]
         self.note(f"{name} of snapshot {manifest.number} by {manifest.incarnation} is damaged")
-        self.store.damage(chunk_uri(uri, name), int(self.random.random() * 3))
+        self.store.damage(chunk_uri(where, name), int(self.random.random() * 3))
 
     def lose_everything(self) -> None:
         """The machine of the launcher dies with all processes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.shared.names import NO_POD, PodName, Purpose, Service
 
 FINAL = "final"
 """Reason of the order for the snapshot that the audit reads: nothing is trained after it."""
@@ -86,9 +86,11 @@ class TakeSnapshot:
         reason: ``FINAL`` when nothing is trained after it, so half-filled accumulators are flushed.
         damaged: manifest of the snapshot that it took under this number, if that one can't be read: a full one is
             wanted in its place.
-        move: not 0: groups are read from it for this move, so nothing may be deleted until the move is over.
+        move: not 0: what is wanted is a copy of some partitions for this move, not a snapshot of the ps.
         freeze: absorb nothing after it until the move is over.
         version: of the placement by which it is to be taken; a ps that does not know it yet refuses.
+        recipient: who gets a copy; the objects belong to it.
+        partitions: what a copy is of, as ranges.
     """
 
     ps: PodName
@@ -98,6 +100,8 @@ class TakeSnapshot:
     move: int = 0
     freeze: bool = False
     version: int = 1
+    recipient: PodName = NO_POD
+    partitions: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

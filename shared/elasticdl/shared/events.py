@@ -292,7 +292,7 @@ class ModelInitialised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotTaken:
-    """A snapshot is complete, checksummed and registered.
+    """A snapshot is complete, checksummed and registered; or a copy for a move is complete.
 
     Attributes:
         manifest: URI of its manifest.
@@ -300,6 +300,7 @@ class SnapshotTaken:
         ledgers: the ledger of each group in it.
         size_bytes: bytes written.
         seconds: time from the cut to the registration.
+        move: not 0: it is a copy for this move, from which the ps itself is never restored.
     """
 
     manifest: str
@@ -307,6 +308,7 @@ class SnapshotTaken:
     ledgers: tuple[GroupLedger, ...]
     size_bytes: int
     seconds: float
+    move: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

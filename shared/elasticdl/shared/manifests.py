@@ -24,6 +24,8 @@ from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join
 
 FORMAT = 2
 MANIFEST_NAME = "manifest"
+COPY_NAME = "copy"
+"""Name of the manifest of a copy for a move, which is no snapshot of anybody."""
 _MAGIC = b"EDLM"
 _CHECKSUM_BYTES = 16
 _READS = 2
@@ -63,6 +65,7 @@ class Chunk:
 
     Attributes:
         name: its name beside the manifest.
+        of: URI of another manifest, whose object it is and beside which it lies; empty: it is this one's.
         part: what it holds.
         table: rows: position of the table in the signature.
         rows: rows: how many.
@@ -78,6 +81,7 @@ class Chunk:
     group: int = 0
     size_bytes: int
     checksum: bytes
+    of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +167,12 @@ def snapshots_folder(storage: str, job: JobId, *names: str) -> str:
 
 def chunk_uri(manifest: str, name: str) -> str:
     """URI of a chunk of the snapshot with that manifest."""
-    return manifest.removesuffix(MANIFEST_NAME) + name
+    return folder_of(manifest) + name
+
+
+def folder_of(manifest: str) -> str:
+    """URI of the folder that a manifest is in, with its slash."""
+    return manifest.rpartition("/")[0] + "/"
 
 
 def read_manifest(store: ObjectStore, uri: str) -> Manifest:
@@ -189,7 +198,7 @@ def read_chunk(store: ObjectStore, manifest: str, chunk: Chunk) -> bytearray:
         TransientError: the store is away.
         DamagedError: it is missing or damaged.
     """
-    uri = chunk_uri(manifest, chunk.name)
+    uri = chunk_uri(chunk.of or manifest, chunk.name)
     try:
         for _ in range(_READS):
             data = bytearray(store.read(uri))
@@ -223,6 +232,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
                 group=chunk.group,
                 bytes=chunk.size_bytes,
                 checksum=chunk.checksum,
+                of=chunk.of,
             )
             for chunk in manifest.chunks
         ],
@@ -266,6 +276,7 @@ def decode_manifest(data: bytes, uri: str) -> Manifest:
                 group=chunk.group,
                 size_bytes=chunk.bytes,
                 checksum=chunk.checksum,
+                of=chunk.of,
             )
             for chunk in message.chunks
         ),

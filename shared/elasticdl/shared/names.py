@@ -15,6 +15,8 @@ PodName = NewType("PodName", str)
 """Name of one process of a job, e.g. ``worker-0``; kept across restarts."""
 Incarnation = NewType("Incarnation", str)
 """Random id of one life of a process; never reused."""
+NO_POD = PodName("")
+"""Where no process is meant."""
 NOBODY = Incarnation("")
 """Stands for no process at all."""
 TaskId = NewType("TaskId", int)

@@ -278,3 +278,14 @@ def test_large_copies_are_followed_by_others_before_the_donor_freezes(driver: Dr
     assert snapshot(driver).freeze
     hold(driver)
     assert shares(driver) == {0: 128, 1: 128}
+
+
+def test_the_donor_freezes_when_another_copy_is_as_large_as_the_one_before(driver: Driver) -> None:
+    scale(driver, 2)
+    for size_bytes in (1 << 30, 1 << 28, 1 << 28):
+        order = snapshot(driver, size_bytes=size_bytes)
+        assert (order.freeze, order.recipient, order.partitions) == (False, "ps-1", ((128, 256),))
+        hold(driver)
+    assert snapshot(driver, size_bytes=1 << 28).freeze
+    hold(driver)
+    assert shares(driver) == {0: 128, 1: 128}

@@ -103,7 +103,7 @@ def snapshots_between_pushes(store: MemoryStore) -> list[Written]:
             uri, data = written
             store.write(uri, data)
         cut.close(finished=True)
-        taken.append(Written(uri=uri, manifest=decode_manifest(data, uri), size_bytes=0))
+        taken.append(Written(uri=uri, manifest=decode_manifest(bytes(data), uri), size_bytes=0))
     return taken
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -10,11 +11,14 @@ import pytest
 from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signature, spec
 from tests.unit.ps.jobs import Job
 from tests.unit.ps.servers import weights
+from tests.unit.ps.test_damage import flip
 
+from elasticdl.ps.recovery import NothingLeftError
+from elasticdl.ps.referring import is_copy_for
 from elasticdl.shared.commands import HoldGroup, OpenPin, TakeSnapshot
 from elasticdl.shared.errors import PermanentError
-from elasticdl.shared.events import GroupHeld, ModelInitialised, PsStarted, SnapshotTaken
-from elasticdl.shared.manifests import Manifest, read_manifest
+from elasticdl.shared.events import GroupHeld, ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
+from elasticdl.shared.manifests import ChunkPart, Manifest, chunk_uri, folder_of, read_manifest
 from elasticdl.shared.names import PodName, TaskId
 from elasticdl.shared.partitions import ALL, Placement, Ranges
 from elasticdl.shared.storage import MemoryStore
@@ -55,7 +59,15 @@ class Mover:
     def copy(self, donor: int, recipient: int, partitions: Ranges, move: int, *, freeze: bool) -> GroupHeld:
         self.requests += 1
         request = self.requests
-        order = TakeSnapshot(ps=PodName(f"ps-{donor}"), request=request, reason="move", move=move, freeze=freeze)
+        order = TakeSnapshot(
+            ps=PodName(f"ps-{donor}"),
+            request=request,
+            reason="move",
+            move=move,
+            freeze=freeze,
+            recipient=PodName(f"ps-{recipient}"),
+            partitions=partitions,
+        )
         self.job.order(order, donor)
         manifest = self.job.await_event(SnapshotTaken, where=lambda taken: taken.request == request).manifest
         hold = HoldGroup(
@@ -147,7 +159,8 @@ def test_a_move_that_is_given_up_leaves_everything_where_it_was(make_job: MakeJo
         except PermanentError:
             continue
     assert recipient.core.share.held == [], "what was held for nothing is dropped"
-    assert recipient.core.share.rows == 0
+    while recipient.core.share.rows:
+        time.sleep(0.001)
     mover.move(0, 1, HALF, 3)
     train(client, BATCHES[6:])
     assert [final(job, number, 60 + number).step for number in (0, 1)] == [len(BATCHES)] * 2
@@ -192,6 +205,63 @@ def test_a_donor_that_is_not_there_is_read_from_its_register(make_job: MakeJob) 
     train(client, BATCHES[6:])
     manifest = final(job, 0, 41)
     assert [(group.partitions, group.ledger.step) for group in manifest.groups] == [(ALL, len(BATCHES))]
+
+
+def test_copies_are_kept_as_long_as_a_snapshot_refers_to_them(make_job: MakeJob) -> None:
+    job, client = make_job()
+    mover = Mover(job)
+    recipient = job.start(1)
+    job.await_event(PsStarted, 2)
+    train(client, BATCHES[:4])
+    mover.copy(0, 1, HALF, 2, freeze=False)
+    train(client, BATCHES[4:6])
+    mover.move(0, 1, HALF, 2)
+    registered = job.register(1).manifest
+    copies = {chunk.of for chunk in read_manifest(job.store, registered).chunks}
+    assert all(is_copy_for(copy, PS_1) for copy in copies), "nothing is written but the manifest"
+    assert [info.uri for info in job.store.list(folder_of(registered))] == [registered]
+    recipient.close()
+    reborn = job.start(1)
+    job.await_event(PsStarted, 3)
+    assert reborn.core.share is not None
+    train(client, BATCHES[6:7])
+    final(job, 1, 100)
+    assert all(job.store.info(copy) for copy in copies), "its next life needs them, should the new snapshot be damaged"
+    for number, batch in enumerate(BATCHES[7:18]):
+        train(client, [batch])
+        final(job, 1, 101 + number)
+    while any(info.uri in copies for info in job.store.list("memory://job/")):
+        time.sleep(0.001)
+    train(client, BATCHES[18:])
+    assert [final(job, number, 150 + number).step for number in (0, 1)] == [len(BATCHES)] * 2
+
+
+def test_a_damaged_copy_spoils_the_snapshot_that_refers_to_it(make_job: MakeJob) -> None:
+    job, client = make_job()
+    mover = Mover(job)
+    recipient = job.start(1)
+    job.await_event(PsStarted, 2)
+    train(client, BATCHES[:4])
+    mover.move(0, 1, HALF, 2)
+    referring = job.register(1).manifest
+    assert isinstance(job.store, MemoryStore)
+    (chunk,) = [one for one in read_manifest(job.store, referring).chunks if one.part is ChunkPart.DENSE]
+    train(client, BATCHES[4:6])
+    written = final(job, 1, 100)
+    assert written.base == referring
+    recipient.close()
+    flip(job.store, chunk_uri(chunk.of, chunk.name))
+    reborn = job.start(1)
+    started = job.await_event(PsStarted, 3)
+    assert [group.ledger.step for group in started.ledgers] == [6], "a newer one has dense weights of its own"
+    reborn.close()
+    first = read_manifest(job.store, referring).base
+    rows = [one for one in read_manifest(job.store, first).chunks if one.part is ChunkPart.ROWS]
+    flip(job.store, chunk_uri(rows[0].of, rows[0].name))
+    with pytest.raises(NothingLeftError, match="damaged"):
+        job.start(1)
+    damaged = job.await_event(SnapshotDamaged)
+    assert (damaged.snapshot, damaged.object) == (first, chunk_uri(rows[0].of, rows[0].name))
 
 
 def test_an_order_about_a_later_table_is_refused(make_job: MakeJob) -> None:

@@ -114,6 +114,21 @@ class PsCore:
         return self.placement.partitions(self.number)
 
     @property
+    def serves(self) -> bool:
+        """Whether a group is served here."""
+        return self.share is not None and bool(self.share.groups)
+
+    @property
+    def has_undropped(self) -> bool:
+        """Whether there may be rows that have become somebody else's."""
+        return self.share is not None and self.share.has_undropped
+
+    @property
+    def losses(self) -> int:
+        """How often rows were dropped."""
+        return self.share.losses if self.share else 0
+
+    @property
     def has_model(self) -> bool:
         """Whether there is anything to save."""
         return self.share is not None and bool(self.share.groups or self.share.held)
@@ -281,12 +296,13 @@ class PsCore:
             waiting = any(group.accumulator.batches for group in share.groups)
             return share.standings != tuple(standings) or (flush and waiting)
 
-    def cut(self, *, dirty_only: bool, flush: bool) -> ShareCut:
+    def cut(self, *, dirty_only: bool, flush: bool, since: Sequence[int] = ()) -> ShareCut:
         """The state between two pushes, for a snapshot.
 
         Args:
             dirty_only: only rows that changed since the last finished cut.
             flush: make an update of half-filled accumulators first: nothing will follow that could fill them.
+            since: ``generations`` of an earlier cut: only rows that changed after it.
 
         Raises:
             RefusedError: there is no model yet.
@@ -297,7 +313,7 @@ class PsCore:
                 raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
             if flush:
                 self.share.flush()
-            return self.share.cut(dirty_only=dirty_only, room=room)
+            return self.share.cut(dirty_only=dirty_only, since=since, room=room)
 
     # --- moves -----------------------------------------------------------------------------------------------------
 
@@ -322,13 +338,25 @@ class PsCore:
             if self.share is None:
                 self.share = self.make_share(signature)
             check_same_model(self.share.signature, signature)
-            self.share.await_rows(move, partitions)
+            self._close_pin()  # No evaluation goes on while a group moves.
+            if not self.share.await_rows(move, partitions):
+                raise RefusedError(
+                    RefusalKind.NOT_READY, "rows of an earlier move can't be dropped while a cut is open"
+                )
             return True
 
-    def hold_rows(self, table: int, ids: Ids, slabs: Floats) -> None:
-        """Load rows of a group that is going to be held: int64[n] and float32[n, slab width]."""
+    def drop_some(self) -> bool:
+        """Drop some rows that have become somebody else's; whether it makes sense to go on at once."""
         with self.lock:
-            self._share().tables[table].load(ids, slabs)
+            return self.share is not None and self.share.drop_some()
+
+    def hold_rows(self, table: int, ids: Ids, slabs: Floats, *, saved: bool) -> None:
+        """Load rows of a group that is going to be held: int64[n] and float32[n, slab width].
+
+        ``saved``: the next snapshot builds on one that has them.
+        """
+        with self.lock:
+            self._share().tables[table].load(ids, slabs, saved=saved)
 
     def hold(self, move: int, cuts: Sequence[GroupCut]) -> tuple[GroupLedger, ...]:
         """Hold groups whose rows are loaded; they are served once the table says so.

@@ -39,9 +39,9 @@ class SnapshotHistory:
         return self._complete[-1]
 
     @property
-    def manifests(self) -> list[str]:
-        """URIs of all of them."""
-        return [uri for uri, _ in self._complete]
+    def snapshots(self) -> list[Snapshot]:
+        """All of them."""
+        return list(self._complete)
 
     def adopt(self, kept: Sequence[Snapshot]) -> None:
         """The state was restored from the last of these; the next one is full, because no row is known to be dirty."""
@@ -57,7 +57,10 @@ class SnapshotHistory:
 
     def add(self, uri: str, manifest: Manifest) -> None:
         """A snapshot is complete and registered."""
-        self._chain = self._chain + 1 if manifest.base else 1
+        if not manifest.base:
+            self._chain = 1
+        elif self._chain:
+            self._chain += 1  # Else it only refers to others, and the next one has to be full as before.
         self._complete.append((uri, manifest))
 
     def discard(self, uri: str) -> None:

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from elasticdl.ps.core import PsCore
+from elasticdl.ps.history import Snapshot
+from elasticdl.ps.referring import is_copy_for
 from elasticdl.ps.regrouping import common, reduced
 from elasticdl.ps.snapshots import check_belongs, read_chain, read_groups, read_rows
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.events import GroupHeld
 from elasticdl.shared.model import ModelSignature
+from elasticdl.shared.names import PodName
 from elasticdl.shared.partitions import Ranges
 from elasticdl.shared.storage import ObjectStore
 
@@ -33,18 +36,63 @@ class HoldOrder:
 
 
 class Holder:
-    """Loads what a move needs. A second snapshot of the same donor adds what the first one lacked.
+    """Loads what a move needs: ``begin``, ``load``, then a snapshot is registered, ``registered``.
+
+    A second copy by the same donor adds what the first one lacked.
 
     Args:
         core: which holds it.
-        store: where the snapshots are.
+        store: where the copies are.
+        ps: who this is.
     """
 
-    def __init__(self, core: PsCore, store: ObjectStore) -> None:
+    def __init__(self, core: PsCore, store: ObjectStore, ps: PodName) -> None:
         self._core = core
         self._store = store
+        self._ps = ps
         self._move = 0
+        self._chain: list[Snapshot] = []
         self._loaded: set[str] = set()
+        self._registered: set[str] = set()
+
+    def begin(self, order: HoldOrder) -> bool:
+        """Look at what is to be loaded, and get ready.
+
+        Returns:
+            False: the outcome of the move is known already.
+
+        Raises:
+            TransientError: the store is away.
+            DamagedError: an object of the snapshot is missing or damaged.
+            UserError, RefusedError: the snapshot is of another plan or model.
+        """
+        self._chain = read_chain(self._store, order.manifest)
+        uri, last = self._chain[-1]
+        check_belongs(self._core, uri, last)
+        if not self._core.await_rows(ModelSignature.from_json(last.signature), order.move, order.partitions):
+            return False
+        if self._move != order.move:
+            self._move, self._loaded, self._registered = order.move, set(), set()
+        return True
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing is registered for this move yet."""
+        return not self._registered
+
+    @property
+    def unregistered(self) -> list[Snapshot]:
+        """The copies that no registered snapshot refers to."""
+        return [snapshot for snapshot in self._chain if snapshot[0] not in self._registered]
+
+    @property
+    def may_be_referred_to(self) -> bool:
+        """Whether the copies belong to this ps; else what is held has to be written."""
+        return is_copy_for(self._chain[-1][0], self._ps)
+
+    def registered(self) -> None:
+        """A snapshot has everything in it that is held."""
+        self._registered.update(one for one, _ in self._chain)
 
     def load(self, order: HoldOrder) -> GroupHeld | None:
         """Load and hold; what is left to do is to register a snapshot, and to say so.
@@ -55,24 +103,16 @@ class Holder:
         Raises:
             TransientError: the store is away.
             DamagedError: an object of the snapshot is missing or damaged.
-            UserError, RefusedError: the snapshot is of another plan or model.
         """
         *_, held = self.steps(order)
         return held
 
     def steps(self, order: HoldOrder) -> Iterator[GroupHeld | None]:
         """``load``, pausing after each object that was read; the last step gives what ``load`` returns."""
-        chain = read_chain(self._store, order.manifest)
-        uri, last = chain[-1]
-        check_belongs(self._core, uri, last)
-        if not self._core.await_rows(ModelSignature.from_json(last.signature), order.move, order.partitions):
-            yield None
-            return
-        if self._move != order.move:
-            self._move, self._loaded = order.move, set()
+        chain = self._chain
         missing = [(one, manifest) for one, manifest in chain if one not in self._loaded]
         for _, table, ids, slabs in read_rows(self._store, missing, order.partitions):
-            self._core.hold_rows(table, ids, slabs)
+            self._core.hold_rows(table, ids, slabs, saved=self.may_be_referred_to)
             yield None
         cuts = []
         share = self._core.share

@@ -113,6 +113,7 @@ class PsService:
         )
         self._snapshots = Snapshots(
             core=self.core,
+            ps=identity.ps,
             writer=SnapshotWriter(store, spec, identity.ps, identity.incarnation),
             store=store,
             registration=self._registration,
@@ -263,6 +264,7 @@ class PsService:
 
     def _adopt(self, placement: Placement) -> None:
         if self.core.adopt(placement):
+            self._snapshots.lost()
             self._log.info("placement changed", version=placement.version, partitions=self.core.owned)
 
     def _hold(self, command: HoldGroup, cause: str) -> None:

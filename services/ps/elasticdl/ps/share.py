@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.ps.engine.cuts import CutRoom, RowCut
+from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom, RowCut
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.group import Group, GroupCut, UpdatePolicy
 from elasticdl.ps.regrouping import common, joined, lay_out, reduced, union
@@ -55,6 +55,11 @@ class ShareCut:
     part: DensePart
     parts: tuple[DensePart, ...]
     losses: int
+
+    @property
+    def generations(self) -> tuple[int, ...]:
+        """What another cut may begin after, by table."""
+        return tuple(cut.generation for cut in self.rows)
 
     @property
     def served(self) -> tuple[GroupCut, ...]:
@@ -113,6 +118,10 @@ class Share:
         """How often rows were dropped: what is saved next must not build on what was saved before."""
         self._awaited: tuple[int, Ranges] = (0, ())
         """A move, and the partitions whose rows are being loaded for it."""
+        self._here = mask_of(())
+        """By partition: whether its rows are anybody's."""
+        self._undropped = [0] * len(self.tables)
+        """By table: the slot below which there may be rows that are nobody's."""
         self._arrange()
 
     @property
@@ -212,12 +221,23 @@ class Share:
         """Memory for a ``cut`` that comes soon; needs no lock, so nobody waits for it."""
         return [table.room_for_cut() for table in self.tables]
 
-    def cut(self, *, dirty_only: bool = False, room: Sequence[CutRoom] | None = None) -> ShareCut:
-        """The present state; ``dirty_only`` leaves out rows that were in the last finished cut and did not change."""
+    def cut(
+        self,
+        *,
+        dirty_only: bool = False,
+        since: Sequence[int] = (),
+        room: Sequence[CutRoom] | None = None,
+    ) -> ShareCut:
+        """The present state; ``dirty_only`` leaves out rows that were in the last finished cut and did not change.
+
+        ``since``: otherwise those that have not changed since a cut with these ``generations``.
+        """
         rooms: Sequence[CutRoom | None] = room or [None] * len(self.tables)
+        before = since or [EVERYTHING] * len(self.tables)
         return ShareCut(
             rows=tuple(
-                table.cut(dirty_only=dirty_only, room=each) for table, each in zip(self.tables, rooms, strict=True)
+                table.cut(dirty_only=dirty_only, since=after, room=each)
+                for table, after, each in zip(self.tables, before, rooms, strict=True)
             ),
             groups=tuple(group.cut() for group in self.groups + self.held),
             part=self.part,
@@ -237,10 +257,10 @@ class Share:
         return Group(self.signature, partitions, self.policy, self.tables)
 
     def install(self, groups: Sequence[Group]) -> None:
-        """Have these groups and no others; rows that are nobody's are dropped."""
+        """Have these groups and no others; rows that are nobody's are to be dropped (``drop_some``)."""
         self.groups = [group for group in groups if not group.move]
         self.held = [group for group in groups if group.move]
-        self._drop_rows()
+        self._note_rows()
         self._arrange()
 
     def group_of(self, cut: GroupCut) -> Group:
@@ -249,12 +269,42 @@ class Share:
         group.load(cut)
         return group
 
-    def await_rows(self, move: int, partitions: Ranges) -> None:
-        """Keep rows of these partitions for a move, and nothing that came for another one."""
+    @property
+    def has_undropped(self) -> bool:
+        """Whether there may be rows that are nobody's."""
+        return any(self._undropped)
+
+    def drop_some(self) -> bool:
+        """Drop some rows that are nobody's, or give some memory back.
+
+        Returns:
+            False: there are none, or a cut is open and they have to wait.
+        """
+        for number, table in enumerate(self.tables):
+            before = self._undropped[number]
+            if before:
+                self._undropped[number] = table.drop(before, self._here)
+                return self._undropped[number] != before
+            if table.shrink():
+                return True
+        return False
+
+    def await_rows(self, move: int, partitions: Ranges) -> bool:
+        """Keep rows of these partitions for a move, and nothing that came for another one.
+
+        Returns:
+            False: there are rows that are nobody's, and a cut is open, so they can't be dropped now.
+        """
         if self._awaited != (move, partitions):
             self._awaited = (0, ())
             self.install(self.groups)
+            while self.drop_some():
+                pass
+            if self.has_undropped:
+                return False
             self._awaited = (move, partitions)
+            self._here |= mask_of(partitions)
+        return True
 
     def hold(self, move: int, cuts: Sequence[GroupCut]) -> None:
         """Hold groups for a move; the rows are loaded already."""
@@ -299,13 +349,12 @@ class Share:
         for number, group in enumerate(self.groups[:_GROUPS_MAX]):
             self._owners[mask_of(group.partitions)] = number
 
-    def _drop_rows(self) -> None:
+    def _note_rows(self) -> None:
         here = mask_of(union([group.partitions for group in self.groups + self.held] + [self._awaited[1]]))
-        for number, table in enumerate(self.tables):
-            wanted = here[partitions_of(table.index.ids)]
-            if not wanted.all():
-                self.tables[number] = table.kept(np.flatnonzero(wanted))
-                self.losses += 1
+        if (self._here & ~here).any() and self.rows:
+            self._undropped = [table.rows for table in self.tables]
+            self.losses += 1
+        self._here = here
 
     def _dense_of(self, push: Push, group: Group) -> Push:
         """A push with only the dense elements of a group."""

@@ -11,16 +11,22 @@ import structlog
 
 from elasticdl.ps.admission import RefusedError
 from elasticdl.ps.announcing import Announcer, Registration
+from elasticdl.ps.copying import Copies
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.history import Snapshot, SnapshotHistory
 from elasticdl.ps.holding import Holder, HoldOrder
 from elasticdl.ps.share import standings_of
-from elasticdl.ps.snapshots import SnapshotWriter, Written, delete_snapshot
+from elasticdl.ps.snapshots import Copy, SnapshotWriter, Written, delete_snapshot
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.commands import FINAL, TakeSnapshot
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError, UserError
 from elasticdl.shared.events import GroupHeld, ModelInitialised, SnapshotTaken
+from elasticdl.shared.manifests import decode_manifest
+from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import ObjectStore
+
+_DROP_PAUSE_S = 0.001
+"""Seconds in which pushes get their turn while rows are dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +74,9 @@ class Order:
         cause: id of what asked, for the log.
         flush: make an update of half-filled accumulators first.
         damaged: the snapshot that it got before, if that one is damaged; empty otherwise.
-        move: not 0: what is on storage is read for this move.
+        move: not 0: what is wanted is a copy for this move.
         freeze: absorb nothing afterwards until the move is over.
+        copy: what and for whom.
     """
 
     request: int
@@ -78,6 +85,7 @@ class Order:
     damaged: str = ""
     move: int = 0
     freeze: bool = False
+    copy: Copy | None = None
 
     @classmethod
     def of(cls, command: TakeSnapshot, cause: str) -> Order:
@@ -89,6 +97,7 @@ class Order:
             damaged=command.damaged,
             move=command.move,
             freeze=command.freeze,
+            copy=Copy(recipient=command.recipient, partitions=command.partitions) if command.move else None,
         )
 
 
@@ -97,6 +106,7 @@ class Snapshots:
 
     Args:
         core: whose state.
+        ps: its name.
         writer: writes them.
         store: where old ones are deleted.
         registration: where complete ones are registered.
@@ -110,6 +120,7 @@ class Snapshots:
         self,
         *,
         core: PsCore,
+        ps: PodName,
         writer: SnapshotWriter,
         store: ObjectStore,
         registration: Registration,
@@ -131,12 +142,14 @@ class Snapshots:
         self._orders: deque[Order | HoldOrder] = deque()
         self._stopping = False
         self._initialised = False
+        self._dropping = False
+        """Whether rows are to be dropped."""
         self._due_step = policy.steps
         self._taken: dict[int, SnapshotTaken] = {}
         self._untold: tuple[SnapshotTaken | GroupHeld, str] | None = None
         """What is registered, and what asked for it, of which the log does not know yet."""
-        self._holder = Holder(core, store)
-        self._read_for_move = 0
+        self._holder = Holder(core, store, ps)
+        self._copies = Copies(core)
         self._losses = 0
         self._history = SnapshotHistory(chain_max=policy.chain_max, chains_kept=policy.chains_kept)
         self._number = 0
@@ -170,6 +183,12 @@ class Snapshots:
         with self._wake:
             self._wake.notify()
 
+    def lost(self) -> None:
+        """There may be rows that have become somebody else's."""
+        with self._wake:
+            self._dropping = True
+            self._wake.notify()
+
     def stepped(self, step: int) -> None:
         """A batch was absorbed."""
         if self._policy.steps and step >= self._due_step:
@@ -189,7 +208,9 @@ class Snapshots:
         try:
             self._tidy()
             while self._wait():
-                self._attend()
+                if self._is_due():
+                    self._attend()
+                self._drop_rows()
         except BaseException as error:  # the thread's outermost frame
             self._failed(error)
 
@@ -198,7 +219,7 @@ class Snapshots:
         if not self._history:
             return
         try:
-            garbage = self._writer.garbage(self._history.manifests)
+            garbage = self._writer.garbage(self._history.snapshots)
             # A successor's objects would look like garbage, too: if the name is still ours, none of these is one.
             self._registration.confirm()
             self._writer.delete(garbage)
@@ -211,7 +232,7 @@ class Snapshots:
     def _wait(self) -> bool:
         """Until there is something to do; False: stop."""
         with self._wake:
-            while not self._stopping and not self._is_due():
+            while not self._stopping and not self._is_due() and not self._dropping:
                 has_model = self._core.has_model
                 now_s = self._clock.monotonic()
                 self._wake.wait(self._policy.wait_s(due_s=self._due_s, now_s=now_s, has_model=has_model))
@@ -222,7 +243,8 @@ class Snapshots:
             return True
         if not self._core.has_model:
             return False
-        by_clock = self._policy.interval_s > 0 and self._clock.monotonic() >= self._due_s
+        # While pushes wait for a move there is nothing new to save, and the recipient needs disk and processor.
+        by_clock = self._policy.interval_s > 0 and self._clock.monotonic() >= self._due_s and not self._core.frozen
         by_steps = self._policy.steps > 0 and self._core.step >= self._due_step
         return not self._initialised or self._untold is not None or bool(self._orders) or by_clock or by_steps
 
@@ -237,6 +259,8 @@ class Snapshots:
                 self._hold(order)
             elif order is not None and self._has_taken(order):
                 self._untold = self._taken[order.request], order.cause
+            elif order is not None and order.copy:
+                self._copy(order, order.copy)
             else:
                 self._take(order)
             if order is not None:
@@ -271,25 +295,71 @@ class Snapshots:
     def _hold(self, order: HoldOrder) -> None:
         """Load groups and register them; what can't be held is somebody else's problem, not the end of this ps."""
         try:
+            if not self._holder.begin(order):
+                return
+            if self._holder.is_first and self._core.serves and self._holder.may_be_referred_to:
+                self._write(flush=False)  # What is registered later, while pushes wait, only refers to it.
+                self._plan_next()
             held = self._holder.load(order)
+        except FencedError:
+            raise
         except (PermanentError, UserError, RefusedError) as error:
             held = GroupHeld(move=order.move, manifest=order.manifest, failure=str(error))
         if held is None:
             return
         if not held.failure:
-            self._write(flush=False, extend=True)
+            self._register_held(order.move)
         self._untold = held, order.cause
         self._log.info("group held", move=order.move, manifest=order.manifest, failure=held.failure)
+
+    def _register_held(self, move: int) -> None:
+        """Put what is held into a snapshot on record; written is only what can't be referred to."""
+        if not self._holder.may_be_referred_to:
+            self._write(flush=False, extend=True)
+            return
+        copies = self._holder.unregistered
+        if not copies:
+            return
+        base = self._history.newest if self._core.serves or not self._holder.is_first else None
+        uri, data = self._writer.reference(self._core, base, copies, number=self._number, move=move)
+        self._number += 1
+        self._store.write(uri, data)
+        manifest = decode_manifest(data, uri)
+        self._registration.publish(uri, manifest.step, self._history.older_than(uri, manifest))
+        self._history.add(uri, manifest)
+        self._holder.registered()
+
+    def _copy(self, order: Order, copy: Copy) -> None:
+        """Write what a move needs and has not got yet; this ps' own snapshots go on as if nothing had happened."""
+        began_s = self._clock.monotonic()
+        if order.move <= self._core.placement.version:
+            return  # It is over.
+        if order.freeze:
+            self._core.freeze(order.move)
+        cut = self._copies.cut(order.move)
+        try:
+            written = self._writer.write(self._core, cut, number=self._number, base=self._copies.base, copy=copy)
+        finally:
+            cut.close()
+            self._number += 1
+        self._copies.add(written.uri, cut)
+        taken = SnapshotTaken(
+            manifest=written.uri,
+            request=order.request,
+            ledgers=written.manifest.ledgers,
+            size_bytes=written.size_bytes,
+            seconds=self._clock.monotonic() - began_s,
+            move=order.move,
+        )
+        self._taken[order.request] = taken
+        self._untold = taken, order.cause
+        self._log.info("copied", move=order.move, manifest=written.uri, size_bytes=taken.size_bytes)
 
     def _take(self, order: Order | None) -> None:
         began_s = self._clock.monotonic()
         if order and order.damaged:
             self._history.discard(order.damaged)
-        if order and order.move:
-            self._read_for_move = max(self._read_for_move, order.move)
-        if order and order.freeze:
-            self._core.freeze(order.move)
-        written = self._write(flush=order is not None and order.flush, extend=order is not None and order.move > 0)
+        written = self._write(flush=order is not None and order.flush)
         if written is None and order is None:
             self._plan_next()
             return
@@ -318,7 +388,8 @@ class Snapshots:
         """Write and register a snapshot; None: the last one is still the present state."""
         if self._history:
             _, newest = self._history.newest
-            if not self._core.changed_since(standings_of(newest.groups), flush=flush):
+            changed = self._core.changed_since(standings_of(newest.groups), flush=flush)
+            if not changed and self._core.losses == self._losses:
                 return None
         base = self._history.base(extend=extend)
         cut = self._core.cut(dirty_only=bool(base), flush=flush)
@@ -340,9 +411,17 @@ class Snapshots:
         self._history.add(written.uri, written.manifest)
         return written
 
+    def _drop_rows(self) -> None:
+        """Drop rows that have become somebody else's, little by little, until something else is due."""
+        self._dropping = False
+        while not self._stopping and not self._is_due():
+            if not self._core.drop_some():
+                return  # Done, or an evaluation is open: then later.
+            with self._wake:
+                self._wake.wait(_DROP_PAUSE_S)
+        self._dropping = self._dropping or self._core.has_undropped
+
     def _delete_old(self) -> None:
-        if self._read_for_move > self._core.placement.version:
-            return
         for uri, manifest in self._history.obsolete():
             try:
                 delete_snapshot(self._store, uri, manifest)

@@ -809,6 +809,8 @@ class TakeSnapshot(_message.Message):
     MOVE_FIELD_NUMBER: _builtins.int
     FREEZE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    RECIPIENT_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
     ps: _builtins.str
     request: _builtins.int
     reason: _builtins.str
@@ -816,6 +818,9 @@ class TakeSnapshot(_message.Message):
     move: _builtins.int
     freeze: _builtins.bool
     version: _builtins.int
+    recipient: _builtins.str
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
     def __init__(
         self,
         *,
@@ -826,10 +831,12 @@ class TakeSnapshot(_message.Message):
         move: _builtins.int = ...,
         freeze: _builtins.bool = ...,
         version: _builtins.int | None = ...,
+        recipient: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___Range] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "damaged", b"damaged", "freeze", b"freeze", "move", b"move", "ps", b"ps", "reason", b"reason", "request", b"request", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "damaged", b"damaged", "freeze", b"freeze", "move", b"move", "partitions", b"partitions", "ps", b"ps", "reason", b"reason", "recipient", b"recipient", "request", b"request", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
     _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
@@ -1671,10 +1678,12 @@ class SnapshotTaken(_message.Message):
     LEDGERS_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
     manifest: _builtins.str
     request: _builtins.int
     size_bytes: _builtins.int
     seconds: _builtins.float
+    move: _builtins.int
     @_builtins.property
     def ledgers(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupLedger]: ...
     def __init__(
@@ -1685,10 +1694,11 @@ class SnapshotTaken(_message.Message):
         ledgers: _abc.Iterable[Global___GroupLedger] | None = ...,
         size_bytes: _builtins.int = ...,
         seconds: _builtins.float = ...,
+        move: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledgers", b"ledgers", "manifest", b"manifest", "request", b"request", "seconds", b"seconds", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledgers", b"ledgers", "manifest", b"manifest", "move", b"move", "request", b"request", "seconds", b"seconds", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -629,8 +629,9 @@ class Chunk(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     CHECKSUM_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
+    OF_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """object name beside the manifest"""
+    """object name beside the manifest, or beside ``of``"""
     part: Global___Chunk.Part.ValueType
     table: _builtins.int
     """position in the signature, for rows"""
@@ -640,6 +641,8 @@ class Chunk(_message.Message):
     """xxh3-128 of the object"""
     group: _builtins.int
     """position of the group that it belongs to; rows: 0, they belong to whose partition they are in"""
+    of: _builtins.str
+    """URI of another manifest, whose object it is; empty: it is this one's"""
     def __init__(
         self,
         *,
@@ -650,10 +653,11 @@ class Chunk(_message.Message):
         bytes: _builtins.int = ...,
         checksum: _builtins.bytes = ...,
         group: _builtins.int = ...,
+        of: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "checksum", b"checksum", "group", b"group", "name", b"name", "part", b"part", "rows", b"rows", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "checksum", b"checksum", "group", b"group", "name", b"name", "of", b"of", "part", b"part", "rows", b"rows", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

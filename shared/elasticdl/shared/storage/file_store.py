@@ -71,7 +71,7 @@ class FileStore:
             file.seek(start)
             return file
 
-    def write(self, uri: str, data: bytes | Path) -> ObjectInfo:
+    def write(self, uri: str, data: bytes | memoryview | Path) -> ObjectInfo:
         """See ``ObjectStore.write``. Missing folders are made."""
         target = local_path(uri)
         temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}{_TEMPORARY_SUFFIX}")

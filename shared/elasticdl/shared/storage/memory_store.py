@@ -35,7 +35,7 @@ class MemoryStore:
         """See ``ObjectStore.open``."""
         return io.BytesIO(self._bytes(uri)[start:])
 
-    def write(self, uri: str, data: bytes | Path) -> ObjectInfo:
+    def write(self, uri: str, data: bytes | memoryview | Path) -> ObjectInfo:
         """See ``ObjectStore.write``."""
         self._objects[uri] = data.read_bytes() if isinstance(data, Path) else bytes(data)
         return self.info(uri)

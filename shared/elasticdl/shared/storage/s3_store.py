@@ -121,7 +121,7 @@ class S3Store:
         """See ``ObjectStore.open``; a connection that breaks is opened again where it stopped."""
         return io.BufferedReader(_Stream(self, uri, start), READ_AHEAD_BYTES)
 
-    def write(self, uri: str, data: bytes | Path) -> ObjectInfo:
+    def write(self, uri: str, data: bytes | memoryview | Path) -> ObjectInfo:
         """See ``ObjectStore.write``; large files go up in parts."""
         bucket, key = bucket_and_key(uri)
 

@@ -71,7 +71,7 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def write(self, uri: str, data: bytes | Path) -> ObjectInfo:
+    def write(self, uri: str, data: bytes | memoryview | Path) -> ObjectInfo:
         """Create or replace an object, all or nothing, from memory or from a local file."""
         ...
 

@@ -268,6 +268,8 @@ def _snapshot_taken(state: State, envelope: Envelope, event: events.SnapshotTake
         return
     pod.faults = 0
     moving.note_donor_snapshot(state, envelope.name, event)
+    if event.move:
+        return
     state.snapshots[envelope.name] = Snapshot(
         manifest=event.manifest, size_bytes=event.size_bytes, seconds=event.seconds, time_s=envelope.time_s
     )

@@ -34,10 +34,12 @@ FREEZE_S_MAX = 60.0
 MOVE_PAUSE = "move again"
 """Timer: until it fires, no move is begun."""
 MOVE_PAUSE_S = 1.0
-COPY_BYTES_SMALL = 16 << 20
-"""A copy of so many bytes is loaded in a moment."""
-COPIES_MAX = 4
+COPY_BYTES_SMALL = 4 << 20
+"""A copy of so many bytes is written and loaded in a moment."""
+COPIES_MAX = 12
 """Copies before the donor freezes, however much each of them brings."""
+COPY_SHRINKS = 0.9
+"""A copy that is not smaller than this part of the one before shows that copying is as slow as training is fast."""
 
 Decisions = list[tuple[Command, str]]
 MoveCommand = BeginMove | TakeSnapshot | HoldGroup | PublishPlacement
@@ -118,6 +120,18 @@ def decide_moving(state: State) -> Decisions:
     return decisions
 
 
+def is_enough(copies: int, size_bytes: int, before_bytes: int) -> bool:
+    """Whether there have been enough copies: another one would hardly leave less for when pushes wait.
+
+    Args:
+        copies: how many.
+        size_bytes: of the last one.
+        before_bytes: of the one before.
+    """
+    shrinks = copies == 1 or size_bytes < COPY_SHRINKS * before_bytes
+    return size_bytes <= COPY_BYTES_SMALL or copies >= COPIES_MAX or not shrinks
+
+
 def wants_move(state: State) -> bool:
     """Whether a move is under way or could begin, so that evaluations have to wait."""
     return state.move is not None or bool(_begin(state))
@@ -168,7 +182,7 @@ def note_donor_snapshot(state: State, ps: PodName, event: SnapshotTaken) -> None
         return
     if move.phase in (MovePhase.COPYING, MovePhase.FREEZING):
         move.phase = MovePhase.COPIED if move.phase is MovePhase.COPYING else MovePhase.FROZEN
-        move.manifest, move.size_bytes = event.manifest, event.size_bytes
+        move.manifest, move.size_bytes, move.before_bytes = event.manifest, event.size_bytes, move.size_bytes
         move.copies += 1
 
 
@@ -183,8 +197,8 @@ def note_held(state: State, envelope: Envelope, event: GroupHeld) -> None:
         give_up_move(state, move.number)
     elif move.phase is MovePhase.LOADING and event.manifest == move.manifest:
         # What changed while this was copied is copied once more, so that little is left for when pushes wait.
-        is_small = move.size_bytes <= COPY_BYTES_SMALL or move.copies == COPIES_MAX
-        move.phase = MovePhase.LOADED if is_small else MovePhase.BEGUN
+        enough = is_enough(move.copies, move.size_bytes, move.before_bytes)
+        move.phase = MovePhase.LOADED if enough else MovePhase.BEGUN
     elif move.phase is MovePhase.CATCHING_UP and (move.stored or event.manifest == move.manifest):
         move.phase = MovePhase.HELD
         move.ledgers = event.ledgers
@@ -264,6 +278,8 @@ def _snapshot(state: State, move: Move, *, freeze: bool) -> TakeSnapshot:
         move=move.number,
         freeze=freeze,
         version=state.placement.version,
+        recipient=move.recipient,
+        partitions=move.partitions,
     )
 
 

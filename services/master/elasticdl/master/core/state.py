@@ -58,9 +58,10 @@ class Move:
         stored: the donor is not there: they come from its last snapshot.
         phase: how far it is.
         request: number of the last snapshot order.
-        copies: snapshots that the donor has taken for it while it served.
+        copies: what the donor has written for it: everything, and then what had changed.
         size_bytes: of the last one.
-        manifest: the donor's last snapshot for it.
+        before_bytes: of the one before.
+        manifest: the last copy.
         ledgers: of the groups that the recipient holds.
     """
 
@@ -73,6 +74,7 @@ class Move:
     request: int = 0
     copies: int = 0
     size_bytes: int = 0
+    before_bytes: int = 0
     manifest: str = ""
     ledgers: tuple[GroupLedger, ...] = ()
 

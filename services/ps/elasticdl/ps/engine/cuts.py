@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from threading import Lock
 from typing import Protocol
@@ -15,6 +16,7 @@ from elasticdl.ps.engine.kernels import slabs
 from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.model import RowTable
+from elasticdl.shared.placement import partitions_of
 
 
 class Rows(Protocol):
@@ -30,6 +32,7 @@ class Rows(Protocol):
     generation: int
     snapshotted: int
     cuts: list[RowCut]
+    waiting: bool
 
     @property
     def rows(self) -> int:
@@ -39,11 +42,15 @@ class Rows(Protocol):
         """Refuse a pull that can't be answered."""
 
 
+EVERYTHING = -1
+"""A generation after which every row has changed."""
 _LOCKED_BYTES = 1 << 20
 """Bytes of rows that are copied before a waiting push gets its turn: about a millisecond."""
+_TURN_S = 0.0001
+"""Seconds that a cut gives to a push that wants the lock."""
 _ROWS_MORE = 4096
-_TOUCHED_BYTES = 16 << 20
-"""Of the rows that will be saved: the first few pushes find memory, the others take a page at a time."""
+_TOUCHED_BYTES = 64 << 20
+"""Memory for rows that will be saved, which is there before: a push would take it a page at a time."""
 
 
 class CutRoom:
@@ -57,9 +64,10 @@ class CutRoom:
     def __init__(self, rows: int, slab_width: int) -> None:
         self.rows = rows + rows // 64 + _ROWS_MORE
         self.pages = [Pages(4 * self.rows), Pages(4 * self.rows * slab_width), Pages(4 * self.rows)]
-        self.pages[0].view(np.int32, self.rows).fill(0)
-        saved_first = min(self.rows, _TOUCHED_BYTES // (4 * slab_width))
-        self.pages[1].view(np.float32, saved_first * slab_width).fill(0.0)
+        self.pages[0].touch(0, 4 * self.rows)
+        self.touched = min(_TOUCHED_BYTES, 4 * self.rows * slab_width)
+        self.pages[1].touch(0, self.touched)
+        self.pages[2].touch(0, self.touched // slab_width)
 
 
 class RowCut:
@@ -86,6 +94,7 @@ class RowCut:
         self._saved = self._pages[1].view(np.float32, self.limit * store.slab_width)
         self._saved_changed = self._pages[2].view(np.int32, self.limit)
         self._used = 0
+        self._touched = room.touched
         self._open = True
 
     def __enter__(self) -> RowCut:
@@ -99,31 +108,81 @@ class RowCut:
         """Bytes in use, at most."""
         return self._saved_at.nbytes + 4 * self._used * (self._store.slab_width + 1)
 
-    def chunks(self, rows_max: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    def chunks(
+        self, rows_max: int, partitions: NDArray[np.bool_] | None = None
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Yield (ids int64[k], slabs float32[k, slab_width]) with 1 <= k <= ``rows_max``, in the order of insertion.
 
-        The arrays are the caller's. A ``dirty_only`` cut leaves out rows that have not changed since the last
-        finished one.
+        The arrays are the caller's. A cut of what changed since another one leaves out other rows.
+
+        Args:
+            rows_max: rows of a chunk; all but the last have at least half as many.
+            partitions: bool by partition: whether its rows are wanted; None: all are.
         """
+        for slots in self._slots(rows_max, partitions):
+            ids, out = np.empty(slots.size, np.int64), np.empty((slots.size, self._store.slab_width), np.float32)
+            self._copy(slots, ids, out)
+            yield ids, out
+
+    def packed(
+        self, rows_max: int, partitions: NDArray[np.bool_] | None = None, *, buffers: int = 1
+    ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        """``chunks`` as bytes, the ids and then the slabs, in the same memory again and again.
+
+        Args:
+            rows_max: see ``chunks``.
+            partitions: see ``chunks``.
+            buffers: a chunk is valid until so many others were asked for.
+
+        Yields:
+            Rows, and their bytes.
+        """
+        width = self._store.slab_width
+        ring = [Pages(rows_max * (8 + 4 * width)) for _ in range(buffers)]
+        for number, slots in enumerate(self._slots(rows_max, partitions)):
+            data = ring[number % buffers].view(np.uint8, slots.size * (8 + 4 * width))
+            ids, out = data[: 8 * slots.size].view(np.int64), data[8 * slots.size :].view(np.float32)
+            self._copy(slots, ids, out.reshape(slots.size, width))
+            yield slots.size, data
+
+    def _slots(self, rows_max: int, partitions: NDArray[np.bool_] | None) -> Iterator[NDArray[np.int64]]:
+        """The slots of each chunk; the array is used again."""
         store, found = self._store, np.empty(rows_max, np.int64)
-        for start in range(0, self.limit, rows_max):
-            stop = min(start + rows_max, self.limit)
+        start = count = 0
+        while start < self.limit:
+            self._touch_ahead()
+            stop = min(start + rows_max - count, self.limit)
             with store.lock:
                 self._check_open()
-                count = slabs.changed_slots(
-                    store.changed, self._saved_changed, self._saved_at, self._since, start, stop, found
+                more = slabs.changed_slots(
+                    store.changed, self._saved_changed, self._saved_at, self._since, start, stop, found[count:]
                 )
-            if count:
-                ids, out = np.empty(count, np.int64), np.empty((count, store.slab_width), np.float32)
-                self._copy(found[:count], ids, out)
-                yield ids, out
+                if partitions is not None:
+                    slots = found[count : count + more]
+                    wanted = slots[partitions[partitions_of(store.index.ids[slots])]]
+                    more = wanted.size
+                    found[count : count + more] = wanted
+            start, count = stop, count + more
+            if 2 * count >= rows_max or (count and start == self.limit):
+                yield found[:count]
+                count = 0
+
+    def _touch_ahead(self) -> None:
+        """Have memory for the rows that are going to be saved while the next chunk is copied and written."""
+        self._check_open()
+        stop = min(4 * self._used * self._store.slab_width + _TOUCHED_BYTES, 4 * self.limit * self._store.slab_width)
+        if stop > self._touched:
+            self._pages[1].touch(self._touched, stop)
+            self._touched = stop
 
     def _copy(self, slots: NDArray[np.int64], ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
-        """Copy some rows; pushes get their turn in between."""
+        """Copy some rows; a push that waits gets its turn in between."""
         store = self._store
         rows = max(1, _LOCKED_BYTES // (4 * store.slab_width))
         for start in range(0, slots.size, rows):
             part = slice(start, start + rows)
+            while store.waiting:  # Whoever gave a lock back would get it again before the other one is awake.
+                time.sleep(_TURN_S)
             with store.lock:
                 self._check_open()
                 ids[part] = store.index.ids[slots[part]]

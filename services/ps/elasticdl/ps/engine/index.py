@@ -13,7 +13,7 @@ _LOAD_MAX = 0.6
 
 
 class IdIndex:
-    """Numbers ids 0, 1, 2... in the order of their insertion; every int64 is a legal id; nothing is ever removed.
+    """Numbers ids 0, 1, 2... in the order of their insertion; every int64 is a legal id.
 
     Not thread-safe; all calls release the GIL while they work.
     """
@@ -53,6 +53,17 @@ class IdIndex:
         fresh = slots >= before
         self._ids[slots[fresh]] = ids[fresh]
         return slots
+
+    def remove(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Forget the ids of ``slots`` int64[n], unique and descending; ids at the end take their places.
+
+        Returns:
+            int64[n], the slots that they come from; what belongs to them has to be moved in this order.
+        """
+        sources = np.empty(slots.size, np.int64)
+        kernels.remove(self._table, self._ids, self._rows, slots, sources)
+        self._rows -= slots.size
+        return sources
 
     def reserve(self, rows: int) -> None:
         """Make room for ``rows`` more ids.

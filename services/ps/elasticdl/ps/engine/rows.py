@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps.engine.checks import check_array, check_finite, check_unique
-from elasticdl.ps.engine.cuts import CutRoom, RowCut
+from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom, RowCut
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.ps.engine.kernels import formulas, slabs
@@ -22,7 +22,14 @@ from elasticdl.ps.engine.optimizers import Update, rule_of
 from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.model import Optimizer, RowTable, VariableKind
+from elasticdl.shared.placement import partitions_of
 
+_SAVED = 0
+"""In place of the generation in which a row changed: it was loaded from where it is kept."""
+_DROPPED_ROWS = 8192
+"""Rows that are looked at, and dropped if they are nobody's, while a push waits: about a millisecond."""
+_SHRUNK_BYTES = 8 << 20
+"""Memory that is given back at once."""
 _CUTS_MAX = 2
 """One evaluation pin and one snapshot cut."""
 
@@ -30,8 +37,8 @@ _CUTS_MAX = 2
 class RowStore:
     """The rows of one table that this ps holds, each a slab ``[weights | slots]`` of contiguous float32.
 
-    A row exists once a push has touched it; a missing row is computed by the initializer. Rows are never removed: what
-    has to go is left out of another store (``kept``).
+    A row exists once a push has touched it; a missing row is computed by the initializer. Rows are removed only when
+    their partition has gone to another ps (``drop``).
 
     Args:
         table: name, width, initializer, bounds.
@@ -54,13 +61,13 @@ class RowStore:
         self.state = np.empty(0, np.float32)
         """Flat slabs by slot; moved by ``reserve``."""
         self.changed = np.empty(0, np.int32)
-        """By slot: generation in which the row last changed; a generation ends with each snapshot cut."""
+        """By slot: generation in which the row last changed; it ends with each snapshot cut. Or ``_SAVED``."""
         self.generation = 1
         self.snapshotted = 0
         """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
         self.cuts: list[RowCut] = []
-        self._optimizer = optimizer
-        self._seed = seed
+        self.waiting = False
+        """Whether the owner wants the lock: a cut lets it go first."""
         self._rule = rule
         self._fresh_slots = np.repeat(np.array([slot.initial for slot in slots], np.float32), table.width)
 
@@ -116,7 +123,9 @@ class RowStore:
         Raises:
             MemoryError: there is no room; no row has changed.
         """
+        self.waiting = True
         with self.lock:
+            self.waiting = False
             self.index.reserve(rows)
             needed = self.rows + rows
             if needed > self.changed.size:
@@ -142,7 +151,9 @@ class RowStore:
         if not ids.size:
             return
         self.reserve(ids.size)
+        self.waiting = True
         with self.lock:
+            self.waiting = False
             slots = self._touch(ids)
             formulas.update_rows(
                 self._rule.formula,
@@ -154,8 +165,13 @@ class RowStore:
                 self._rule.coefficients(update),
             )
 
-    def load(self, ids: NDArray[np.int64], rows: NDArray[np.float32]) -> None:
-        """Insert or replace whole slabs, ``rows`` float32[n, slab_width]; they count as changed.
+    def load(self, ids: NDArray[np.int64], rows: NDArray[np.float32], *, saved: bool = False) -> None:
+        """Insert or replace whole slabs, ``rows`` float32[n, slab_width]; they count as changed unless they are saved.
+
+        Args:
+            ids: which, int64[n].
+            rows: their slabs.
+            saved: the next snapshot will build on one that has them.
 
         Raises:
             ProtocolError: wrong shape or dtype.
@@ -167,16 +183,19 @@ class RowStore:
         with self.lock:
             slots = self._touch(ids)
             self.state[: self.rows * self.slab_width].reshape(-1, self.slab_width)[slots] = rows
+            if saved:
+                self.changed[slots] = _SAVED
 
     def room_for_cut(self) -> CutRoom:
         """Memory for a ``cut`` that comes soon; any thread may call it, without a lock."""
         return CutRoom(self.rows, self.slab_width)
 
-    def cut(self, *, dirty_only: bool = False, room: CutRoom | None = None) -> RowCut:
+    def cut(self, *, dirty_only: bool = False, since: int = EVERYTHING, room: CutRoom | None = None) -> RowCut:
         """The rows as they are now; pushes may go on. Costs no copy: a row is saved when a push first touches it.
 
         Args:
             dirty_only: ``chunks`` yields only rows that changed since the last cut that was closed as finished.
+            since: otherwise: it yields only rows that changed after this generation.
             room: from ``room_for_cut``; without it, or if rows were added since, memory is made here.
 
         Raises:
@@ -185,33 +204,40 @@ class RowStore:
         with self.lock:
             if len(self.cuts) == _CUTS_MAX:
                 raise InvariantError(f"table {self.table.name!r}: more than {_CUTS_MAX} open cuts")
-            cut = RowCut(self, since=self.snapshotted if dirty_only else 0, room=room)
+            cut = RowCut(self, since=self.snapshotted if dirty_only else since, room=room)
             self.cuts.append(cut)
             self.generation += 1
             return cut
 
-    def kept(self, slots: NDArray[np.int64]) -> RowStore:
-        """A store with only the rows at ``slots`` int64[n], ascending; this one must not be used any more.
+    def drop(self, stop: int, wanted: NDArray[np.bool_]) -> int:
+        """Remove some of the rows below slot ``stop`` that are in no wanted partition; all above are wanted.
 
-        Cuts go on reading this one. What they finish does not count in the new one.
+        Rows from the end take their places, so it has to wait while a cut is open.
+
+        Args:
+            stop: how far back it has been done; at first the number of rows.
+            wanted: bool by partition.
+
+        Returns:
+            The next ``stop``; 0: it is done.
         """
-        other = RowStore(self.table, self._optimizer, self._seed)
-        other.generation, other.snapshotted = self.generation, self.snapshotted
         with self.lock:
-            source, changed = self.state, self.changed[slots]
             if self.cuts:
-                other._grow(max(1, slots.size))
-            else:
-                # Rows only move towards the front, so there need be no other pages, which cost most when first touched.
-                other._pages, self._pages = self._pages, (Pages(0), Pages(0))
-                other.state, other.changed = self.state, self.changed
-                self.state, self.changed = np.empty(0, np.float32), np.empty(0, np.int32)
-            slabs.gather(source, slots, self.slab_width, self.slab_width, other.state)
-            del source
-            other.index.insert(self.index.ids[slots])
-            other._grow(max(1, slots.size))
-            other.changed[: slots.size] = changed
-        return other
+                return stop
+            start = max(0, stop - _DROPPED_ROWS)
+            slots = start + np.flatnonzero(~wanted[partitions_of(self.index.ids[start:stop])])[::-1]
+            sources = self.index.remove(np.ascontiguousarray(slots))
+            slabs.move(self.state, self.changed, sources, np.ascontiguousarray(slots), self.slab_width)
+            return start
+
+    def shrink(self) -> bool:
+        """Give some memory back, if there is far more than rows need; whether it was so."""
+        piece = max(1, _SHRUNK_BYTES // (4 * self.slab_width))
+        with self.lock:
+            if self.changed.size <= self.rows * 5 // 4 + piece:
+                return False
+            self._grow(self.changed.size - piece)
+            return True
 
     def _touch(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Slots of ``ids`` about to change: new rows initialised, old ones saved for the cuts.

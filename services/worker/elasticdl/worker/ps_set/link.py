@@ -38,6 +38,9 @@ class PsAddress:
     incarnation: Incarnation
 
 
+_LOOK_S = 0.02
+"""Seconds between two looks whether groups have moved meanwhile."""
+
 Resolve = Callable[[], Mapping[PodName, PsAddress]]
 """The ps that are known now; called again whenever one can't be reached."""
 
@@ -138,15 +141,21 @@ class Link:
                     self.send(self._initial)
             except ConnectionLostError as error:
                 reason = str(error)
-            if not is_current():
-                raise MovedError(f"{self.ps} does not answer, and groups have moved")
             if time.monotonic() > give_up_s:
                 raise TransientError(f"{self.ps} was away for {self._settings.unavailable_s:.0f} s: {reason}")
             self._log.debug("trying again", reason=reason, pause_s=pause_s)
-            if self._closing.wait(pause_s):
-                raise TransientError(f"{self.ps}: the connection was closed while waiting for an answer")
+            self._pause(pause_s, is_current)
+            if not is_current():
+                raise MovedError(f"{self.ps} does not answer, and groups have moved")
             pause_s = min(2 * pause_s, self._settings.pause_max_s)
             pending.ticket = self.send(pending.request).ticket
+
+    def _pause(self, pause_s: float, is_current: Callable[[], bool]) -> None:
+        """Wait before the next try; not longer than until another version of the placement is known."""
+        end_s = time.monotonic() + pause_s
+        while (left_s := end_s - time.monotonic()) > 0 and is_current():
+            if self._closing.wait(min(left_s, _LOOK_S)):
+                raise TransientError(f"{self.ps}: the connection was closed while waiting for an answer")
 
     def close(self) -> None:
         """Hang up; waiting ``settle`` calls fail."""

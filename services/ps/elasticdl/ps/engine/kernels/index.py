@@ -1,7 +1,7 @@
 """An open-addressing hash table from any int64 id to a slot number, with linear probing.
 
 The table is a flat int64 array of pairs ``(id, slot)``, so that a probe costs one cache line; its number of pairs is a
-power of two and slot ``EMPTY`` marks a free pair: no id is reserved. Nothing is ever removed. Ids arrive at a ps
+power of two and slot ``EMPTY`` marks a free pair: no id is reserved. Ids arrive at a ps
 selected by a hash of theirs (the partition), so the table salts its own: otherwise its ids would crowd into a fraction
 of the pairs.
 """
@@ -67,6 +67,40 @@ def insert(table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.i
             used += 1
         slots[i] = table[pair + 1]
     return used
+
+
+@kernel(types.void, INT64S_OUT, INT64S_OUT, types.int64, INT64S, INT64S_OUT)
+def remove(
+    table: NDArray[np.int64], ids: NDArray[np.int64], used: int, slots: NDArray[np.int64], sources: NDArray[np.int64]
+) -> None:
+    """Remove the ids of ``slots``, in descending order; the id of the last slot in use takes the place of each.
+
+    ``ids`` int64[used] has the id of every slot; ``sources[i]`` becomes the slot whose id went to ``slots[i]``. What
+    belongs to an id has to be moved in the same order.
+    """
+    mask = table.size // 2 - 1
+    around = 2 * mask + 1
+    for i in range(slots.size):
+        hole = _home(ids[slots[i]], mask)
+        while table[hole] != ids[slots[i]] or table[hole + 1] == EMPTY:
+            hole = (hole + 2) & around
+        pair = (hole + 2) & around
+        while table[pair + 1] != EMPTY:
+            # An id is found from its home on without a free pair in between, so those behind the hole close it.
+            if (pair - _home(table[pair], mask)) & around >= (pair - hole) & around:
+                table[hole] = table[pair]
+                table[hole + 1] = table[pair + 1]
+                hole = pair
+            pair = (pair + 2) & around
+        table[hole + 1] = EMPTY
+        used -= 1
+        sources[i] = used
+        if used != slots[i]:
+            pair = _home(ids[used], mask)
+            while table[pair] != ids[used] or table[pair + 1] == EMPTY:
+                pair = (pair + 2) & around
+            table[pair + 1] = slots[i]
+            ids[slots[i]] = ids[used]
 
 
 @kernel(types.int64, INT64S, INT32S_OUT)

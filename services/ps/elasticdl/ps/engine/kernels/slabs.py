@@ -125,6 +125,16 @@ def changed_slots(
     return count
 
 
+@kernel(types.void, FLOATS_OUT, INT32S_OUT, INT64S, INT64S, types.int64)
+def move(state: Floats, changed: Int32s, sources: Int64s, slots: Int64s, slab_width: int) -> None:
+    """Move slab after slab from ``sources[i]`` to ``slots[i]``."""
+    for i in range(slots.size):
+        source, slot = sources[i] * slab_width, slots[i] * slab_width
+        if source != slot:
+            state[slot : slot + slab_width] = state[source : source + slab_width]
+            changed[slots[i]] = changed[sources[i]]
+
+
 @kernel(types.void, FLOATS_OUT, INT64S, types.int64, FLOATS)
 def add_rows(sums: Floats, slots: Int64s, width: int, rows: Floats) -> None:
     """``sums[slots[i] * width :] += rows[i * width :]``."""
