@@ -27,6 +27,8 @@ from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.names import JobId
 
 ROOT_VARIABLE = "ELASTICDL_RUN_DIR"
+INTERRUPTED = "interrupted"
+"""The state of a job whose launcher is gone without a last word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
