@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-
-from elasticdl.cli.run_directory import RunDirectory, default_root
+from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.master.core import State
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import FailureKind
@@ -18,15 +15,9 @@ _UNLEARNED = {
 }
 
 
-def job_arguments(run: RunDirectory) -> str:
-    """How a job is named on the command line: its id, and where it is unless that is the usual place."""
-    usual = run.root == default_root(os.environ)
-    return run.job + ("" if usual else f" --run_dir={shlex.quote(str(run.root))}")
-
-
 def resume_line(run: RunDirectory) -> str:
     """The command that goes on with a job."""
-    return f"elasticdl resume {job_arguments(run)}"
+    return f"elasticdl resume {run.arguments}"
 
 
 def advice(run: RunDirectory, state: State) -> str:

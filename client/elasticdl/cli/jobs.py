@@ -69,7 +69,10 @@ def stop(job: str, root: Path) -> None:
     run = run_directory.find(root, job)
     record = run.read()
     if not run.is_locked():
-        raise UserError(f"job {run.job} is not running ({shown_state(run, record)})", hint="See: elasticdl jobs")
+        raise UserError(
+            f"job {run.job} is not running ({shown_state(run, record)})",
+            hint=f"See: elasticdl status {run.arguments}",
+        )
     try:
         asyncio.run(_request(run, StopRequested(reason="elasticdl stop")))
     except ElasticDLError:
@@ -97,10 +100,10 @@ def scale(job: str, root: Path, *, workers: int, ps: int) -> None:
         raise UserError("say how many: --workers, --ps or both", usage=True)
     run = run_directory.find(root, job)
     if not run.is_locked():
-        raise UserError(
-            f"job {run.job} is not running ({shown_state(run, run.read())})",
-            hint=f"Go on with it first: {resume_line(run)}",
-        )
+        record = run.read()
+        state = shown_state(run, record)
+        hint = f"Go on with it first: {resume_line(run)}" if state == INTERRUPTED else record.advice
+        raise UserError(f"job {run.job} is not running ({state}), so there is nothing to scale", hint=hint)
     asyncio.run(_request(run, ScaleRequested(workers=workers, ps=ps)))
     wanted = [f"{count} {what}" for count, what in ((workers, "workers"), (ps, "ps")) if count]
     _console().print(f"{run.job}: {' and '.join(wanted)} from now on")

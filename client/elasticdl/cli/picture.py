@@ -95,7 +95,7 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
     metrics, metrics_of = _metrics(state)
     return Picture(
         state=state.job_state,
-        epoch=(min(training.epochs_complete + 1, spec.plan.epochs), spec.plan.epochs),
+        epoch=(min(training.epochs_complete + 1, spec.plan.epochs_run), spec.plan.epochs_run),
         batches=(_batches(training), spec.plan.batches),
         records=records_of(state),
         records_per_s=records_per_s,
@@ -112,6 +112,8 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
 def _batches(training: Training) -> int:
     """Batches of finished tasks; of those that only the ledgers know of, about as many as tasks have."""
     plan = training.plan
+    if training.is_complete:
+        return plan.batches  # Tasks that several workers shared were told by each of them in part.
     told = sum(totals.batches for totals in training.epochs.values())
     untold = max(0, len(training.complete) - len(training.counted))
     return min(told + untold * plan.batches // max(plan.tasks, 1), plan.batches)

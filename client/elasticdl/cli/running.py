@@ -30,6 +30,7 @@ from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.events import Event, JobSubmitted
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.names import Service
+from elasticdl.shared.plan import Plan
 
 EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 _DEBUG_LINES = 40
@@ -86,12 +87,20 @@ def run_job(
     return _last_words(run, ending, message, debug)
 
 
+def cut_text(plan: Plan) -> str:
+    """Where ``--max_step`` ends the plan; empty where it does not."""
+    if plan.batches == plan.batches_per_epoch * plan.epochs:
+        return ""
+    return f", cut at --max_step={plan.max_step} in epoch {plan.epochs_run}"
+
+
 def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
     """What the user is told before anything starts."""
     plan = spec.plan
     threads = threads_each(spec.workers + spec.ps)
     work = (
-        f"{plan.records_per_epoch:,} records x {plan.epochs} epochs = {plan.batches:,} batches in {plan.tasks:,} tasks"
+        f"{plan.records_per_epoch:,} records x {plan.epochs} epochs{cut_text(plan)} = "
+        f"{plan.batches:,} batches in {plan.tasks:,} tasks"
     )
     each = "1 thread" if threads == 1 else f"{threads} threads"
     return [

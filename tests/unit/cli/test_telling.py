@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.unit.cli.log_by_hand import PS, SPEC, TASK, WORKER, Log
+from tests.unit.cli.log_by_hand import PLAN, PS, SPEC, TASK, WORKER, Log
 
 from elasticdl.cli import report
 from elasticdl.cli.describe import one_line, story
@@ -21,6 +22,7 @@ from elasticdl.cli.live import PlainView, progress_line
 from elasticdl.cli.mishaps import mishap_lines
 from elasticdl.cli.picture import Picture, Rate, picture
 from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.running import start_lines
 from elasticdl.shared import commands, events
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import ExitCause
@@ -86,6 +88,41 @@ def test_the_user_is_told_what_matters_once(log: Log) -> None:
         "worker-0 died (SIGKILL) with batch 1 of train 1 in hand; its tasks are handed out again",
         "epoch 1/1: loss 0.7500  (5.0 s)",
     ]
+
+
+def test_a_process_that_was_told_to_end_has_not_died(log: Log) -> None:
+    log.decide(commands.StopPod(pod=PS, reason="stop"))
+    before = list(log.told)
+    exited = events.PodExited(pod=PS, service=Service.PS, pid=1, cause=ExitCause.OUTSIDE, exit_code=-15)
+    log.add(Service.LAUNCHER, PodName("launcher"), exited)
+    assert log.told == before
+    log.decide(commands.StartPod(pod=PS, service=Service.PS))
+    log.add(Service.LAUNCHER, PodName("launcher"), exited)
+    assert log.told[-1] == "ps-0 died (SIGTERM); it is restored from its last snapshot"
+
+
+def test_what_max_step_leaves_of_the_plan_is_told_at_the_start(tmp_path: Path) -> None:
+    plan = replace(PLAN, epochs=5, max_step=6)
+    first = start_lines(RunDirectory(tmp_path, SPEC.job), replace(SPEC, plan=plan))[0]
+    assert "40 records x 5 epochs, cut at --max_step=6 in epoch 2 = 6 batches in 3 tasks" in first
+    log = Log()
+    log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=replace(SPEC, plan=plan)))
+    assert picture(log.state, {}, 120.0, 0.0).epoch == (1, 2)
+
+
+def test_a_finished_job_shows_all_batches_even_if_workers_told_of_fewer() -> None:
+    log = Log()
+    log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=SPEC))
+    log.decide(commands.StartPod(pod=PS, service=Service.PS), commands.StartPod(pod=WORKER, service=Service.WORKER))
+    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, pid=1))
+    log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
+    for number, batches in ((0, 2), (1, 1)):  # Another worker had computed a batch of the last task before it died.
+        task = TaskRef(purpose=Purpose.TRAIN, number=number)
+        finished = events.TaskFinished(
+            task=task, dispatch=1, attempt=1, credits={PS: PS * 2}, records=10 * batches, batches=batches
+        )
+        log.add(Service.WORKER, WORKER, finished)
+    assert picture(log.state, {}, 120.0, 0.0).batches == (4, 4)
 
 
 def test_a_story_has_every_turn_of_one_task(log: Log) -> None:
