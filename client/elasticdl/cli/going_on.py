@@ -39,7 +39,9 @@ def advice(run: RunDirectory, state: State) -> str:
     if kind is FailureKind.NOT_FINITE:
         return "Mend that and train anew: the snapshots of this job hold the model that has come to this."
     if not _has_learned(state, kind):
-        return _UNLEARNED[kind] if kind else "Train anew: nothing was learned yet."
+        if kind:
+            return _UNLEARNED[kind]
+        return f"Nothing was learned yet; start it again with: {resume}" if state.spec else "Train anew."
     match kind:
         case FailureKind.USER_CODE:
             return f"Mend the model file and train anew; if the cause is elsewhere, go on with: {resume}"

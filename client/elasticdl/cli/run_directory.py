@@ -219,6 +219,10 @@ class RunDirectory:
         finally:
             os.close(descriptor)
 
+    def is_there(self) -> bool:
+        """Whether the folder of a job that holds its lock was not removed from under it."""
+        return (self.path / "lock").exists()
+
     def is_locked(self) -> bool:
         """Whether a launcher is alive in this folder."""
         try:

@@ -80,9 +80,11 @@ def run_job(
     facts = reports.build(ending, run, started_s, time.time()) if ending.state.spec else None
     message = reports.message_of(ending)
     if facts:
-        for file in (run.report, *([report] if report else [])):
-            reports.write(facts, file)
-        watcher.note(state=facts["state"], message=message, advice=advice(run, ending.state))
+        if run.is_there():
+            reports.write(facts, run.report)
+            watcher.note(state=facts["state"], message=message, advice=advice(run, ending.state))
+        if report:
+            reports.write(facts, report)
         reports.print_summary(facts, console)
     return _last_words(run, ending, message, debug)
 
@@ -147,5 +149,6 @@ def _last_words(run: RunDirectory, ending: Ending, message: str, debug: bool) ->
             errors.print(Text(f"The log of {guilty}: {run.log(guilty)}"), soft_wrap=True)
         if guilty and debug:
             errors.print(Text(tail(run.log(guilty), _DEBUG_LINES)), soft_wrap=True)
-    errors.print(Text(advice(run, ending.state)), soft_wrap=True)
+    gone = "Train anew: what the job had learned was in that folder, or can't be found without it."
+    errors.print(Text(advice(run, ending.state) if run.is_there() else gone), soft_wrap=True)
     return EXIT_INTERRUPTED if ending.interrupted and state is not JobState.FAILED else EXIT_FAILED
