@@ -18,15 +18,17 @@ from elasticdl.cli.launcher.environment import job_environment, threads_each
 from elasticdl.cli.launcher.local_job import Ending
 from elasticdl.cli.launcher.logs import PrintedLines, last_word, readable, tail
 from elasticdl.cli.launcher.processes import Usage
-from elasticdl.cli.live import PlainView, progress_line
+from elasticdl.cli.live import PlainView, TerminalView, progress_line
 from elasticdl.cli.mishaps import mishap_lines
 from elasticdl.cli.picture import Picture, Rate, picture
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.cli.running import start_lines
+from elasticdl.master.core.state import PodPhase
 from elasticdl.shared import commands, events
+from elasticdl.shared.beats import Beat
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import ExitCause
-from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 from elasticdl.shared.settings import WorkerSettings, from_environment
 from elasticdl.shared.tasks import TaskRef
 
@@ -169,6 +171,33 @@ def test_without_a_terminal_progress_is_told_when_something_moved() -> None:
     for elapsed_s, records in ((0.0, 0), (1.0, 5), (6.0, 5), (7.0, 10), (20.0, 10)):
         view.show(Picture(state=JobState.TRAINING, records=records, elapsed_s=elapsed_s))
     assert [line.split()[0] for line in out.getvalue().splitlines()] == ["[0:00]", "[0:06]", "[0:20]"]
+
+
+def test_the_wait_for_the_first_batch_has_a_reason(log: Log) -> None:
+    log.state.job_state = JobState.TRAINING
+    beat = Beat(
+        service=Service.WORKER, name=WORKER, incarnation=Incarnation("i"), time_s=119.0, metrics={"batches": 0.0}
+    )
+    seen = picture(log.state, {WORKER: beat}, 120.0, 0.0)
+    assert seen.waiting == "worker-0: building its model for the first batch"
+    log.state.pods[WORKER].phase = PodPhase.RUNNING
+    compiling = picture(log.state, {WORKER: beat}, 120.0, 0.0)
+    assert compiling.waiting == "worker-0: compiling its model for the first batch"
+    computed = replace(beat, metrics={"batches": 1.0})
+    assert picture(log.state, {WORKER: computed}, 120.0, 0.0).waiting == ""
+
+    out = io.StringIO()
+    view = PlainView(Console(file=out, width=200))
+    for elapsed_s in (0.0, 2.0, 6.0, 30.0, 60.0):
+        view.show(replace(compiling, elapsed_s=elapsed_s))
+    view.show(replace(compiling, elapsed_s=61.0, waiting=""))
+    assert out.getvalue().splitlines()[1:] == ["[0:06] worker-0: compiling its model for the first batch"]
+
+    shown = io.StringIO()
+    live = TerminalView(Console(file=shown, width=200, force_terminal=True))
+    live.show(compiling)
+    live.close()
+    assert "compiling its model" in shown.getvalue()
 
 
 def test_goodput_is_shown_once_it_is_known() -> None:

@@ -243,12 +243,15 @@ class LocalJob:
     def _start_master(self) -> None:
         if self._ended.done():
             return
-        self._processes.start(
-            MASTER,
-            self._command(Service.MASTER),
-            environment=self._environment(self._url, MASTER, Service.MASTER),
-            log=self._run.log(MASTER),
-        )
+        try:
+            self._processes.start(
+                MASTER,
+                self._command(Service.MASTER),
+                environment=self._environment(self._url, MASTER, Service.MASTER),
+                log=self._run.log(MASTER),
+            )
+        except PermanentError as error:
+            self._end(self._folder_problem() or str(error))
 
     def _exited_on_its_thread(self, ended: Exit) -> None:
         with contextlib.suppress(RuntimeError):  # The loop is closed: nobody wants to know any more.
