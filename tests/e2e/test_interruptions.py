@@ -103,6 +103,9 @@ def test_a_killed_launcher_takes_everything_with_it_and_the_job_can_be_resumed(
         running.process.send_signal(signal.SIGKILL)
         running.wait(10)
         wait_until_gone(elastic.folder)
+    assert "no process of it runs any more" in elastic.run("status", job_of(elastic)).output
+    followed = elastic.run("events", job_of(elastic), "--follow")  # Ends with the log, as nobody will add to it.
+    assert followed.exit_code == 0
     resumed = elastic.run("resume", job_of(elastic))
     assert resumed.exit_code == 0, resumed.output
     check_exact(resumed)

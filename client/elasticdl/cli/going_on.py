@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-
-from elasticdl.cli.run_directory import RunDirectory, default_root
+from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.master.core import State
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import FailureKind
@@ -18,15 +15,9 @@ _UNLEARNED = {
 }
 
 
-def job_arguments(run: RunDirectory) -> str:
-    """How a job is named on the command line: its id, and where it is unless that is the usual place."""
-    usual = run.root == default_root(os.environ)
-    return run.job + ("" if usual else f" --run_dir={shlex.quote(str(run.root))}")
-
-
 def resume_line(run: RunDirectory) -> str:
     """The command that goes on with a job."""
-    return f"elasticdl resume {job_arguments(run)}"
+    return f"elasticdl resume {run.arguments}"
 
 
 def advice(run: RunDirectory, state: State) -> str:
@@ -48,7 +39,9 @@ def advice(run: RunDirectory, state: State) -> str:
     if kind is FailureKind.NOT_FINITE:
         return "Mend that and train anew: the snapshots of this job hold the model that has come to this."
     if not _has_learned(state, kind):
-        return _UNLEARNED[kind] if kind else "Train anew: nothing was learned yet."
+        if kind:
+            return _UNLEARNED[kind]
+        return f"Nothing was learned yet; start it again with: {resume}" if state.spec else "Train anew."
     match kind:
         case FailureKind.USER_CODE:
             return f"Mend the model file and train anew; if the cause is elsewhere, go on with: {resume}"

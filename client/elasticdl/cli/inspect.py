@@ -10,22 +10,17 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from elasticdl.cli import run_directory
 from elasticdl.cli.describe import clock, one_line, story
-from elasticdl.cli.going_on import resume_line
-from elasticdl.cli.history import evaluation_rows, full_rows, metrics_text, read_history
-from elasticdl.cli.live import progress_line
-from elasticdl.cli.mishaps import damaged_rows, lost_rows, mishap_lines
+from elasticdl.cli.going_on import advice
 from elasticdl.cli.open_log import open_bus
-from elasticdl.cli.picture import picture
 from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.standing import at_rest, print_state, status_facts
 from elasticdl.master.core import State, evolve, fold
-from elasticdl.master.core.state import PodPhase
 from elasticdl.master.recovering import Recovered, recover
 from elasticdl.master.verifying import Verification, verify
 from elasticdl.shared.bus.reading import present_records, read_present
@@ -39,46 +34,24 @@ from elasticdl.shared.tasks import TaskRef
 def status(job: str, root: Path, *, as_json: bool) -> None:
     """Print how a job stands."""
     run = run_directory.find(root, job)
+    alive = run.is_locked()
     state = _recovered(run).state
     console = _console()
-    alive = run.is_locked()
     if as_json:
-        console.print(json.dumps(_status_facts(run, state, alive), indent=2))
+        console.print(json.dumps(status_facts(run, state, alive=alive), indent=2))
         return
     if not alive and not state.is_final:
-        console.print(f"{run.job} was interrupted: nobody keeps it. Go on with: {resume_line(run)}")
-    _print_state(state, console, time.time() if alive else state.now_s)
-
-
-def _status_facts(run: RunDirectory, state: State, alive: bool) -> dict[str, Any]:
-    """``status --json``: a pod that does not live has the process id 0."""
-    record = run.read()
-    pods: dict[str, dict[str, Any]] = {
-        name: {"service": name, "phase": "running" if alive else "exited", "pid": pid if alive else 0}
-        for name, pid in record.pids.items()
-    }
-    for name, pod in sorted(state.pods.items()):
-        lives = alive and pod.phase is not PodPhase.EXITED
-        pods[name] = {"service": pod.service.value, "phase": pod.phase.value, "pid": pod.pid if lives else 0}
-    training = state.training
-    return {
-        "job": run.job,
-        "state": state.job_state.value,
-        "alive": alive,
-        "message": state.failure.message if state.failure else state.stop_reason,
-        "tasks": {"finished": len(training.complete) if training else 0, "all": state.plan.tasks if training else 0},
-        "epochs": full_rows(state, read_history(run.history)),
-        "evaluations": evaluation_rows(state),
-        "pods": pods,
-        "snapshots": {"damaged": damaged_rows(state)},
-        "log": {"lost": lost_rows(state)},
-    }
+        console.print(f"{run.job} was interrupted: no process of it runs any more. {advice(run, state)}")
+        state = at_rest(state)
+    print_state(state, console, time.time() if alive else state.now_s)
 
 
 def tasks(job: str, root: Path, limit: int) -> None:
     """Print the training tasks that are not finished, or where all are, the last ones."""
     run = run_directory.find(root, job)
+    alive = run.is_locked()
     state = _recovered(run).state
+    state = state if alive else at_rest(state)
     if state.spec is None or state.training is None:
         raise UserError(f"the log of {run.job} holds no job yet")
     finished, plan = len(state.training.complete), state.plan
@@ -159,7 +132,7 @@ def replay(job: str, root: Path, until: int, *, check: bool) -> bool:
     if until and last < until:
         raise UserError(f"the log of {run.job} ends at #{last}")
     console.print(f"after #{last}, {clock(state.now_s)}, term {state.term}:")
-    _print_state(state, console, state.now_s)
+    print_state(state, console, state.now_s)
     for seq, decided in state.unran:
         console.print(f"decision #{seq} has no recorded outcome ({len(decided.commands)} commands)")
     if verified is None:
@@ -196,9 +169,9 @@ def _verified(run: RunDirectory, until: int) -> Verification:
 
 async def _follow(run: RunDirectory, console: Console) -> None:
     state = State()
+    alive = run.is_locked()  # Before this command holds the folder itself.
     async with open_bus(run) as bus:
         last = await bus.log.last_seq()
-        alive = run.is_locked()
         async for record in bus.log.read(0):
             evolve(state, record)
             console.print(one_line(record))
@@ -209,42 +182,6 @@ async def _follow(run: RunDirectory, console: Console) -> None:
 def _print_records(records: Iterable[LogRecord], console: Console) -> None:
     for record in records:
         console.print(one_line(record))
-
-
-def _print_state(state: State, console: Console, now_s: float) -> None:
-    if state.spec is None:
-        console.print("the log holds no job yet")
-        return
-    console.print(
-        f"{state.job.job}: {state.job_state.value}" + (f" ({state.stop_reason})" if state.stop_reason else "")
-    )
-    if state.failure:
-        console.print(f"failure: {state.failure.message}")
-    console.print(progress_line(picture(state, {}, now_s, 0.0)))
-    _print_pods(state, console)
-    for row in evaluation_rows(state):
-        console.print(f"validation at step {row['step']}: {metrics_text(row['metrics'])}")
-    for ps, snapshot in sorted(state.snapshots.items()):
-        size_mb = snapshot.size_bytes / 1e6
-        console.print(f"snapshot of {ps} at {clock(snapshot.time_s)}, {size_mb:.1f} MB: {display(snapshot.manifest)}")
-    for line in mishap_lines(state):
-        console.print(line)
-    audit = state.closing.audit
-    if audit:
-        console.print(
-            f"audit: {'exact' if audit.exact else 'not exact'}, {audit.batches:,} batches, {audit.records:,} records"
-        )
-
-
-def _print_pods(state: State, console: Console) -> None:
-    table = Table()
-    for column in ("pod", "phase", "pid", "incarnation", "starts", "has in hand"):
-        table.add_column(column)
-    for name, pod in sorted(state.pods.items()):
-        held = [str(ref) for ref, holders in state.holdings.items() if pod.incarnation in holders]
-        table.add_row(name, pod.phase.value, str(pod.pid), pod.incarnation, str(pod.starts), ", ".join(held))
-    if state.pods:
-        console.print(table)
 
 
 def _print_shard(state: State, number: TaskId, console: Console) -> None:

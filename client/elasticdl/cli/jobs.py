@@ -16,7 +16,7 @@ from elasticdl.cli import run_directory
 from elasticdl.cli.going_on import resume_line
 from elasticdl.cli.launcher.journal import Journal
 from elasticdl.cli.open_log import open_bus
-from elasticdl.cli.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.run_directory import INTERRUPTED, JobRecord, RunDirectory
 from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -40,18 +40,23 @@ def list_jobs(root: Path) -> None:
     table = Table()
     for column in ("job", "state", "submitted", "model", "training data"):
         table.add_column(column, overflow="fold", no_wrap=column == "job")  # an id is there to be copied
+    interrupted = []
     for run in found:
         record = run.read()
+        state = shown_state(run, record)
+        interrupted += [run] if state == INTERRUPTED else []
         submitted = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_s))
         model = Path(record.model.rpartition(":")[0]).name
-        table.add_row(run.job, shown_state(run, record), submitted, model, record.training_data)
+        table.add_row(run.job, state, submitted, model, record.training_data)
     console.print(table)
+    for run in interrupted:
+        console.print(f"{run.job}: no process of it runs any more; go on with: {resume_line(run)}")
 
 
 def shown_state(run: RunDirectory, record: JobRecord) -> str:
     """A job's state; ``interrupted`` when its launcher is gone without a last word."""
     if record.state not in _FINAL and not run.is_locked():
-        return "interrupted"
+        return INTERRUPTED
     return record.state
 
 
@@ -64,7 +69,10 @@ def stop(job: str, root: Path) -> None:
     run = run_directory.find(root, job)
     record = run.read()
     if not run.is_locked():
-        raise UserError(f"job {run.job} is not running ({shown_state(run, record)})", hint="See: elasticdl jobs")
+        raise UserError(
+            f"job {run.job} is not running ({shown_state(run, record)})",
+            hint=f"See: elasticdl status {run.arguments}",
+        )
     try:
         asyncio.run(_request(run, StopRequested(reason="elasticdl stop")))
     except ElasticDLError:
@@ -92,10 +100,10 @@ def scale(job: str, root: Path, *, workers: int, ps: int) -> None:
         raise UserError("say how many: --workers, --ps or both", usage=True)
     run = run_directory.find(root, job)
     if not run.is_locked():
-        raise UserError(
-            f"job {run.job} is not running ({shown_state(run, run.read())})",
-            hint=f"Go on with it first: {resume_line(run)}",
-        )
+        record = run.read()
+        state = shown_state(run, record)
+        hint = f"Go on with it first: {resume_line(run)}" if state == INTERRUPTED else record.advice
+        raise UserError(f"job {run.job} is not running ({state}), so there is nothing to scale", hint=hint)
     asyncio.run(_request(run, ScaleRequested(workers=workers, ps=ps)))
     wanted = [f"{count} {what}" for count, what in ((workers, "workers"), (ps, "ps")) if count]
     _console().print(f"{run.job}: {' and '.join(wanted)} from now on")

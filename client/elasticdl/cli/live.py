@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -75,6 +75,7 @@ class PlainView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._told = (JobState.STARTING, -PLAIN_EVERY_S, 0)
+        self._waiting = ""
 
     def say(self, line: str) -> None:
         """One line."""
@@ -87,6 +88,10 @@ class PlainView:
         if picture.state is not state or moved:
             self._told = (picture.state, picture.elapsed_s, picture.records)
             self.say(progress_line(picture))
+        elif picture.waiting != self._waiting and picture.elapsed_s >= elapsed_s + PLAIN_EVERY_S:
+            self._waiting = picture.waiting
+            if picture.waiting:
+                self.say(f"[{_clock(picture.elapsed_s)}] {picture.waiting}")
 
     def close(self) -> None:
         """Nothing is left to do."""
@@ -121,7 +126,7 @@ def _block(picture: Picture) -> Group:
         Text("" if picture.loss is None else f"loss {picture.loss:.4f}"),
         Text(_clock(picture.elapsed_s), style="dim"),
     )
-    lines = [bar]
+    lines: list[RenderableType] = [bar]
     below = Table.grid(padding=(0, 1), expand=False)
     below.add_row(
         Text(f"workers {picture.workers[0]}/{picture.workers[1]}", style="dim"),
@@ -131,6 +136,8 @@ def _block(picture: Picture) -> Group:
         Text(_metrics(picture), style="dim"),
     )
     lines.append(below)
+    if picture.waiting:
+        lines.append(Text(picture.waiting, style="dim"))
     return Group(*lines)
 
 

@@ -9,9 +9,9 @@ from elasticdl.cli.launcher.exits import describe_exit
 from elasticdl.cli.mishaps import damage_text, lost_row, lost_text
 from elasticdl.master.core import State
 from elasticdl.shared import events
-from elasticdl.shared.commands import JobState
+from elasticdl.shared.commands import Command, JobState, StartPod, StopPod
 from elasticdl.shared.events import ExitCause, LogRecord
-from elasticdl.shared.names import Service
+from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.storage import display
 
 
@@ -24,6 +24,7 @@ class Narrator:
         self._evaluations_said = 0
         self._state = JobState.STARTING
         self._owners: tuple[int, ...] = ()
+        self._told_to_stop: set[PodName] = set()
 
     def lines(self, record: LogRecord, state: State) -> Iterator[str]:
         """What is worth saying about a record that was just folded into ``state``."""
@@ -45,14 +46,14 @@ class Narrator:
 
     def _event(self, envelope: events.Envelope, *, goes_on: bool) -> Iterator[str]:
         match envelope.event:
+            case events.Decided(commands=ordered):
+                for command in ordered:
+                    self._note_order(command)
             case events.WorkerStarted(notes=notes) if notes and not self._notes_said:
                 self._notes_said = True
                 yield from notes
-            case events.PodExited(cause=cause) as exited if cause in (ExitCause.OWN_FAULT, ExitCause.OUTSIDE):
-                if self._state not in (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED):
-                    yield f"{exited.pod} died ({describe_exit(exited.exit_code, cause)})" + _what_now(exited)
-            case events.PodExited(cause=ExitCause.FINISHED, in_hand=in_hand) as exited if in_hand:
-                yield f"{exited.pod} ended without a word ({describe_exit(exited.exit_code)})" + _what_now(exited)
+            case events.PodExited() as exited:
+                yield from self._exit(exited)
             case events.PsStarted(restored_from=manifest) if manifest:
                 yield f"{envelope.name} restored {display(manifest)}"
             case events.JobResumed(lost=lost) if lost is not None:
@@ -67,6 +68,27 @@ class Narrator:
                 yield f"{pod} has not been heard of for {silent_s:.0f} s"
             case events.TermStarted(term=term) if term > 1:
                 yield f"the master was restarted and has read the log (term {term})"
+            case _:
+                pass
+
+    def _exit(self, exited: events.PodExited) -> Iterator[str]:
+        if exited.pod in self._told_to_stop and exited.cause is not ExitCause.OWN_FAULT:
+            return  # Whether it heard SIGTERM in time to say goodbye or not: it was no death.
+        match exited.cause:
+            case ExitCause.OWN_FAULT | ExitCause.OUTSIDE:
+                if self._state not in (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED):
+                    yield f"{exited.pod} died ({describe_exit(exited.exit_code, exited.cause)})" + _what_now(exited)
+            case ExitCause.FINISHED if exited.in_hand:
+                yield f"{exited.pod} ended without a word ({describe_exit(exited.exit_code)})" + _what_now(exited)
+            case _:
+                pass
+
+    def _note_order(self, command: Command) -> None:
+        match command:
+            case StopPod(pod=pod):
+                self._told_to_stop.add(pod)
+            case StartPod(pod=pod):
+                self._told_to_stop.discard(pod)
             case _:
                 pass
 
@@ -92,7 +114,7 @@ class Narrator:
             self._epochs_said += 1
             if row is not None:
                 numbers = metrics_text({"loss": row["loss"], **row["metrics"]})
-                yield f"epoch {self._epochs_said}/{training.plan.epochs}: {numbers}  ({row['seconds']:.1f} s)"
+                yield f"epoch {self._epochs_said}/{training.plan.epochs_run}: {numbers}  ({row['seconds']:.1f} s)"
 
     def _evaluations(self, state: State) -> Iterator[str]:
         rows = evaluation_rows(state)

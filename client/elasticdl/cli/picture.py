@@ -36,6 +36,7 @@ class Picture:
         queue: tasks dispatched and not finished, and how many of them are in somebody's hands.
         elapsed_s: since the job was submitted.
         goodput: batches absorbed by batches computed in this run; None: not known.
+        waiting: what everybody waits for as long as no worker has computed a batch; empty after that.
     """
 
     state: JobState
@@ -51,6 +52,7 @@ class Picture:
     queue: tuple[int, int] = (0, 0)
     elapsed_s: float = 0.0
     goodput: float | None = None
+    waiting: str = ""
 
     @property
     def done(self) -> float:
@@ -95,7 +97,7 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
     metrics, metrics_of = _metrics(state)
     return Picture(
         state=state.job_state,
-        epoch=(min(training.epochs_complete + 1, spec.plan.epochs), spec.plan.epochs),
+        epoch=(min(training.epochs_complete + 1, spec.plan.epochs_run), spec.plan.epochs_run),
         batches=(_batches(training), spec.plan.batches),
         records=records_of(state),
         records_per_s=records_per_s,
@@ -106,12 +108,28 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
         ps=(len(state.running(Service.PS)), state.ps),
         queue=(len(training.outstanding), len(state.holdings)),
         elapsed_s=max(0.0, (state.ended_s or now_s) - state.submitted_s - state.paused_s),
+        waiting=_waiting(state, beats),
     )
+
+
+def _waiting(state: State, beats: Mapping[PodName, Beat]) -> str:
+    """A model is built, traced and, at its first batch, compiled: minutes for a long recurrence."""
+    if state.job_state is not JobState.TRAINING:
+        return ""
+    workers = [beat for beat in beats.values() if beat.service is Service.WORKER]
+    if not workers or any(beat.metrics.get("batches", 0.0) for beat in workers):
+        return ""
+    ready = {pod.name for pod in state.running(Service.WORKER)}
+    names = ", ".join(sorted(beat.name for beat in workers))
+    each = "its" if len(workers) == 1 else "their"
+    return f"{names}: {'compiling' if ready else 'building'} {each} model for the first batch"
 
 
 def _batches(training: Training) -> int:
     """Batches of finished tasks; of those that only the ledgers know of, about as many as tasks have."""
     plan = training.plan
+    if training.is_complete:
+        return plan.batches  # Tasks that several workers shared were told by each of them in part.
     told = sum(totals.batches for totals in training.epochs.values())
     untold = max(0, len(training.complete) - len(training.counted))
     return min(told + untold * plan.batches // max(plan.tasks, 1), plan.batches)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,8 @@ from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.names import JobId
 
 ROOT_VARIABLE = "ELASTICDL_RUN_DIR"
+INTERRUPTED = "interrupted"
+"""The state of a job whose launcher is gone without a last word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,11 @@ class RunDirectory:
         """The closing report as JSON."""
         return self.path / "report.json"
 
+    @property
+    def arguments(self) -> str:
+        """How the job is named on the command line: its id, and where it is unless that is the usual place."""
+        return self.job + root_argument(self.root)
+
     def log(self, pod: str) -> Path:
         """The file that a process logs to."""
         return self.logs / f"{pod}.log"
@@ -204,12 +212,16 @@ class RunDirectory:
             os.close(descriptor)
             raise UserError(
                 f"job {self.job} is running (process {self.read().launcher_pid})",
-                hint=f"Stop it with: elasticdl stop {self.job}",
+                hint=f"Stop it with: elasticdl stop {self.arguments}",
             )
         try:
             yield
         finally:
             os.close(descriptor)
+
+    def is_there(self) -> bool:
+        """Whether the folder of a job that holds its lock was not removed from under it."""
+        return (self.path / "lock").exists()
 
     def is_locked(self) -> bool:
         """Whether a launcher is alive in this folder."""
@@ -225,7 +237,9 @@ class RunDirectory:
     def _unknown(self) -> UserError:
         known = [directory.job for directory in run_directories(self.root)]
         near = f"Jobs here: {', '.join(known[:5])}{'...' if len(known) > 5 else ''}." if known else "There are no jobs."
-        return UserError(f"there is no job {self.job!r} in {self.root}", hint=f"{near} See: elasticdl jobs")
+        return UserError(
+            f"there is no job {self.job!r} in {self.root}", hint=f"{near} See: elasticdl jobs{root_argument(self.root)}"
+        )
 
 
 def _try_lock(descriptor: int, attempts: int) -> bool:
@@ -250,6 +264,11 @@ def default_root(environment: Mapping[str, str]) -> Path:
         return Path(environment[ROOT_VARIABLE]).expanduser().absolute()
     state = environment.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser().absolute() / "elasticdl" / "jobs"
+
+
+def root_argument(root: Path) -> str:
+    """The flag that leads to a root, with a space before it; empty for the usual one."""
+    return "" if root == default_root(os.environ) else f" --run_dir={shlex.quote(str(root))}"
 
 
 def find(root: Path, job: str) -> RunDirectory:

@@ -30,6 +30,7 @@ from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.events import Event, JobSubmitted
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.names import Service
+from elasticdl.shared.plan import Plan
 
 EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 _DEBUG_LINES = 40
@@ -79,11 +80,20 @@ def run_job(
     facts = reports.build(ending, run, started_s, time.time()) if ending.state.spec else None
     message = reports.message_of(ending)
     if facts:
-        for file in (run.report, *([report] if report else [])):
-            reports.write(facts, file)
-        watcher.note(state=facts["state"], message=message, advice=advice(run, ending.state))
+        if run.is_there():
+            reports.write(facts, run.report)
+            watcher.note(state=facts["state"], message=message, advice=advice(run, ending.state))
+        if report:
+            reports.write(facts, report)
         reports.print_summary(facts, console)
     return _last_words(run, ending, message, debug)
+
+
+def cut_text(plan: Plan) -> str:
+    """Where ``--max_step`` ends the plan; empty where it does not."""
+    if plan.batches == plan.batches_per_epoch * plan.epochs:
+        return ""
+    return f", cut at --max_step={plan.max_step} in epoch {plan.epochs_run}"
 
 
 def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
@@ -91,7 +101,8 @@ def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
     plan = spec.plan
     threads = threads_each(spec.workers + spec.ps)
     work = (
-        f"{plan.records_per_epoch:,} records x {plan.epochs} epochs = {plan.batches:,} batches in {plan.tasks:,} tasks"
+        f"{plan.records_per_epoch:,} records x {plan.epochs} epochs{cut_text(plan)} = "
+        f"{plan.batches:,} batches in {plan.tasks:,} tasks"
     )
     each = "1 thread" if threads == 1 else f"{threads} threads"
     return [
@@ -138,5 +149,6 @@ def _last_words(run: RunDirectory, ending: Ending, message: str, debug: bool) ->
             errors.print(Text(f"The log of {guilty}: {run.log(guilty)}"), soft_wrap=True)
         if guilty and debug:
             errors.print(Text(tail(run.log(guilty), _DEBUG_LINES)), soft_wrap=True)
-    errors.print(Text(advice(run, ending.state)), soft_wrap=True)
+    gone = "Train anew: what the job had learned was in that folder, or can't be found without it."
+    errors.print(Text(advice(run, ending.state) if run.is_there() else gone), soft_wrap=True)
     return EXIT_INTERRUPTED if ending.interrupted and state is not JobState.FAILED else EXIT_FAILED

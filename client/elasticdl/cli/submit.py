@@ -22,6 +22,7 @@ from elasticdl.shared.data import (
     PlannedData,
     Reader,
     ReaderOptions,
+    broken_link,
     plan_sources,
 )
 from elasticdl.shared.errors import UserError
@@ -211,6 +212,8 @@ def _check_exists(path: str, flag: str, model: ModelSpec) -> None:
     local = Path(path).expanduser()
     if local.exists():
         return
+    if local.is_symlink():
+        raise broken_link(local)
     stem = Path(model.path).stem
     data = next((name for prefix, name in _ZOO_DATA.items() if stem.startswith(prefix)), None)
     if data:

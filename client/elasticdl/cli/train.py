@@ -11,7 +11,7 @@ from rich.table import Table
 
 from elasticdl.cli.flags import TrainFlags
 from elasticdl.cli.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.running import run_job, start_lines
+from elasticdl.cli.running import cut_text, run_job, start_lines
 from elasticdl.cli.submit import Submission, prepare
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.errors import ElasticDLError
@@ -83,8 +83,7 @@ def _print_sources(what: str, plan: Plan, console: Console) -> None:
         "one epoch", f"{plan.records_per_epoch:,}", f"{plan.batches_per_epoch:,}", f"{plan.tasks_per_epoch:,}"
     )
     if what == "training":
-        cut = f", cut at --max_step={plan.max_step}" if plan.max_step else ""
-        name = f"all epochs ({plan.epochs}){cut}"
+        name = f"all epochs ({plan.epochs}){cut_text(plan)}"
         table.add_row(name, f"{plan.records:,}", f"{plan.batches:,}", f"{plan.tasks:,}")
     console.print(table)
 

@@ -152,6 +152,11 @@ class Plan:
         """Number of tasks; ids are ``range(tasks)``."""
         return self._truncation[0]
 
+    @property
+    def epochs_run(self) -> int:
+        """Passes over the data that are begun, after truncation; 0 without records."""
+        return -(-self.tasks // self.tasks_per_epoch) if self.tasks else 0
+
     @cached_property
     def batches(self) -> int:
         """Batches over all epochs, after truncation."""

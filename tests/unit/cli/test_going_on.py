@@ -9,6 +9,7 @@ from tests.unit.cli.log_by_hand import PS, SPEC, TASK, WORKER, Log
 
 from elasticdl.cli.going_on import advice, resume_line
 from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.master.core import State
 from elasticdl.shared import commands, events
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import ExitCause, FailureKind
@@ -105,9 +106,11 @@ def test_an_environment_that_refused_can_be_put_right(log: Log, tmp_path: Path) 
 
 def test_a_job_that_was_stopped_goes_on_if_it_has_begun(log: Log, tmp_path: Path) -> None:
     log.add(Service.CLIENT, PodName("client-1"), events.StopRequested(reason="elasticdl stop"))
-    assert told(log, tmp_path) == "Train anew: nothing was learned yet."
+    run = RunDirectory(tmp_path, SPEC.job)
+    assert told(log, tmp_path) == f"Nothing was learned yet; start it again with: {resume_line(run)}"
     initialise(log)
-    assert told(log, tmp_path).endswith(resume_line(RunDirectory(tmp_path, SPEC.job)))
+    assert told(log, tmp_path) == f"To go on from the last snapshots: {resume_line(run)}"
+    assert advice(run, State()) == "Train anew.", "it ended before there was a job"
 
 
 def test_success_needs_no_advice(log: Log, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -159,3 +160,15 @@ def test_a_killed_worker_is_started_again_under_its_name(launched: Launched) -> 
     launched.wait_for(r"(?s)(worker-0 \| ready.*){" + str(before + 1) + "}")
     launched.process.send_signal(signal.SIGINT)
     assert launched.ended() == 130
+
+
+def test_a_run_directory_that_is_removed_ends_the_job(launched: Launched) -> None:
+    all_ready(launched)
+    children = psutil.Process(launched.process.pid).children()
+    moved = launched.run.rename(launched.folder / "moved")  # At once, while processes still write into it.
+    shutil.rmtree(moved, ignore_errors=True)
+    assert launched.ended() == 1
+    assert "was removed while the job ran" in launched.printed
+    assert "Train anew" in launched.printed and "Traceback" not in launched.printed
+    assert not any(child.is_running() for child in children)
+    assert not list((launched.folder / "jobs").iterdir())

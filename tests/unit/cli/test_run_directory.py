@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from elasticdl.cli.jobs import scale, stop
 from elasticdl.cli.model_digest import changed_files, combined, file_digests
 from elasticdl.cli.run_directory import JobRecord, RunDirectory, default_root, find
 from elasticdl.shared.errors import UserError
@@ -91,3 +93,33 @@ def test_digests_cover_what_a_model_file_imports_from_its_folder(tmp_path: Path)
     now = file_digests(tmp_path / "model.py")
     assert changed_files(before, now) == ["features/columns.py"]
     assert combined(now) != combined(before)
+
+
+@pytest.mark.parametrize(
+    ("state", "advice", "hint"),
+    [
+        ("succeeded", "", ""),
+        ("failed", "Mend the model file and train anew.", "Mend the model file and train anew."),
+        ("training", "", "elasticdl resume job-1 --run_dir={root}"),
+    ],
+)
+def test_a_job_that_does_not_run_can_not_be_scaled_and_says_what_can_be_done(
+    tmp_path: Path, state: str, advice: str, hint: str
+) -> None:
+    run = made(tmp_path, "job-1")
+    run.write(replace(run.read(), state=state, advice=advice))
+    with pytest.raises(UserError, match="nothing to scale") as refused:
+        scale("job-1", tmp_path, workers=2, ps=0)
+    assert hint.format(root=tmp_path) in refused.value.hint
+    assert bool(refused.value.hint) == bool(hint)
+
+
+def test_hints_name_the_place_of_a_job_that_is_not_in_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, "job-1")
+    with pytest.raises(UserError, match=f"elasticdl status job-1 --run_dir={tmp_path}"):
+        stop("job-1", tmp_path)
+    monkeypatch.setenv("ELASTICDL_RUN_DIR", str(tmp_path))
+    with pytest.raises(UserError, match=r"elasticdl status job-1$"):
+        stop("job-1", tmp_path)

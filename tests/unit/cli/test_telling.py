@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.unit.cli.log_by_hand import PS, SPEC, TASK, WORKER, Log
+from tests.unit.cli.log_by_hand import PLAN, PS, SPEC, TASK, WORKER, Log
 
 from elasticdl.cli import report
 from elasticdl.cli.describe import one_line, story
@@ -17,14 +18,17 @@ from elasticdl.cli.launcher.environment import job_environment, threads_each
 from elasticdl.cli.launcher.local_job import Ending
 from elasticdl.cli.launcher.logs import PrintedLines, last_word, readable, tail
 from elasticdl.cli.launcher.processes import Usage
-from elasticdl.cli.live import PlainView, progress_line
+from elasticdl.cli.live import PlainView, TerminalView, progress_line
 from elasticdl.cli.mishaps import mishap_lines
 from elasticdl.cli.picture import Picture, Rate, picture
 from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.running import start_lines
+from elasticdl.master.core.state import PodPhase
 from elasticdl.shared import commands, events
+from elasticdl.shared.beats import Beat
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import ExitCause
-from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 from elasticdl.shared.settings import WorkerSettings, from_environment
 from elasticdl.shared.tasks import TaskRef
 
@@ -88,6 +92,41 @@ def test_the_user_is_told_what_matters_once(log: Log) -> None:
     ]
 
 
+def test_a_process_that_was_told_to_end_has_not_died(log: Log) -> None:
+    log.decide(commands.StopPod(pod=PS, reason="stop"))
+    before = list(log.told)
+    exited = events.PodExited(pod=PS, service=Service.PS, pid=1, cause=ExitCause.OUTSIDE, exit_code=-15)
+    log.add(Service.LAUNCHER, PodName("launcher"), exited)
+    assert log.told == before
+    log.decide(commands.StartPod(pod=PS, service=Service.PS))
+    log.add(Service.LAUNCHER, PodName("launcher"), exited)
+    assert log.told[-1] == "ps-0 died (SIGTERM); it is restored from its last snapshot"
+
+
+def test_what_max_step_leaves_of_the_plan_is_told_at_the_start(tmp_path: Path) -> None:
+    plan = replace(PLAN, epochs=5, max_step=6)
+    first = start_lines(RunDirectory(tmp_path, SPEC.job), replace(SPEC, plan=plan))[0]
+    assert "40 records x 5 epochs, cut at --max_step=6 in epoch 2 = 6 batches in 3 tasks" in first
+    log = Log()
+    log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=replace(SPEC, plan=plan)))
+    assert picture(log.state, {}, 120.0, 0.0).epoch == (1, 2)
+
+
+def test_a_finished_job_shows_all_batches_even_if_workers_told_of_fewer() -> None:
+    log = Log()
+    log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=SPEC))
+    log.decide(commands.StartPod(pod=PS, service=Service.PS), commands.StartPod(pod=WORKER, service=Service.WORKER))
+    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, pid=1))
+    log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
+    for number, batches in ((0, 2), (1, 1)):  # Another worker had computed a batch of the last task before it died.
+        task = TaskRef(purpose=Purpose.TRAIN, number=number)
+        finished = events.TaskFinished(
+            task=task, dispatch=1, attempt=1, credits={PS: PS * 2}, records=10 * batches, batches=batches
+        )
+        log.add(Service.WORKER, WORKER, finished)
+    assert picture(log.state, {}, 120.0, 0.0).batches == (4, 4)
+
+
 def test_a_story_has_every_turn_of_one_task(log: Log) -> None:
     finish(log)
     turns = [line.split(": ", 1)[1] for line in story(log.records, TASK)]
@@ -132,6 +171,33 @@ def test_without_a_terminal_progress_is_told_when_something_moved() -> None:
     for elapsed_s, records in ((0.0, 0), (1.0, 5), (6.0, 5), (7.0, 10), (20.0, 10)):
         view.show(Picture(state=JobState.TRAINING, records=records, elapsed_s=elapsed_s))
     assert [line.split()[0] for line in out.getvalue().splitlines()] == ["[0:00]", "[0:06]", "[0:20]"]
+
+
+def test_the_wait_for_the_first_batch_has_a_reason(log: Log) -> None:
+    log.state.job_state = JobState.TRAINING
+    beat = Beat(
+        service=Service.WORKER, name=WORKER, incarnation=Incarnation("i"), time_s=119.0, metrics={"batches": 0.0}
+    )
+    seen = picture(log.state, {WORKER: beat}, 120.0, 0.0)
+    assert seen.waiting == "worker-0: building its model for the first batch"
+    log.state.pods[WORKER].phase = PodPhase.RUNNING
+    compiling = picture(log.state, {WORKER: beat}, 120.0, 0.0)
+    assert compiling.waiting == "worker-0: compiling its model for the first batch"
+    computed = replace(beat, metrics={"batches": 1.0})
+    assert picture(log.state, {WORKER: computed}, 120.0, 0.0).waiting == ""
+
+    out = io.StringIO()
+    view = PlainView(Console(file=out, width=200))
+    for elapsed_s in (0.0, 2.0, 6.0, 30.0, 60.0):
+        view.show(replace(compiling, elapsed_s=elapsed_s))
+    view.show(replace(compiling, elapsed_s=61.0, waiting=""))
+    assert out.getvalue().splitlines()[1:] == ["[0:06] worker-0: compiling its model for the first batch"]
+
+    shown = io.StringIO()
+    live = TerminalView(Console(file=shown, width=200, force_terminal=True))
+    live.show(compiling)
+    live.close()
+    assert "compiling its model" in shown.getvalue()
 
 
 def test_goodput_is_shown_once_it_is_known() -> None:

@@ -116,6 +116,7 @@ ROWS = "a,b\n" + "1,x\n" * 700
         (ROWS.encode() + b"1,\xff\n", r"record 700 .*UTF-8"),
         ("a,a\n1,2\n", "its header names column 'a' twice"),
         ("a,b\n".encode("utf-16"), "UTF-16"),
+        ("a,b\r1,x\r2,y\r", r"0\.csv: its lines end with a carriage return \(CR\) alone"),
         (gzip.compress(b"a,b\n1,2\n", mtime=0), "compressed with gzip"),
     ],
 )

@@ -183,3 +183,13 @@ def test_put_copies_files_and_folders(tmp_path: Path) -> None:
     assert [info.uri for info in put(tmp_path / "d/a.csv", "s3://bucket/z/", store)] == ["s3://bucket/z/a.csv"]
     with pytest.raises(UserError, match="there is nothing to copy at"):
         put(tmp_path / "nothing", "s3://bucket/", store)
+
+
+def test_a_link_that_leads_nowhere_is_named_unless_it_is_hidden(tmp_path: Path) -> None:
+    (tmp_path / "data" / "sub").mkdir(parents=True)
+    (tmp_path / "data" / "a.csv").write_text("a\n1\n")
+    (tmp_path / "data" / ".#lock").symlink_to("nobody@nowhere")
+    assert len(discover(str(tmp_path / "data"), open_store(str(tmp_path)))) == 1
+    (tmp_path / "data" / "sub" / "b.csv").symlink_to("/nowhere/b.csv")
+    with pytest.raises(UserError, match=r"b\.csv is a link to /nowhere/b\.csv, which does not exist"):
+        discover(str(tmp_path / "data"), open_store(str(tmp_path)))

@@ -82,10 +82,15 @@ class ForkServer:
     ) -> int:
         """See ``Spawner.start``."""
         if self._usable and list(command) == self._command:
-            with log.open("ab") as errors, (output or log).open("ab") as lines:
+            # A log that can't be opened is the spawner's to explain.
+            with (
+                contextlib.suppress(OSError),
+                log.open("ab") as errors,
+                (output or log).open("ab") as lines,
+            ):
                 pid = self._fork(environment, lines.fileno(), errors.fileno())
-            if pid:
-                return pid
+                if pid:
+                    return pid
         return self._spawner.start(command, environment=environment, log=log, output=output)
 
     def stop(self) -> tuple[float, int]:

@@ -28,7 +28,7 @@ from elasticdl.master.core import State
 from elasticdl.master.recovering import recover
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock, SystemClock
-from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.errors import ElasticDLError, PermanentError
 from elasticdl.shared.events import Event, ExitCause, JobResumed, StopRequested
 from elasticdl.shared.names import PodName, Service
 
@@ -207,9 +207,10 @@ class LocalJob:
     def _reason(self, task: asyncio.Task[None]) -> str:
         """Why a task that should never end did; an error that is not ours to explain is raised."""
         error = task.exception()
-        if error is not None and not isinstance(error, ElasticDLError):
+        problem = self._folder_problem()
+        if error is not None and not problem and not isinstance(error, ElasticDLError):
             raise error
-        return self._disk_problem() or str(error or "the broker hung up")
+        return problem or str(error or "the broker hung up")
 
     async def _tick(self) -> None:
         while True:
@@ -218,7 +219,9 @@ class LocalJob:
                 self._audience.tick(self._follower.state, self._follower.beats, pids, self._follower.goodput)
                 self._processes.sample()
                 await asyncio.sleep(TICK_S)
-            problem = self._disk_problem()
+            problem = self._folder_problem()
+            if problem and not self._run.is_there():
+                raise PermanentError(problem)
             if problem and not self._stopping:
                 self._request_stop(problem)
                 self._audience.say(f"{problem}; the job stops and can be resumed")
@@ -241,12 +244,15 @@ class LocalJob:
     def _start_master(self) -> None:
         if self._ended.done():
             return
-        self._processes.start(
-            MASTER,
-            self._command(Service.MASTER),
-            environment=self._environment(self._url, MASTER, Service.MASTER),
-            log=self._run.log(MASTER),
-        )
+        try:
+            self._processes.start(
+                MASTER,
+                self._command(Service.MASTER),
+                environment=self._environment(self._url, MASTER, Service.MASTER),
+                log=self._run.log(MASTER),
+            )
+        except PermanentError as error:
+            self._end(self._folder_problem() or str(error))
 
     def _exited_on_its_thread(self, ended: Exit) -> None:
         with contextlib.suppress(RuntimeError):  # The loop is closed: nobody wants to know any more.
@@ -261,7 +267,7 @@ class LocalJob:
             case ExitCause.FINISHED:
                 self._end("")
             case ExitCause.REFUSED:
-                self._end(self._disk_problem() or f"the master can't go on:\n{tail(self._run.log(MASTER), 5)}")
+                self._end(self._folder_problem() or f"the master can't go on:\n{tail(self._run.log(MASTER), 5)}")
             case ExitCause.OWN_FAULT | ExitCause.OUTSIDE:
                 self._revive_master(ended)
 
@@ -326,7 +332,10 @@ class LocalJob:
             await asyncio.to_thread(self._processes.wait_all, LEFTOVERS_S_MAX)
         await asyncio.to_thread(self._processes.kill_all)
 
-    def _disk_problem(self) -> str:
+    def _folder_problem(self) -> str:
+        """What is wrong with the run directory: nothing can be kept any more."""
+        if not self._run.is_there():
+            return f"the run directory {self._run.path} was removed while the job ran"
         free = shutil.disk_usage(self._run.path).free
         if free >= DISK_BYTES_MIN:
             return ""

@@ -8,7 +8,7 @@ import TensorFlow, know tasks or batches, or write into the user's folders.
 """
 
 from elasticdl.shared.data.blocks import RawBatch, RecordBlock
-from elasticdl.shared.data.discovery import DataObject, discover
+from elasticdl.shared.data.discovery import DataObject, broken_link, discover
 from elasticdl.shared.data.hashing import record_hash
 from elasticdl.shared.data.index import SourceIndex, build_index
 from elasticdl.shared.data.index_store import IndexStore
@@ -29,6 +29,7 @@ __all__ = [
     "ReaderOptions",
     "RecordBlock",
     "SourceIndex",
+    "broken_link",
     "build_index",
     "discover",
     "plan_sources",

@@ -225,6 +225,11 @@ class Scan:
             )
         if chunk.startswith(_UTF16):
             raise self._error("it is UTF-16, not UTF-8 text")
+        if b"\r" in chunk and b"\n" not in chunk:
+            raise UserError(
+                f"{display(self._info.uri)}: its lines end with a carriage return (CR) alone",
+                hint=r"Write line feeds in their place: tr '\r' '\n' < FILE > NEW_FILE",
+            )
         return b"\n\n\n" + chunk[3:] if chunk.startswith(_BYTE_ORDER_MARK) else chunk
 
     def _begin(self, lines: list[bytes], starts: Positions) -> tuple[list[bytes], Positions]:

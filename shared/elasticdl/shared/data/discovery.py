@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ def discover(training_data: str, store: ObjectStore) -> list[DataObject]:
         UserError: nothing is there, something there is no data file, or formats are mixed.
     """
     found = sorted({info.uri: info for info in _listed(training_data, store)}.items())
+    if scheme_of(to_uri(training_data)) == "file":
+        _refuse_broken_links(local_path(to_uri(training_data)))
     if not found:
         raise UserError(
             f"there is no data file in {training_data}", hint="Give a file, a folder or a glob of data files."
@@ -94,6 +97,22 @@ def _listed(training_data: str, store: ObjectStore) -> Iterator[ObjectInfo]:
     if not below and not (scheme_of(uri) == "file" and local_path(uri).is_dir()):
         raise UserError(f"{training_data} does not exist", hint="Check the path given as data.", usage=True)
     yield from (info for info in below if not _hidden(info.uri[len(folder) :]))
+
+
+def _refuse_broken_links(folder: Path) -> None:
+    """A listing leaves them out, and so would training leave out what they should lead to."""
+    for parent, _, names in os.walk(folder):
+        for path in (Path(parent, name) for name in names):
+            if path.is_symlink() and not path.exists() and not _hidden(str(path.relative_to(folder))):
+                raise broken_link(path)
+
+
+def broken_link(path: Path) -> UserError:
+    """The error for a symbolic link that leads nowhere."""
+    return UserError(
+        f"{path} is a link to {path.readlink()}, which does not exist",
+        hint="Mend the link, or remove it.",
+    )
 
 
 def _has_any(store: ObjectStore, prefix: str) -> bool:

@@ -1,0 +1,67 @@
+"""How a job stands, told by ``status`` from a log made by hand; also after its launcher was killed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests.unit.cli.log_by_hand import PS, SPEC, TASK, WORKER, Log
+
+from elasticdl.cli.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.standing import at_rest, print_state, status_facts
+from elasticdl.master.core import State
+from elasticdl.shared import commands, events
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.names import PodName, Service
+
+
+@pytest.fixture
+def log() -> Log:
+    """A job in the middle of its first task."""
+    log = Log()
+    launcher = PodName("launcher")
+    log.add(Service.LAUNCHER, launcher, events.JobSubmitted(spec=SPEC))
+    log.decide(
+        commands.StartPod(pod=PS, service=Service.PS),
+        commands.StartPod(pod=WORKER, service=Service.WORKER),
+        commands.EnterState(state=JobState.TRAINING),
+    )
+    for pid, (pod, service) in enumerate(((PS, Service.PS), (WORKER, Service.WORKER)), start=4711):
+        log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=pod, service=service, pid=pid))
+    log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
+    log.add(Service.WORKER, WORKER, events.WorkerStarted())
+    log.add(Service.WORKER, WORKER, events.TaskTaken(task=TASK, dispatch=1, attempt=1, reply="r"))
+    return log
+
+
+def shown(state: State) -> str:
+    out = io.StringIO()
+    print_state(state, Console(file=out, width=200), 120.0)
+    return out.getvalue()
+
+
+def test_a_running_job_shows_who_has_what_in_hand(log: Log) -> None:
+    text = shown(log.state)
+    assert "4711" in text and "4712" in text
+    assert "train 1" in text
+    assert "training  epoch 1/1" in text and "workers 1/2" in text
+
+
+def test_of_a_job_that_nobody_keeps_no_process_is_left(log: Log) -> None:
+    text = shown(at_rest(log.state))
+    assert "4711" not in text and "running" not in text
+    assert "train 1" not in text
+    assert "stopped  epoch 1/1" in text and "workers 0/2  ps 0/1" in text and "(0 in hand)" in text
+    assert log.state.holdings, "the folded state itself is as it was"
+
+
+@pytest.mark.parametrize(("alive", "state", "pid"), [(True, "training", 4712), (False, "interrupted", 0)])
+def test_the_facts_know_who_lives(log: Log, tmp_path: Path, alive: bool, state: str, pid: int) -> None:
+    run = RunDirectory(tmp_path, SPEC.job)
+    run.create()
+    run.write(JobRecord(job=SPEC.job, created_s=1.0, state="training", pids={"master": 7}))
+    facts = status_facts(run, log.state, alive=alive)
+    assert (facts["state"], facts["pods"]["worker-0"]["pid"]) == (state, pid)
+    assert facts["pods"]["worker-0"]["phase"] == facts["pods"]["master"]["phase"] == ("running" if alive else "exited")
