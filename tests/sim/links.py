@@ -17,7 +17,7 @@ from elasticdl.shared.wire.messages import Floats, Initialise, Reply, Request
 from elasticdl.worker.ps_set import rules
 from elasticdl.worker.ps_set.requests import PushOutcome, PushRequest, Standing
 from elasticdl.worker.ps_set.splitting import Split, Splitter
-from elasticdl.worker.ps_set.standings import Standings
+from elasticdl.worker.ps_set.standings import Said, Standings
 
 if TYPE_CHECKING:
     from tests.sim.worker import WorkerProcess
@@ -128,7 +128,8 @@ class Links:
 
     async def push(self, request: PushRequest) -> PushOutcome:
         def split(splitter: Splitter) -> Split:
-            return splitter.push(request, self._standings.having(request.task, request.batch, splitter.version))
+            having = self._standings.having(request.task, request.batch, splitter.version, self._life_of)
+            return splitter.push(request, having)
 
         splitter, answers = await self._ask(split)
         self._note(request.task, splitter, answers)
@@ -136,7 +137,11 @@ class Links:
 
     def _note(self, task: TaskId, splitter: Splitter, answers: Mapping[PodName, Answer]) -> None:
         next_batches = {ps: reply.next_batch for ps, reply in _pushed(answers).items()}
-        self._standings.note(task, splitter.version, next_batches)
+        self._standings.note(task, Said(splitter.version, _lives(answers), next_batches))
+
+    def _life_of(self, ps: PodName) -> Incarnation | None:
+        place = self._worker.places.get(ps)
+        return place.incarnation if place else None
 
     async def _ask(self, split: Callable[[Splitter], Split]) -> tuple[Splitter, Mapping[PodName, Answer]]:
         job = self._worker.world.job

@@ -24,7 +24,7 @@ from elasticdl.worker.ps_set.link import Answer, Link, Pending, PsSetSettings, R
 from elasticdl.worker.ps_set.requests import Pulled, PushOutcome, PushRequest, Standing
 from elasticdl.worker.ps_set.rules import MovedError, PushReply, outcome_of, standing_of
 from elasticdl.worker.ps_set.splitting import Split, Splitter
-from elasticdl.worker.ps_set.standings import Standings
+from elasticdl.worker.ps_set.standings import Said, Standings
 
 _R = TypeVar("_R", bound=messages.Reply)
 
@@ -104,6 +104,7 @@ class PsSet:
         self._numbers = {table.name: number for number, table in enumerate(signature.tables)}
         self._pool = BufferPool()
         self._standings = Standings()
+        self._resolve = resolve
         self._order = threading.Lock()
         """Held for one fan-out, so that all ps see requests in the same order."""
         self._closing = threading.Event()
@@ -131,8 +132,9 @@ class PsSet:
         """Where a task of so many batches stands; a worker begins it at the answer's ``next_batch``."""
         sent, answers = self._settle(self._send(lambda splitter: splitter.next_batch(task, batches)))
         replies = [_take(answer, messages.Standing) for answer in answers]
-        self._note(task, sent, replies)
-        return standing_of(_by_ps(sent, replies), _lives(sent, answers), sent.splitter.version)
+        lives = _lives(sent, answers)
+        self._note(task, sent, lives, replies)
+        return standing_of(_by_ps(sent, replies), lives, sent.splitter.version)
 
     def send_pull(self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True) -> PullTicket:
         """Ask for rows and dense variables.
@@ -196,8 +198,9 @@ class PsSet:
             return PushOutcome(next_batch=request.batch, credits={}, step=0, not_finite=ticket.refused)
         sent, answers = self._settle(ticket.sent)
         replies = [_take_pushed(answer) for answer in answers]
-        self._note(request.task, sent, replies)
-        return outcome_of(_by_ps(sent, replies), _lives(sent, answers), sent.splitter.version)
+        lives = _lives(sent, answers)
+        self._note(request.task, sent, lives, replies)
+        return outcome_of(_by_ps(sent, replies), lives, sent.splitter.version)
 
     def push(self, request: PushRequest) -> PushOutcome:
         """``send_push`` and ``receive_push``."""
@@ -211,11 +214,18 @@ class PsSet:
                 link.close()
 
     def _split_push(self, request: PushRequest, splitter: Splitter) -> Split:
-        return splitter.push(request, self._standings.having(request.task, request.batch, splitter.version))
+        having = self._standings.having(request.task, request.batch, splitter.version, self._life_of)
+        return splitter.push(request, having)
 
-    def _note(self, task: TaskId, sent: Sent, replies: Sequence[PushReply]) -> None:
+    def _life_of(self, ps: PodName) -> Incarnation | None:
+        place = self._resolve().get(ps)
+        return place.incarnation if place else None
+
+    def _note(
+        self, task: TaskId, sent: Sent, lives: Mapping[PodName, Incarnation], replies: Sequence[PushReply]
+    ) -> None:
         next_batches = {ps: reply.next_batch for ps, reply in _by_ps(sent, replies).items()}
-        self._standings.note(task, sent.splitter.version, next_batches)
+        self._standings.note(task, Said(sent.splitter.version, lives, next_batches))
 
     def _not_finite(self, request: PushRequest) -> str:
         """Where NaN or infinity is. Several ps must agree on it; one finds it itself, at less cost."""

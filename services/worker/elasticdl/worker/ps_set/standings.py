@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from elasticdl.shared.names import PodName, TaskId
+from elasticdl.shared.names import Incarnation, PodName, TaskId
 
 TASKS_MAX = 16
 """A worker has fewer tasks in hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the ps said about a task.
+
+    Attributes:
+        version: of the placement by which they all answered; by another one they may hold other groups.
+        lives: who they were; another life may have less.
+        next_batches: the first batch that each lacked.
+    """
+
+    version: int
+    lives: Mapping[PodName, Incarnation]
+    next_batches: Mapping[PodName, int]
 
 
 class Standings:
@@ -19,16 +35,21 @@ class Standings:
     """
 
     def __init__(self) -> None:
-        self._tasks: OrderedDict[TaskId, tuple[int, Mapping[PodName, int]]] = OrderedDict()
+        self._tasks: OrderedDict[TaskId, Said] = OrderedDict()
 
-    def note(self, task: TaskId, version: int, next_batches: Mapping[PodName, int]) -> None:
-        """Keep the answers of all ps by one version of the placement: the first batch that each lacks of a task."""
-        self._tasks[task] = version, next_batches
+    def note(self, task: TaskId, said: Said) -> None:
+        """Keep what all ps answered about a task."""
+        self._tasks[task] = said
         self._tasks.move_to_end(task)
         if len(self._tasks) > TASKS_MAX:
             self._tasks.popitem(last=False)
 
-    def having(self, task: TaskId, batch: int, version: int) -> frozenset[PodName]:
-        """The ps that have a batch, as far as they said so by this version of the placement."""
-        noted, next_batches = self._tasks.get(task, (version, {}))
-        return frozenset(ps for ps, next_batch in next_batches.items() if noted == version and next_batch > batch)
+    def having(
+        self, task: TaskId, batch: int, version: int, life_of: Callable[[PodName], Incarnation | None]
+    ) -> frozenset[PodName]:
+        """The ps that have a batch, as far as they said so by this version of the placement in their present lives."""
+        said = self._tasks.get(task)
+        if said is None or said.version != version:
+            return frozenset()
+        having = [ps for ps, next_batch in said.next_batches.items() if next_batch > batch]
+        return frozenset(ps for ps in having if said.lives[ps] == life_of(ps))
