@@ -150,7 +150,7 @@ def print_summary(report: Report, console: Console) -> None:
     """The report in a few lines for people."""
     console.print(Text(f"{report['job']}: {report['state']}", style="bold"))
     for name, text in _summary(report):
-        console.print(Text.assemble((f"  {name:<18}", "dim"), text), soft_wrap=True)
+        console.print(Text.assemble((f"  {name:<20}", "dim"), text), soft_wrap=True)
 
 
 def _summary(report: Report) -> Iterator[tuple[str, str]]:
