@@ -85,12 +85,12 @@ def test_data_set_snapshots_and_export_in_a_bucket(elastic: Elastic, bucket: S3S
         ),
     ],
 )
-def test_a_bucket_that_can_not_be_used_is_one_clear_message(
+def test_a_bucket_that_can_not_be_used_is_one_clear_message_before_anything_starts(
     elastic: Elastic, flags: list[str], secret: str, says: list[str]
 ) -> None:
     if secret:
         elastic.environment["AWS_SECRET_ACCESS_KEY"] = secret
-    outcome = elastic.run("train", "--model_def=model.py", "--num_workers=1", *flags)
+    outcome = elastic.run("train", "--model_def=model.py", "--num_workers=1", "--dry_run", *flags)
     assert outcome.exit_code in (1, 2), outcome.output
     for words in says:
         assert words in outcome.output, outcome.output

@@ -16,19 +16,23 @@ from rich.table import Table
 
 from elasticdl.cli import run_directory
 from elasticdl.cli.describe import clock, one_line, story
-from elasticdl.cli.going_on import advice
+from elasticdl.cli.going_on import advice, resume_line
 from elasticdl.cli.open_log import open_bus
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.cli.standing import at_rest, print_state, status_facts
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.recovering import Recovered, recover
 from elasticdl.master.verifying import Verification, verify
+from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import present_records, read_present
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.events import LogRecord
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
 from elasticdl.shared.tasks import TaskRef
+
+GONE_POLL_S = 1.0
+"""Seconds between two looks at whether the launcher of a followed job is still there."""
 
 
 def status(job: str, root: Path, *, as_json: bool) -> None:
@@ -168,15 +172,35 @@ def _verified(run: RunDirectory, until: int) -> Verification:
 
 
 async def _follow(run: RunDirectory, console: Console) -> None:
-    state = State()
     alive = run.is_locked()  # Before this command holds the folder itself.
     async with open_bus(run) as bus:
-        last = await bus.log.last_seq()
-        async for record in bus.log.read(0):
-            evolve(state, record)
-            console.print(one_line(record))
-            if record.seq >= last and (state.is_final or not alive):
-                return
+        printing = asyncio.create_task(_print_to_the_end(bus.log, console, alive))
+        watching = asyncio.create_task(_wait_until_nobody_keeps(run))
+        await asyncio.wait((printing, watching), return_when=asyncio.FIRST_COMPLETED)
+        printing.cancel()
+        watching.cancel()
+        await asyncio.gather(printing, watching, return_exceptions=True)
+    if printing.cancelled():
+        console.print(f"{run.job}: no process of it runs any more; go on with: {resume_line(run)}")
+    else:
+        printing.result()
+
+
+async def _print_to_the_end(log: EventLog, console: Console, alive: bool) -> None:
+    """Print until the job is final, or to the present end where nobody will add to the log."""
+    state = State()
+    last = await log.last_seq()
+    async for record in log.read(0):
+        evolve(state, record)
+        console.print(one_line(record))
+        if record.seq >= last and (state.is_final or not alive):
+            return
+
+
+async def _wait_until_nobody_keeps(run: RunDirectory) -> None:
+    """Until its launcher is gone; the broker goes with it."""
+    while run.is_locked():
+        await asyncio.sleep(GONE_POLL_S)
 
 
 def _print_records(records: Iterable[LogRecord], console: Console) -> None:

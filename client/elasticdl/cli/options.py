@@ -260,5 +260,10 @@ LogLevelOption = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry_run", help="Print the plan and start nothing.", rich_help_panel=OUTPUT)]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry_run", help="Check model file, data and places, print the plan and start nothing.", rich_help_panel=OUTPUT
+    ),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.", rich_help_panel=OUTPUT)]

@@ -13,7 +13,7 @@ from tests.contract.bus.values import decision, fact, task
 
 from elasticdl.shared import subjects
 from elasticdl.shared.bus import BusSettings, RegisterEntry
-from elasticdl.shared.bus.nats_bus import connect
+from elasticdl.shared.bus.nats_bus import check_server, connect
 from elasticdl.shared.bus.nats_bus.connection import Connection, RefusedError, redact_url
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
@@ -193,3 +193,11 @@ def test_a_server_has_a_session_of_its_own_and_ends_when_told(own_server: NatsSe
 
 def test_credentials_are_not_shown() -> None:
     assert redact_url("nats://me:secret@a:4222, nats://t0ken@b:4222,c:1") == "nats://a:4222,nats://b:4222,c:1"
+
+
+async def test_a_server_is_checked_without_a_trace(nats_url: str, job: JobId) -> None:
+    await check_server(nats_url, job)
+    connection = await Connection.open(nats_url, job, SETTINGS)
+    with pytest.raises(RefusedError, match="stream not found"):
+        await connection.api(f"STREAM.INFO.{subjects.events_stream(job)}", {})
+    await connection.close()

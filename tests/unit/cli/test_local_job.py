@@ -172,3 +172,18 @@ def test_a_run_directory_that_is_removed_ends_the_job(launched: Launched) -> Non
     assert "Train anew" in launched.printed and "Traceback" not in launched.printed
     assert not any(child.is_running() for child in children)
     assert not list((launched.folder / "jobs").iterdir())
+
+
+def test_who_follows_the_events_of_a_job_sees_the_end_of_a_killed_launcher(launched: Launched) -> None:
+    all_ready(launched)
+    follow = [sys.executable, "-u", "-m", "elasticdl.cli.main", "events", launched.run.name, "--follow"]
+    with subprocess.Popen(
+        [*follow, f"--run_dir={launched.run.parent}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as following:
+        assert following.stdout is not None
+        assert "JobSubmitted" in following.stdout.readline()
+        launched.process.kill()
+        rest = following.stdout.read()
+        assert "Traceback" not in rest
+        assert f"no process of it runs any more; go on with: elasticdl resume {launched.run.name}" in rest
+        assert following.wait(WAIT_S) == 0

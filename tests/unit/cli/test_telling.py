@@ -210,7 +210,10 @@ def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
         state=log.state,
         gave_up="the disk is full",
         interrupted=False,
-        usage={"ps-0": Usage(starts=3, cpu_s=1.5, rss_max_bytes=10)},
+        usage={
+            "ps-0": Usage(starts=3, cpu_s=1.5, rss_max_bytes=10),
+            "worker-fork-server": Usage(starts=1, cpu_s=2.0, rss_max_bytes=10),
+        },
         batches_absorbed=3,
         batches_computed=4,
         worker_seconds={"useful": 3.0, "recomputed": 1.0, "stalled": 0.0, "starting": 4.0},
@@ -232,6 +235,7 @@ def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
     out = io.StringIO()
     report.print_summary(facts, Console(file=out, width=200))
     assert "training metrics" in out.getvalue()
+    assert "worker-fork-server  2.0 s of CPU" in out.getvalue()
     assert "75.0% of 4 computed batches were new" in out.getvalue()
     assert "useful 38%  recomputed 12%  stalled 0%  starting 50%" in out.getvalue()
 
