@@ -1,4 +1,4 @@
-"""Schedules about groups that move: jobs that train while somebody scales them, and what goes wrong at a step of a move.
+"""Schedules about groups that move: jobs that are scaled while they train, and what goes wrong at a step of a move.
 
 Each pattern is the sequence of events in which one rule of moving is all that stands between the job and damage. Faults
 wait for probes, never for a moment, so that a pattern hits its step whatever the job's pace.
@@ -6,9 +6,10 @@ wait for probes, never for a moment, so that a pattern hits its step whatever th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 from tests.sim.faults import Fault
 from tests.sim.job import Shape
@@ -79,10 +80,10 @@ def _split_by_the_former_version(moving: Moving) -> list[Fault]:
 
 def _order_before_the_version(moving: Moving) -> list[Fault]:
     """A recipient does not hear that it serves what it holds, and is told to hold something else."""
-    when = (moving.recipient, "GroupHeld.stored", 2)
+    when = (moving.recipient, "GroupHeld.acked", 2)
     return [
         moving.scale(moving.early()),
-        Fault(probe=when, action="cut", targets=(moving.recipient, "broker"), for_s=moving.between(0.15, 1.2)),
+        Fault(probe=when, action="cut", targets=(moving.recipient, "broker"), for_s=moving.between(0.1, 0.5)),
     ]
 
 
@@ -146,15 +147,19 @@ def _donor_forgets(moving: Moving) -> list[Fault]:
 
 
 def _tidies_too_late(moving: Moving) -> list[Fault]:
-    """A restored ps hangs before it tidies up, and goes on when its successor has saved something."""
+    """A restored ps hangs before it tidies up, and goes on, deaf, when its successor has saved something.
+
+    Workers hear of the successor only: they would wait for the one that hangs.
+    """
     ps, first = "ps-0", moving.random.randint(2, 3)
-    hangs_s = moving.between(0.7, 1.6)
-    tidies = (ps, "tidies", 1)
+    hangs_s = moving.between(1.2, 2.2)
+    tidies, workers = (ps, "tidies", 1), [f"worker-{number}" for number in range(moving.shape.workers)]
     return [
         Fault(probe=(ps, "registered", first), action="kill", targets=(ps,)),
+        *(Fault(probe=(ps, "claimed", 2), action="cut", targets=(one, "broker"), for_s=0.6) for one in workers),
         Fault(probe=tidies, action="freeze", targets=(ps,), for_s=hangs_s),
         Fault(probe=tidies, action="zombie", targets=(ps,), for_s=hangs_s + 1.0),
-        Fault(probe=(ps, "registered", first + 1), action="cut", targets=(ps, "broker"), for_s=moving.between(0.7, 1.5)),
+        Fault(probe=(ps, "registered", first + 1), action="cut", targets=(ps, "broker"), for_s=1.5),
     ]
 
 
@@ -167,17 +172,19 @@ STEPS = (
 
 
 def _anybody(moving: Moving) -> list[Fault]:
-    """Some of those who take part die, freeze, are replaced or cut off at any step."""
+    """Some of those who take part are in trouble at any step."""
+    return [moving.scale(moving.early()), *(_at_a_step(moving) for _ in range(moving.random.randint(1, 3)))]
+
+
+def _at_a_step(moving: Moving) -> Fault:
+    """Somebody dies, freezes, is replaced or cut off at a step of a move."""
     random = moving.random
-    faults = [moving.scale(moving.early())]
-    for _ in range(random.randint(1, 3)):
-        role, steps = random.choice(STEPS)
-        name = {"donor": moving.donor, "recipient": moving.recipient}.get(role, role)
-        probe = (name, random.choice(steps), random.randint(1, 10 if role == "master" else 3))
-        action = random.choice(["kill", "kill", "freeze", "zombie", "cut"])
-        targets = (name, "broker") if action == "cut" else (name,)
-        faults.append(Fault(probe=probe, action=action, targets=targets, for_s=moving.between(0.05, 2.0)))
-    return faults
+    role, steps = random.choice(STEPS)
+    name = {"donor": moving.donor, "recipient": moving.recipient}.get(role, role)
+    probe = (name, random.choice(steps), random.randint(1, 10 if role == "master" else 3))
+    action = random.choice(["kill", "kill", "freeze", "zombie", "cut"])
+    targets = (name, "broker") if action == "cut" else (name,)
+    return Fault(probe=probe, action=action, targets=targets, for_s=moving.between(0.05, 2.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,40 +194,41 @@ class Pattern:
     Attributes:
         faults: what goes wrong.
         ps: numbers of ps before and after that it may choose from.
-        shape: fields of the job's shape that it wants otherwise.
+        shape: fields of the job's shape that can't be chosen freely.
     """
 
     faults: Callable[[Moving], list[Fault]]
     ps: tuple[tuple[int, int], ...]
-    shape: Callable[[Random], dict[str, object]] = lambda _random: {}
+    shape: Mapping[str, Any] = field(default_factory=dict)
 
 
-ANY = ((1, 2), (2, 1), (2, 3), (3, 2), (3, 1), (1, 3))
 FEWER = ((2, 1), (3, 2), (3, 1))
 MORE = ((1, 2), (2, 3), (1, 3))
+TO_ONE_RECIPIENT = ((3, 1), (2, 3), (4, 1), (4, 2))
+SAVED_SELDOM = {"workers": 1, "snapshot_s": 1.5, "compute_s": 0.2, "chain_max": 8}
+SAVED_OFTEN = {"snapshot_s": 0.3, "chain_max": 8, "shared_address": False}
 PATTERNS = (
-    Pattern(faults=_split_by_the_former_version, ps=ANY),
-    Pattern(faults=_order_before_the_version, ps=((3, 1), (2, 3), (4, 1), (4, 2))),
+    Pattern(faults=_split_by_the_former_version, ps=FEWER + MORE),
+    Pattern(faults=_order_before_the_version, ps=TO_ONE_RECIPIENT),
     Pattern(faults=_donor_dies_with_credit, ps=FEWER),
-    Pattern(faults=_late_word_of_a_dead_donor, ps=FEWER, shape=lambda _random: {"batches": 1}),
-    Pattern(faults=_recipient_dies_before_the_version, ps=ANY),
+    Pattern(faults=_late_word_of_a_dead_donor, ps=FEWER, shape={"batches": 1}),
+    Pattern(faults=_recipient_dies_before_the_version, ps=FEWER + MORE),
     Pattern(faults=_recipient_dies_after_its_word, ps=FEWER),
     Pattern(faults=_wanted_no_more, ps=MORE),
-    Pattern(
-        faults=_donor_forgets,
-        ps=MORE,
-        shape=lambda _random: {"workers": 1, "snapshot_s": 1.5, "compute_s": 0.2, "chain_max": 8},
-    ),
-    Pattern(
-        faults=_tidies_too_late, ps=((1, 1), (2, 2)), shape=lambda _random: {"snapshot_s": 0.3, "chain_max": 8}
-    ),
-    Pattern(faults=_anybody, ps=ANY),
+    Pattern(faults=_donor_forgets, ps=MORE, shape=SAVED_SELDOM),
+    Pattern(faults=_tidies_too_late, ps=((1, 1), (2, 2)), shape=SAVED_OFTEN),
+    Pattern(faults=_anybody, ps=FEWER + MORE),
 )
 
 
-def move_schedule(random: Random, seed: int, pattern: Pattern | None = None) -> Schedule:
+def move_schedule(seed: int) -> Schedule:
+    """The schedule of a seed; the patterns take turns."""
+    return schedule_of(PATTERNS[seed % len(PATTERNS)], seed)
+
+
+def schedule_of(pattern: Pattern, seed: int) -> Schedule:
     """A schedule of one pattern."""
-    pattern = pattern or random.choice(PATTERNS)
+    random = Random(seed * 7919 + 3)
     before, wanted = random.choice(pattern.ps)
     shape = Shape(
         ps=before,
@@ -233,14 +241,13 @@ def move_schedule(random: Random, seed: int, pattern: Pattern | None = None) -> 
         shared_address=random.random() < 0.3,
         chain_max=random.choice([2, 4, 8]),
     )
-    shape = replace(shape, **pattern.shape(random))  # type: ignore[arg-type]
+    shape = replace(shape, **pattern.shape)
     bad = 0.01 * random.random() if random.random() < 0.2 else 0.0
     weather = Weather(latency_s=random.choice([0.0005, 0.002, 0.005]), lost=bad, unanswered=bad)
-    training_s = shape.tasks * shape.batches * shape.epochs * shape.compute_s / shape.workers
-    return Schedule(
-        seed=seed,
-        shape=shape,
-        weather=weather,
-        faults=tuple(pattern.faults(Moving(random=random, shape=shape, wanted=wanted))),
-        horizon_s=round(START_S + training_s + MOVE_S + 2.0 * random.random(), 3),
-    )
+    moving = Moving(random=random, shape=shape, wanted=wanted)
+    faults = pattern.faults(moving)
+    if random.random() < 0.2:
+        faults.append(_at_a_step(moving))
+    training_s = shape.tasks * shape.batches * shape.compute_s / shape.workers
+    horizon_s = round(START_S + training_s + MOVE_S + 2.0 * random.random(), 3)
+    return Schedule(seed=seed, shape=shape, weather=weather, faults=tuple(faults), horizon_s=horizon_s)
