@@ -146,6 +146,13 @@ def _donor_forgets(moving: Moving) -> list[Fault]:
     ]
 
 
+def _at_the_end(moving: Moving) -> list[Fault]:
+    """Training ends while a group is on its way."""
+    shape = moving.shape
+    batches = shape.tasks * shape.batches - (shape.batches > 1)
+    return [moving.scale(("worker-0", "pushed", batches // shape.workers - moving.random.randint(1, 2)))]
+
+
 def _tidies_too_late(moving: Moving) -> list[Fault]:
     """A restored ps hangs before it tidies up, and goes on, deaf, when its successor has saved something.
 
@@ -216,6 +223,7 @@ PATTERNS = (
     Pattern(faults=_recipient_dies_after_its_word, ps=FEWER),
     Pattern(faults=_wanted_no_more, ps=MORE),
     Pattern(faults=_donor_forgets, ps=MORE, shape=SAVED_SELDOM),
+    Pattern(faults=_at_the_end, ps=FEWER),
     Pattern(faults=_tidies_too_late, ps=((1, 1), (2, 2)), shape=SAVED_OFTEN),
     Pattern(faults=_anybody, ps=FEWER + MORE),
 )
