@@ -49,7 +49,9 @@ class Moving:
     @property
     def recipient(self) -> str:
         """Who takes over first."""
-        return f"ps-{self.shape.ps}" if self.grows else "ps-0"
+        if self.grows:
+            return f"ps-{self.shape.ps}"
+        return "ps-1" if (self.shape.ps, self.wanted) == (3, 2) else "ps-0"  # Of three, ps-0 has one partition more.
 
     @property
     def worker(self) -> str:
@@ -147,10 +149,14 @@ def _donor_forgets(moving: Moving) -> list[Fault]:
 
 
 def _at_the_end(moving: Moving) -> list[Fault]:
-    """Training ends while a group is on its way."""
+    """Training ends when a move has just begun, and a ps that has no part in it keeps the job from closing."""
     shape = moving.shape
     batches = shape.tasks * shape.batches - (shape.batches > 1)
-    return [moving.scale(("worker-0", "pushed", batches // shape.workers - moving.random.randint(1, 2)))]
+    last = ("worker-0", "pushed", batches)
+    return [
+        moving.scale(("ps-0", "push", batches)),
+        Fault(probe=last, action="freeze", targets=("ps-0",), for_s=moving.between(0.3, 1.0)),
+    ]
 
 
 def _tidies_too_late(moving: Moving) -> list[Fault]:
@@ -223,7 +229,7 @@ PATTERNS = (
     Pattern(faults=_recipient_dies_after_its_word, ps=FEWER),
     Pattern(faults=_wanted_no_more, ps=MORE),
     Pattern(faults=_donor_forgets, ps=MORE, shape=SAVED_SELDOM),
-    Pattern(faults=_at_the_end, ps=FEWER),
+    Pattern(faults=_at_the_end, ps=((3, 2),), shape={"workers": 1}),
     Pattern(faults=_tidies_too_late, ps=((1, 1), (2, 2)), shape=SAVED_OFTEN),
     Pattern(faults=_anybody, ps=FEWER + MORE),
 )
