@@ -6,8 +6,8 @@ One ps core with one table under Adam and some dense weights, without sockets. O
 batches of ``batch`` examples with ``fields`` ids each, drawn by Zipf's law from the table's rows; meanwhile another one
 cuts all rows and writes them with the product's own writer, as a ps does. Times are of whole ``PsCore.push`` calls, by
 the wall clock, and their CPU, which other processes on the machine disturb less; the half second after the snapshot was
-closed is counted to it. Of the slowest pushes the parts are told: CPU in the program and in the system, page faults, and
-how often the system took the processor away from a push that did not wait. The store is the local file system (with
+closed is counted to it. Of the slowest pushes the parts are told: CPU in the program and in the system, page faults,
+and how often the system took the processor away from a push that did not wait. The store is the local file system (with
 its fsync), or memory with ``--memory``.
 """
 

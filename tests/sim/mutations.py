@@ -304,20 +304,31 @@ def not_ready_before_the_record() -> Iterator[None]:
 # --- snapshots ----------------------------------------------------------------------------------------------------
 
 
+class _LateGroup:
+    """A group of a cut whose ledger is that of the moment at which it is asked for."""
+
+    def __init__(self, group: GroupCut, core: PsCore) -> None:
+        self._group = group
+        self._core = core
+
+    def __getattr__(self, name: str) -> Any:
+        share = self._core.share
+        if name == "ledger" and share is not None:
+            ledgers = {group.partitions: group.ledger.record() for group in share.groups}
+            return ledgers.get(self._group.partitions, self._group.ledger)
+        return getattr(self._group, name)
+
+
 class _LateLedger:
-    """A cut whose ledgers are those of the moment at which it is asked for."""
+    """A cut with such groups."""
 
     def __init__(self, cut: ShareCut, core: PsCore) -> None:
         self._cut = cut
         self._core = core
 
     def __getattr__(self, name: str) -> Any:
-        share = self._core.share
-        if name == "groups" and share is not None:
-            ledgers = {group.partitions: group.ledger.record() for group in share.groups}
-            return tuple(
-                replace(group, ledger=ledgers.get(group.partitions, group.ledger)) for group in self._cut.groups
-            )
+        if name == "groups":
+            return tuple(_LateGroup(group, self._core) for group in self._cut.groups)
         return getattr(self._cut, name)
 
 
