@@ -304,45 +304,6 @@ def not_ready_before_the_record() -> Iterator[None]:
 # --- snapshots ----------------------------------------------------------------------------------------------------
 
 
-class _LateGroup:
-    """A group of a cut whose ledger is that of the moment at which it is asked for."""
-
-    def __init__(self, group: GroupCut, core: PsCore) -> None:
-        self._group = group
-        self._core = core
-
-    def __getattr__(self, name: str) -> Any:
-        share = self._core.share
-        if name == "ledger" and share is not None:
-            ledgers = {group.partitions: group.ledger.record() for group in share.groups}
-            return ledgers.get(self._group.partitions, self._group.ledger)
-        return getattr(self._group, name)
-
-
-class _LateLedger:
-    """A cut with such groups."""
-
-    def __init__(self, cut: ShareCut, core: PsCore) -> None:
-        self._cut = cut
-        self._core = core
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "groups":
-            return tuple(_LateGroup(group, self._core) for group in self._cut.groups)
-        return getattr(self._cut, name)
-
-
-@_mutation("weights and ledger of a snapshot are of one moment between two pushes")
-def ledger_in_the_cut() -> Iterator[None]:
-    original = snapshots.SnapshotWriter.objects
-
-    def objects(self: Any, core: Any, cut: Any, **facts: Any) -> Any:
-        return original(self, core, _LateLedger(cut, core), **facts)  # type: ignore[arg-type]
-
-    with _replaced(snapshots.SnapshotWriter, "objects", objects):
-        yield
-
-
 @_mutation("a cut copies the dense weights")
 def dense_weights_in_the_cut() -> Iterator[None]:
     def cut(self: Any) -> DenseCut:
