@@ -326,10 +326,7 @@ class PsCore:
             return self.share is not None and self.share.drop_some()
 
     def hold_rows(self, table: int, ids: Ids, slabs: Floats, *, saved: bool) -> None:
-        """Load rows of a group that is going to be held: int64[n] and float32[n, slab width].
-
-        ``saved``: the next snapshot builds on one that has them.
-        """
+        """Load rows of a group that is to be held, as ``RowStore.load``: int64[n], float32[n, slab width]."""
         with self.lock:
             self._share().tables[table].load(ids, slabs, saved=saved)
 
