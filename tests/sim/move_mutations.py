@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from tests.sim import ps_moves
 from tests.sim.mutations import _mutation as mutation
 from tests.sim.mutations import _replaced as replaced
-from tests.sim.ps import PsProcess
 from tests.sim.snapshot_mutations import MUTATIONS
 
 from elasticdl.master.core import training
@@ -75,10 +75,10 @@ def held_until_the_outcome() -> Iterator[None]:
 
 @mutation("what a recipient holds is in its registered snapshot before it says so")
 def held_is_registered() -> Iterator[None]:
-    async def register_held(self: Any, move: int) -> None:
+    async def register_held(ps: Any, move: int) -> None:
         pass
 
-    with replaced(PsProcess, "_register_held", register_held):
+    with replaced(ps_moves, "register_held", register_held):
         yield
 
 

@@ -95,6 +95,14 @@ class ShareCut:
             cut.close(finished=finished)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """An evaluation's cut."""
+
+    evaluation: int
+    cut: ShareCut
+
+
 class Share:
     """What one ps holds of a model.
 
