@@ -30,9 +30,8 @@ from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock, SystemClock
 from elasticdl.shared.errors import ElasticDLError, PermanentError
 from elasticdl.shared.events import Event, ExitCause, JobResumed, StopRequested
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
 
-LAUNCHER, MASTER = PodName("launcher"), PodName("master")
 BROKER = "nats-server"
 TICK_S = 0.25
 STOP_S_MAX = 45.0
