@@ -17,7 +17,7 @@ import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential
 
 from elasticdl.master.core import State, messages
-from elasticdl.master.core.state import PodPhase
+from elasticdl.master.core.pods import PodPhase
 from elasticdl.shared import commands
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock
@@ -25,14 +25,13 @@ from elasticdl.shared.commands import Command, Dispatch
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, TransientError
 from elasticdl.shared.events import CommandFailure, CommandsRan, Decided, Event, GroupLedger, LedgersRead
 from elasticdl.shared.manifests import DamagedError, damage
-from elasticdl.shared.names import PodName
+from elasticdl.shared.names import LAUNCHER, PodName
 from elasticdl.shared.partitions import Placement, decode_placement, encode_placement
 from elasticdl.shared.subjects import PLACEMENT
 
 ORDER_TRIES_S_MAX = 10.0
 """Seconds that an order to another process is repeated before it counts as failed; the core then learns from events."""
-LAUNCHER = PodName("launcher")
-ReadLedgers = Callable[[str], tuple[GroupLedger, ...]]
+LedgerReader = Callable[[str], tuple[GroupLedger, ...]]
 """URI of a snapshot's manifest -> the ledgers in it; blocks."""
 
 PsOrder = commands.TakeSnapshot | commands.HoldGroup | commands.OpenPin | commands.ClosePin
@@ -63,7 +62,7 @@ class Outbox:
     """Commands waiting to be run. Each is idempotent, so a successor may run it once more."""
 
     def __init__(
-        self, bus: Bus, clock: Clock, read_ledgers: ReadLedgers, state: State, report: Callable[[Event], None]
+        self, bus: Bus, clock: Clock, read_ledgers: LedgerReader, state: State, report: Callable[[Event], None]
     ) -> None:
         self.state = state
         self.term = 0
