@@ -16,10 +16,13 @@ from elasticdl.master.core import training
 from elasticdl.ps import core as ps_core
 from elasticdl.ps import recovery, snapshots
 from elasticdl.ps.core import PsCore
+from elasticdl.ps.group import Group
 from elasticdl.ps.share import Share, ShareCut
 from elasticdl.shared.rangeset import RangeSet
 
 __all__ = ["MUTATIONS"]
+
+decide = sys.modules["elasticdl.master.core.decide"]
 
 
 @mutation("a request that was split by an earlier version of the placement is answered MOVED")
@@ -101,4 +104,43 @@ def dropped_rows_stay_dropped() -> Iterator[None]:
         return replace(original(self, **facts), losses=0)
 
     with replaced(Share, "cut", cut), replaced(PsCore, "losses", property(lambda self: 0)):
+        yield
+
+
+@mutation("a job does not close while a move is under way")
+def closing_waits_for_the_move() -> Iterator[None]:
+    original = decide.decide_closing
+
+    def decide_closing(state: Any) -> Any:
+        move, state.move = state.move, None
+        try:
+            return original(state)
+        finally:
+            state.move = move
+
+    with replaced(decide, "decide_closing", decide_closing):
+        yield
+
+
+@mutation("groups of a ps become one only when they have the same history")
+def only_equal_groups_merge() -> Iterator[None]:
+    with replaced(Group, "has_history_of", lambda self, other: self.move == other.move):
+        yield
+
+
+@mutation("each group of a ps judges a batch by its own ledger")
+def each_group_has_its_ledger() -> Iterator[None]:
+    original = Share.divide
+
+    def divide(self: Any, push: Any) -> Any:
+        divisions = original(self, push)
+        return [replace(division, verdict=divisions[0].verdict) for division in divisions]
+
+    with replaced(Share, "divide", divide):
+        yield
+
+
+@mutation("rows of partitions that are nobody's here are dropped")
+def rows_of_nobody_are_dropped() -> Iterator[None]:
+    with replaced(Share, "_drop_rows", lambda self: None):
         yield

@@ -12,6 +12,7 @@ from random import Random
 
 from tests.sim.faults import Fault
 from tests.sim.job import Shape
+from tests.sim.move_schedule import move_schedule
 from tests.sim.network import Weather
 from tests.sim.world import Schedule
 
@@ -299,14 +300,12 @@ MASTER = (("Decided.stored", 20), ("Decided.acked", 20), ("CommandsRan.stored", 
 """Probes that lie between the steps of a move, and how often they may be passed before something goes wrong."""
 
 
-def _scaling(seed: int, around: Around) -> tuple[Fault, ...]:
-    """In a third of the schedules the number of ps changes, often with a death in the middle of a move.
+MOVES, SCALES = 0.25, 0.35
+"""Of all schedules, so many are about moves and nothing else; up to so many scale the job besides other things."""
 
-    Drawn apart from everything else, so that the other schedules stay what they are.
-    """
-    random = Random(seed * 7919 + 2)
-    if random.random() > 0.35:
-        return ()
+
+def _scaling(random: Random, around: Around) -> tuple[Fault, ...]:
+    """The number of ps changes, often with a death in the middle of a move."""
     faults: list[Fault] = []
     present = around.shape.ps
     for _ in range(random.choice([1, 1, 2, 3])):
@@ -333,7 +332,14 @@ def _during_a_move(random: Random, fewer: int, more: int, *, grows: bool) -> Fau
 
 
 def random_schedule(seed: int) -> Schedule:
-    """The schedule of a seed."""
+    """The schedule of a seed.
+
+    What has to do with moves is drawn apart from everything else, so that the other schedules stay what they are.
+    """
+    scaling = Random(seed * 7919 + 2)
+    kind = scaling.random()
+    if kind <= MOVES:
+        return move_schedule(seed)
     random = Random(seed * 7919 + 1)
     shape = Shape(
         ps=random.choice([1, 1, 2, 2, 3]),
@@ -361,5 +367,7 @@ def random_schedule(seed: int) -> Schedule:
     horizon_s = round(START_S + batches * shape.compute_s / shape.workers * random.uniform(0.8, 2.0) + 1.0, 3)
     around = Around(random=random, shape=shape, horizon_s=horizon_s)
     patterns = random.choices([p for _, p in PATTERNS], [w for w, _ in PATTERNS], k=random.randint(1, 6))
-    faults = tuple(fault for pattern in patterns for fault in pattern(around)) + _scaling(seed, around)
+    faults = tuple(fault for pattern in patterns for fault in pattern(around))
+    if kind <= SCALES:
+        faults += _scaling(scaling, around)
     return Schedule(seed=seed, shape=shape, weather=weather, faults=faults, horizon_s=horizon_s)

@@ -235,6 +235,26 @@ def test_a_job_resumed_with_fewer_ps_reads_the_others_from_their_snapshots(drive
     assert driver.is_in(JobState.TRAINING)
 
 
+def test_a_donor_whose_snapshot_can_not_be_read_is_started_after_all(driver: Driver) -> None:
+    scale(driver, 2)
+    move(driver)
+    taken = events.SnapshotTaken(manifest="memory://ps-1/9", request=0, ledgers=(), size_bytes=1, seconds=0.1)
+    driver.feed(taken, Service.PS, "ps-1", driver.life("ps-1"))
+    driver.feed(events.JobResumed(reason="test", ps=1), Service.LAUNCHER, "launcher")
+    driver.take(commands.StartPod)
+    driver.start_pod("ps-0", {"g": LedgerRecord()})
+    hold(driver, failure="the snapshot is damaged")
+    assert [order.pod for order in driver.take(commands.StartPod)] == ["ps-1"], "it knows older snapshots"
+    driver.take(commands.BeginMove)
+    driver.start_pod("ps-1", {"g": LedgerRecord()})
+    driver.fire("move again")
+    assert [(begun.donor, begun.stored) for begun in driver.take(commands.BeginMove)] == [(PS_1, False)]
+    driver.take(commands.PublishPlacement)
+    move(driver)
+    assert [order.pod for order in driver.take(commands.StopPod)] == ["ps-1"]
+    assert shares(driver) == {0: PARTITIONS}
+
+
 def test_evaluations_and_moves_exclude_each_other() -> None:
     driver = Driver(job_spec(plan(), workers=1, validation=plan(records=100, epochs=1), evaluation_steps=10))
     driver.start_all()

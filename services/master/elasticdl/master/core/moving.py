@@ -73,9 +73,9 @@ def wanted_ps(state: State) -> list[PodName]:
 def is_stored(state: State, ps: PodName) -> bool:
     """Whether a ps that is not asked for is not there: what it has is read from its last snapshot.
 
-    A job that is closing moves nothing any more, so there it is started again.
+    A job that is closing moves nothing any more, so there it is started again; so it is where that snapshot is damaged.
     """
-    if state.job_state not in _MOVING_STATES:
+    if state.job_state not in _MOVING_STATES or ps in state.unreadable:
         return False
     pod = state.pods.get(ps)
     is_asked = pod_number(ps) < state.ps
@@ -194,6 +194,8 @@ def note_held(state: State, envelope: Envelope, event: GroupHeld) -> None:
         return
     if event.failure:
         give_up_move(state, move.number)
+        if move.stored:
+            state.unreadable.add(move.donor)
     elif move.phase is MovePhase.LOADING and event.manifest == move.manifest:
         # What changed while this was copied is copied once more, so that little is left for when pushes wait.
         enough = is_enough(move.copies, move.size_bytes, move.before_bytes)
@@ -255,6 +257,7 @@ def finished_in_all(ledgers: Iterable[GroupLedger]) -> RangeSet:
 
 def note_ledgers_of(state: State, envelope: Envelope, event: PsStarted) -> None:
     """Fold what a ps has at its start: held groups, and what is somebody else's by now, are among it."""
+    state.unreadable.discard(envelope.name)
     owned = state.owned(envelope.name)
     if not owned or state.training is None:
         return

@@ -221,6 +221,8 @@ class State:
     """Whether that was ordered to be made known since the job was last started."""
     move: Move | None = None
     """The move that is under way."""
+    unreadable: set[PodName] = field(default_factory=set)
+    """Ps whose last snapshot could not be read for a move; one that starts again knows older ones."""
     seq: int = 0
     """Log sequence of the last folded input; decisions don't count, they follow an input."""
     last_id: str = ""
