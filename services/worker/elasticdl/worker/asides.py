@@ -22,7 +22,7 @@ from elasticdl.worker.ps_set import PinLostError
 from elasticdl.worker.stopping import Stop
 from elasticdl.worker.tallies import Tally, decode_states
 
-_LOG = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 _RETURN_PAUSE_S = 0.5
 """Rest after giving a task back, so that one that comes straight back does not spin."""
 
@@ -81,7 +81,7 @@ class OtherTasks:
                     self._give_back(message, f"this worker does no {purpose.value} tasks")
         except PinLostError:
             # The master starts the evaluation again, under another number; this task is nobody's any more.
-            _LOG.info("pin gone, task dropped", task=str(message.task), evaluation=message.evaluation)
+            _log.info("pin gone, task dropped", task=str(message.task), evaluation=message.evaluation)
             for held in self._held.give_away(message.task):
                 held.ack()
         except UserError as error:
@@ -117,6 +117,6 @@ class OtherTasks:
         self._answers.finish(self._held.give_away(message.task), tally)
 
     def _give_back(self, message: TaskMessage, reason: str) -> None:
-        _LOG.warning("task returned", task=str(message.task), reason=reason)
+        _log.warning("task returned", task=str(message.task), reason=reason)
         self._answers.give_back(self._held.give_away(message.task), reason)
         self._stop.wait(_RETURN_PAUSE_S)

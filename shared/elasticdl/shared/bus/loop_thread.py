@@ -14,7 +14,7 @@ from elasticdl.shared.errors import TransientError
 
 T = TypeVar("T")
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 
 
 class LoopThread:

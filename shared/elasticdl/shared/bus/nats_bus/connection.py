@@ -32,7 +32,7 @@ _OUT_OF_STORAGE = (10023, 10028, 10039, 10047, 10076, 10077)
 
 _ROOM_BYTES_MIN = 1 << 20
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 
 
 class RefusedError(PermanentError):

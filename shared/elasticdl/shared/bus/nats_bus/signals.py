@@ -19,7 +19,7 @@ from elasticdl.shared.names import PodName
 
 _CAUSE, _TERM = "Elasticdl-Cause", "Elasticdl-Term"
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 
 
 class NatsSignals:
