@@ -124,7 +124,7 @@ class Outbox:
         try:
             await self._run(command, cause=str(under_way.seq), term=term)
         except (TransientError, OrderRefusedError) as error:
-            _log.warning("command failed", command=type(command).__name__, error=str(error))
+            _log.warning("command failed", command=type(command).__name__, reason=str(error))
             under_way.failures.append(CommandFailure(position=position, message=str(error)))
         under_way.open -= 1
         while self._under_way and not self._under_way[0].open:
@@ -169,7 +169,7 @@ class Outbox:
             try:
                 return await self._bus.tasks.publish(queued)
             except TransientError as error:
-                _log.warning("tasks not queued yet", dispatch=dispatch.dispatch, error=str(error))
+                _log.warning("tasks not queued yet", dispatch=dispatch.dispatch, reason=str(error))
                 await asyncio.sleep(error.retry_after_s)
 
     async def _publish_placement(self, placement: Placement) -> None:
@@ -185,7 +185,7 @@ class Outbox:
             except FencedError:
                 continue  # A former master, or a message that it sent before it died: look again.
             except TransientError as error:
-                _log.warning("placement not published yet", version=placement.version, error=str(error))
+                _log.warning("placement not published yet", version=placement.version, reason=str(error))
                 await asyncio.sleep(error.retry_after_s)
 
     async def _order(self, pod: PodName, command: Command, cause: str) -> None:

@@ -80,5 +80,5 @@ class Leases:
             try:
                 delivery.extend()
             except TransientError as error:  # The broker is away; it may be back before the lease ends.
-                _log.warning("lease not extended", task=str(delivery.message.task), error=str(error))
+                _log.warning("lease not extended", task=str(delivery.message.task), reason=str(error))
         return len(held)

@@ -188,7 +188,7 @@ class Worker:
 
     def _report_failure(self, error: UserError | PermanentError | ProtocolError) -> None:
         failure = failures.of_start(error)
-        _log.error("worker failed", kind=failure.kind.value, error=failure.message)
+        _log.error("worker failed", kind=failure.kind.value, reason=failure.message)
         self.journal.append(WorkerFailed(kind=failure.kind, message=failure.message, traceback=failure.traceback))
 
 

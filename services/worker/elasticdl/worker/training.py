@@ -238,7 +238,7 @@ class Trainer:
 
     def _fail(self, ticket: Ticket, failure: Failure, *, step: int = 0) -> None:
         """Report a batch that can't be done and give its task back; the worker goes on with others."""
-        _log.error("task failed", task=ticket.task, batch=ticket.batch, kind=failure.kind.value, error=failure.message)
+        _log.error("task failed", task=ticket.task, batch=ticket.batch, kind=failure.kind.value, reason=failure.message)
         deliveries = self._drop(ticket.task)
         shard = self._plan.shard(ticket.task)
         source = self._plan.sources[shard.source].uri
