@@ -10,6 +10,7 @@ import structlog
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.events import FailureKind
 from elasticdl.shared.in_hand import InHandFile
+from elasticdl.shared.metric_states import decode_states
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.tasks import TaskMessage
 from elasticdl.worker.answers import Answers
@@ -20,7 +21,7 @@ from elasticdl.worker.leases import Leases
 from elasticdl.worker.ports import Delivery, ParameterServers, Trainee
 from elasticdl.worker.ps_set import PinLostError
 from elasticdl.worker.stopping import Stop
-from elasticdl.worker.tallies import Tally, decode_states
+from elasticdl.worker.tallies import Tally
 
 _log = structlog.get_logger()
 _RETURN_PAUSE_S = 0.5
