@@ -19,7 +19,7 @@ MNIST := data/mnist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations contract e2e cov lint format type imports proto proto-fresh bench bench-chaos bench-moves check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations contract e2e s3-server cov lint format type imports proto proto-fresh bench bench-chaos bench-moves check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'

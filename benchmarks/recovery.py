@@ -29,7 +29,6 @@ from nats.aio.client import Client
 
 from elasticdl.master import core_snapshot
 from elasticdl.master.core import State, decide, evolve
-from elasticdl.master.recovering import MASTER
 from elasticdl.shared import codec, events, subjects
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.server import NatsServer
@@ -37,7 +36,7 @@ from elasticdl.shared.commands import Dispatch
 from elasticdl.shared.events import Decided, Envelope, Event, ExitCause, GroupLedger, LogRecord
 from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.ledger import LedgerRecord
-from elasticdl.shared.names import GroupId, Incarnation, JobId, PodName, Purpose, Service
+from elasticdl.shared.names import MASTER, GroupId, Incarnation, JobId, PodName, Purpose, Service
 from elasticdl.shared.plan import Plan, Shuffle, Source
 from elasticdl.shared.settings import MasterSettings, to_environment
 from elasticdl.shared.tasks import TaskRef

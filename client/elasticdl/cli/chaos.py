@@ -16,14 +16,14 @@ from pathlib import Path
 from rich.console import Console
 
 from elasticdl.cli import run_directory
-from elasticdl.cli.launcher.local_job import BROKER, MASTER
+from elasticdl.cli.launcher.local_job import BROKER
 from elasticdl.cli.open_log import open_bus
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.master.core import State, evolve
 from elasticdl.master.recovering import Recovered, recover
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.names import Service
+from elasticdl.shared.names import MASTER, Service
 
 ALL = "all-"
 TARGETS = (Service.WORKER.value, Service.PS.value, MASTER, BROKER, ALL + Service.WORKER.value, ALL + Service.PS.value)

@@ -1,4 +1,4 @@
-"""``jobs``, ``stop`` and ``clean``: the jobs whose folders are on this machine."""
+"""``jobs``, ``stop``, ``scale`` and ``clean``: the jobs whose folders are on this machine."""
 
 from __future__ import annotations
 

@@ -15,13 +15,11 @@ from typing import Annotated
 import structlog
 import typer
 
+from elasticdl.cli import exit_codes
 from elasticdl.cli import options as o
 from elasticdl.cli.flags import LogLevel, Platform, ShuffleMode, Strategy, TrainFlags, plain_switches
 from elasticdl.shared.errors import ElasticDLError, UserError
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
 LATER = {"allow_extra_args": True, "ignore_unknown_options": True}
 JOBS, DATA, TRAIN = "Jobs", "Data and models", "Run"
 
@@ -58,7 +56,7 @@ def main() -> None:
         if "--debug" in arguments:
             raise
         show_error(error)
-        sys.exit(EXIT_USAGE if isinstance(error, UserError) and error.usage else EXIT_FAILED)
+        sys.exit(exit_codes.USAGE if isinstance(error, UserError) and error.usage else exit_codes.FAILED)
 
 
 def show_error(error: Exception) -> None:
@@ -179,8 +177,7 @@ def scale(
 ) -> None:
     """Change the number of workers or parameter servers of a running job.
 
-    Other workers train on. With another number of parameter servers parts of the model move between them; training
-    pauses for what was learned while they were copied.
+    Training goes on. With another number of parameter servers parts of the model move; pushes wait for the last of it.
     """
     from elasticdl.cli import jobs
 
@@ -274,7 +271,9 @@ def task(
 @app.command(rich_help_panel=JOBS)
 def events(
     job: o.Job,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is final.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the job is final, or nobody keeps it.")
+    ] = False,
     run_dir: o.RunDir = None,
 ) -> None:
     """Print a job's event log, one line per event."""
@@ -296,7 +295,7 @@ def replay(
     from elasticdl.cli import inspect
 
     if not inspect.replay(job, _root_of(run_dir), until, check=verify):
-        raise typer.Exit(1)
+        raise typer.Exit(exit_codes.FAILED)
 
 
 @zoo.command("data")

@@ -93,7 +93,6 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
     spec, training = state.spec, state.training
     if spec is None or training is None:
         return Picture(state=state.job_state)
-    epochs = sorted(training.epochs)
     metrics, metrics_of = _metrics(state)
     return Picture(
         state=state.job_state,
@@ -101,7 +100,7 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
         batches=(_batches(training), spec.plan.batches),
         records=records_of(state),
         records_per_s=records_per_s,
-        loss=_loss(beats, now_s) or (training.epochs[epochs[-1]].loss if epochs else None),
+        loss=_loss(training, beats, now_s),
         metrics=metrics,
         metrics_of=metrics_of,
         workers=(len(state.running(Service.WORKER)), state.workers),
@@ -135,9 +134,12 @@ def _batches(training: Training) -> int:
     return min(told + untold * plan.batches // max(plan.tasks, 1), plan.batches)
 
 
-def _loss(beats: Mapping[PodName, Beat], now_s: float) -> float | None:
+def _loss(training: Training, beats: Mapping[PodName, Beat], now_s: float) -> float | None:
+    """What workers say now or, where nobody does, the mean of the last epoch that was begun."""
     fresh = [beat for beat in beats.values() if beat.time_s > now_s - BEAT_S_MAX and "loss" in beat.metrics]
-    return sum(beat.metrics["loss"] for beat in fresh) / len(fresh) if fresh else None
+    if fresh:
+        return sum(beat.metrics["loss"] for beat in fresh) / len(fresh)
+    return training.epochs[max(training.epochs)].loss if training.epochs else None
 
 
 def _metrics(state: State) -> tuple[Mapping[str, float], str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from elasticdl.cli import exit_codes
 from elasticdl.cli import report as reports
 from elasticdl.cli.going_on import advice
 from elasticdl.cli.launcher.broker import Broker, ForeignBroker, OwnBroker
@@ -32,7 +33,6 @@ from elasticdl.shared.job import JobSpec
 from elasticdl.shared.names import Service
 from elasticdl.shared.plan import Plan
 
-EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 _DEBUG_LINES = 40
 
 
@@ -140,7 +140,7 @@ def _local_job(
 def _last_words(run: RunDirectory, ending: Ending, message: str, debug: bool) -> int:
     state = ending.state.job_state
     if state is JobState.SUCCEEDED:
-        return EXIT_DONE
+        return exit_codes.DONE
     errors = Console(stderr=True, highlight=False)
     guilty = ending.state.failure.guilty if ending.state.failure else ""
     if not ending.interrupted or state is JobState.FAILED:
@@ -151,4 +151,4 @@ def _last_words(run: RunDirectory, ending: Ending, message: str, debug: bool) ->
             errors.print(Text(tail(run.log(guilty), _DEBUG_LINES)), soft_wrap=True)
     gone = "Train anew: what the job had learned was in that folder, or can't be found without it."
     errors.print(Text(advice(run, ending.state) if run.is_there() else gone), soft_wrap=True)
-    return EXIT_INTERRUPTED if ending.interrupted and state is not JobState.FAILED else EXIT_FAILED
+    return exit_codes.INTERRUPTED if ending.interrupted and state is not JobState.FAILED else exit_codes.FAILED

@@ -13,7 +13,7 @@ from elasticdl.shared.errors import FencedError
 from elasticdl.shared.events import LogRecord, LostLog
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.manifests import MANIFEST_NAME, DamagedError, Manifest, read_manifest, snapshots_folder
-from elasticdl.shared.names import NOBODY, JobId, PodName, Service, pod_name
+from elasticdl.shared.names import NOBODY, JobId, PodName, Service, pod_name, pod_number
 from elasticdl.shared.partitions import PARTITIONS, Placement, encode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore
@@ -202,7 +202,7 @@ def _placement(spec: JobSpec, newest: list[Manifest]) -> Placement:
                 for partition in range(start, end):
                     if known > since[partition]:
                         since[partition] = known
-                        owners[partition] = int(manifest.ps.rpartition("-")[2])
+                        owners[partition] = pod_number(manifest.ps)
     return Placement(version=version, owners=tuple(owners))
 
 

@@ -15,7 +15,7 @@ from elasticdl.cli.mishaps import damaged_rows, lost_rows, mishap_lines
 from elasticdl.cli.picture import picture
 from elasticdl.cli.run_directory import INTERRUPTED, RunDirectory
 from elasticdl.master.core import State
-from elasticdl.master.core.state import PodPhase
+from elasticdl.master.core.pods import PodPhase
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.storage import display
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from elasticdl.cli import exit_codes
 from elasticdl.cli.flags import TrainFlags
 from elasticdl.cli.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.running import cut_text, run_job, start_lines
@@ -35,7 +36,7 @@ def train(flags: TrainFlags, root: Path) -> int:
     spec = submission.spec
     if flags.dry_run:
         print_plan(submission, console)
-        return 0
+        return exit_codes.DONE
     run = RunDirectory(root, spec.job)
     run.create()
     with run.lock():

@@ -12,7 +12,7 @@ FINAL = "final"
 
 
 class JobState(Enum):
-    """How a job stands; the last four are final."""
+    """How a job stands; the last three are final."""
 
     STARTING = "starting"
     TRAINING = "training"

@@ -17,6 +17,9 @@ Incarnation = NewType("Incarnation", str)
 """Random id of one life of a process; never reused."""
 NO_POD = PodName("")
 """Where no process is meant."""
+MASTER = PodName("master")
+LAUNCHER = PodName("launcher")
+"""These two are alone in a job and have no number."""
 NOBODY = Incarnation("")
 """Stands for no process at all."""
 TaskId = NewType("TaskId", int)
@@ -79,5 +82,14 @@ def check_job_name(name: str) -> None:
 
 
 def pod_name(service: Service, number: int) -> PodName:
-    """``worker-0``, ``ps-1``; the master and the launcher are alone and have no number."""
+    """``worker-0``, ``ps-1``; see ``MASTER`` and ``LAUNCHER`` for those without a number."""
     return PodName(f"{service.value}-{number}")
+
+
+def pod_number(pod: PodName) -> int:
+    """Inverse of ``pod_name``: of a ps, its number in the placement.
+
+    Raises:
+        ValueError: the name has no number.
+    """
+    return int(pod.rpartition("-")[2])

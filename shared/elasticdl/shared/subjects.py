@@ -81,7 +81,7 @@ TABLE: tuple[Row, ...] = (
         stream="MODEL",
         senders="master",
         receivers="workers",
-        content="ring generation: members, addresses, reason",
+        content="not sent yet, for AllReduce: ring generation with members, addresses, reason",
     ),
     Row(
         subject="edl.v1.<job>.core.<service>",
@@ -110,13 +110,6 @@ TABLE: tuple[Row, ...] = (
         senders="master",
         receivers="ps, launcher",
         content="Command",
-    ),
-    Row(
-        subject="edl.v1.<job>.cmd.<service>",
-        stream="core request",
-        senders="client",
-        receivers="master",
-        content="Command: scale, pause, stop, evaluate now, snapshot now",
     ),
 )
 
@@ -181,11 +174,6 @@ def wake(job: JobId) -> str:
 def order(job: JobId, pod: PodName) -> str:
     """Where a process takes orders from the master."""
     return _join(job, "order", pod)
-
-
-def command(job: JobId, service: Service) -> str:
-    """Where a service takes commands from people."""
-    return _join(job, "cmd", service.value)
 
 
 def tasks_stream(job: JobId) -> str:

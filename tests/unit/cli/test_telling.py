@@ -23,7 +23,7 @@ from elasticdl.cli.mishaps import mishap_lines
 from elasticdl.cli.picture import Picture, Rate, picture
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.cli.running import start_lines
-from elasticdl.master.core.state import PodPhase
+from elasticdl.master.core.pods import PodPhase
 from elasticdl.shared import commands, events
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.commands import JobState

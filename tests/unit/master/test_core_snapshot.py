@@ -17,13 +17,13 @@ from tests.unit.shared_bus.strategies import values
 
 from elasticdl.master import core_snapshot
 from elasticdl.master.core import Fold, State, fold
-from elasticdl.master.recovering import MASTER, recover
+from elasticdl.master.recovering import recover
 from elasticdl.master.remembering import CoreSnapshots
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.events import Decided, Envelope, LogRecord
 from elasticdl.shared.job import JobSpec
-from elasticdl.shared.names import Incarnation, Service
+from elasticdl.shared.names import MASTER, Incarnation, Service
 from elasticdl.shared.plain import Plain
 
 

@@ -12,7 +12,7 @@ from elasticdl.shared.errors import TransientError
 
 @pytest.fixture
 def loop() -> Iterator[LoopThread]:
-    thread = LoopThread("test")
+    thread = LoopThread()
     yield thread
     thread.stop()
 
@@ -30,7 +30,7 @@ def test_results_come_back_from_another_thread(loop: LoopThread) -> None:
         return threading.current_thread().name
 
     assert loop.call(the_answer()) == 42
-    assert loop.call(where()) == "test"
+    assert loop.call(where()) == "bus"
 
 
 def test_errors_come_back(loop: LoopThread) -> None:

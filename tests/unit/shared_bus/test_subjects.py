@@ -22,7 +22,6 @@ def test_the_table_lists_what_the_functions_build() -> None:
         subjects.beat(JOB, Service.PS, PS).replace("ps.ps-0", "<service>.<name>"),
         subjects.wake(JOB),
         subjects.order(JOB, PS).replace("ps-0", "<pod>"),
-        subjects.command(JOB, Service.MASTER).replace("master", "<service>"),
     }
     assert {each.replace(JOB, "<job>") for each in built} == {row.subject for row in subjects.TABLE}
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elasticdl.shared.events import FailureKind, TaskFinished
+from elasticdl.shared.metric_states import encode_states
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.tasks import TaskMessage, TaskRef
-from elasticdl.worker.tallies import encode_states
 
 if TYPE_CHECKING:
     from .conftest import MakeWorld, World

@@ -27,12 +27,11 @@ from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.master.core import State
 from elasticdl.master.recovering import recover
 from elasticdl.shared.bus.ports import Bus
-from elasticdl.shared.clock import Clock, SystemClock
+from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.errors import ElasticDLError, PermanentError
 from elasticdl.shared.events import Event, ExitCause, JobResumed, StopRequested
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
 
-LAUNCHER, MASTER = PodName("launcher"), PodName("master")
 BROKER = "nats-server"
 TICK_S = 0.25
 STOP_S_MAX = 45.0
@@ -82,7 +81,6 @@ class LocalJob:
         audience: is told what happens.
         spawner: forks the children.
         forks: forks the services in its stead, if given.
-        clock: for the times of events.
         command: the command line of a service.
     """
 
@@ -96,7 +94,6 @@ class LocalJob:
         audience: Audience,
         spawner: Spawner,
         forks: ForkServers | None = None,
-        clock: Clock | None = None,
         command: Callable[[Service], list[str]] = service_command,
     ) -> None:
         self._run = run
@@ -104,7 +101,7 @@ class LocalJob:
         self._connect = connect
         self._environment = environment
         self._audience = audience
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._command = command
         self._forks = forks
         self._processes = Processes(forks or spawner, self._exited_on_its_thread)

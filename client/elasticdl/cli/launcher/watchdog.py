@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock
-from elasticdl.shared.names import PodName, Service, new_incarnation
+from elasticdl.shared.names import LAUNCHER, MASTER, Service, new_incarnation
 from elasticdl.shared.silence import SilenceWatch
 from elasticdl.shared.voice import Voice
 
-LAUNCHER, MASTER = PodName("launcher"), PodName("master")
 BEAT_S = 1.0
 SILENCE_S = 6.0
 """Seconds of silence after which the master counts as frozen; noticed within ten seconds."""

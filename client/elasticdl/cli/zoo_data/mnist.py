@@ -66,22 +66,21 @@ def read_images(folder: str | Path) -> tuple[Images, Labels]:
     return np.array(images, np.uint8).reshape(-1, SIDE, SIDE), np.array(labels, np.int64)
 
 
-def upscale(images: NDArray[np.float64], side: int = SIDE) -> NDArray[np.float64]:
+def upscale(images: NDArray[np.float64]) -> NDArray[np.float64]:
     """Enlarge square images bilinearly.
 
     Args:
         images: (records, n, n).
-        side: the new width and height.
 
     Returns:
-        (records, side, side).
+        (records, SIDE, SIDE).
     """
     size = images.shape[1]
-    centres = np.clip((np.arange(side) + 0.5) * size / side - 0.5, 0, size - 1)
+    centres = np.clip((np.arange(SIDE) + 0.5) * size / SIDE - 0.5, 0, size - 1)
     left = np.minimum(centres.astype(np.int64), size - 2)
-    weights = np.zeros((side, size))
-    weights[np.arange(side), left] = 1 - (centres - left)
-    weights[np.arange(side), left + 1] = centres - left
+    weights = np.zeros((SIDE, size))
+    weights[np.arange(SIDE), left] = 1 - (centres - left)
+    weights[np.arange(SIDE), left + 1] = centres - left
     enlarged: NDArray[np.float64] = weights @ images @ weights.T
     return enlarged
 

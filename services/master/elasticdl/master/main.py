@@ -8,7 +8,6 @@ import os
 import structlog
 
 from elasticdl.master.ledgers import read_ledgers
-from elasticdl.master.recovering import MASTER
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared import logs
 from elasticdl.shared.bus import nats_bus
@@ -16,7 +15,7 @@ from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.exits import EXIT_AWAY, EXIT_FAULT, exit_code, leave
-from elasticdl.shared.names import Incarnation, Service, new_incarnation
+from elasticdl.shared.names import MASTER, Incarnation, Service, new_incarnation
 from elasticdl.shared.settings import MasterSettings, from_environment
 from elasticdl.shared.voice import Voice
 

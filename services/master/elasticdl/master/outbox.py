@@ -17,7 +17,7 @@ import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential
 
 from elasticdl.master.core import State, messages
-from elasticdl.master.core.state import PodPhase
+from elasticdl.master.core.pods import PodPhase
 from elasticdl.shared import commands
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock
@@ -25,14 +25,13 @@ from elasticdl.shared.commands import Command, Dispatch
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, TransientError
 from elasticdl.shared.events import CommandFailure, CommandsRan, Decided, Event, GroupLedger, LedgersRead
 from elasticdl.shared.manifests import DamagedError, damage
-from elasticdl.shared.names import PodName
+from elasticdl.shared.names import LAUNCHER, PodName
 from elasticdl.shared.partitions import Placement, decode_placement, encode_placement
 from elasticdl.shared.subjects import PLACEMENT
 
 ORDER_TRIES_S_MAX = 10.0
 """Seconds that an order to another process is repeated before it counts as failed; the core then learns from events."""
-LAUNCHER = PodName("launcher")
-ReadLedgers = Callable[[str], tuple[GroupLedger, ...]]
+LedgerReader = Callable[[str], tuple[GroupLedger, ...]]
 """URI of a snapshot's manifest -> the ledgers in it; blocks."""
 
 PsOrder = commands.TakeSnapshot | commands.HoldGroup | commands.OpenPin | commands.ClosePin
@@ -63,7 +62,7 @@ class Outbox:
     """Commands waiting to be run. Each is idempotent, so a successor may run it once more."""
 
     def __init__(
-        self, bus: Bus, clock: Clock, read_ledgers: ReadLedgers, state: State, report: Callable[[Event], None]
+        self, bus: Bus, clock: Clock, read_ledgers: LedgerReader, state: State, report: Callable[[Event], None]
     ) -> None:
         self.state = state
         self.term = 0
@@ -125,7 +124,7 @@ class Outbox:
         try:
             await self._run(command, cause=str(under_way.seq), term=term)
         except (TransientError, OrderRefusedError) as error:
-            _log.warning("command failed", command=type(command).__name__, error=str(error))
+            _log.warning("command failed", command=type(command).__name__, reason=str(error))
             under_way.failures.append(CommandFailure(position=position, message=str(error)))
         under_way.open -= 1
         while self._under_way and not self._under_way[0].open:
@@ -170,7 +169,7 @@ class Outbox:
             try:
                 return await self._bus.tasks.publish(queued)
             except TransientError as error:
-                _log.warning("tasks not queued yet", dispatch=dispatch.dispatch, error=str(error))
+                _log.warning("tasks not queued yet", dispatch=dispatch.dispatch, reason=str(error))
                 await asyncio.sleep(error.retry_after_s)
 
     async def _publish_placement(self, placement: Placement) -> None:
@@ -186,7 +185,7 @@ class Outbox:
             except FencedError:
                 continue  # A former master, or a message that it sent before it died: look again.
             except TransientError as error:
-                _log.warning("placement not published yet", version=placement.version, error=str(error))
+                _log.warning("placement not published yet", version=placement.version, reason=str(error))
                 await asyncio.sleep(error.retry_after_s)
 
     async def _order(self, pod: PodName, command: Command, cause: str) -> None:

@@ -11,9 +11,7 @@ from elasticdl.master.core import Fold, State
 from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.bus.reading import present_records, record_at
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.names import PodName
-
-MASTER = PodName("master")
+from elasticdl.shared.names import MASTER
 
 _log = structlog.get_logger()
 

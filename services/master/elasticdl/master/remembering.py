@@ -8,9 +8,10 @@ import structlog
 
 from elasticdl.master import core_snapshot
 from elasticdl.master.core import State
-from elasticdl.master.recovering import MASTER, Recovered
+from elasticdl.master.recovering import Recovered
 from elasticdl.shared.bus.ports import Register
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError
+from elasticdl.shared.names import MASTER
 
 _log = structlog.get_logger()
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import structlog
 
 from elasticdl.master.core import Decision, State, decide, evolve
-from elasticdl.master.core.state import PodPhase
+from elasticdl.master.core.pods import PodPhase
 from elasticdl.master.listening import listen
-from elasticdl.master.outbox import Outbox, ReadLedgers
-from elasticdl.master.recovering import MASTER, Recovered, recover
+from elasticdl.master.outbox import LedgerReader, Outbox
+from elasticdl.master.recovering import Recovered, recover
 from elasticdl.master.remembering import CoreSnapshots
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.errors import FencedError, InvariantError
 from elasticdl.shared.events import Decided, Envelope, Event, LogRecord, TermStarted, TimerFired
-from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.names import MASTER, Incarnation, PodName, Service
 from elasticdl.shared.silence import SilenceWatch
 from elasticdl.shared.voice import Voice
 
@@ -64,7 +64,7 @@ class Master:
         bus: Bus,
         clock: Clock,
         incarnation: Incarnation,
-        read_ledgers: ReadLedgers,
+        read_ledgers: LedgerReader,
         options: MasterOptions | None = None,
     ) -> None:
         self.state = State()

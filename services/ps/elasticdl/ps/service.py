@@ -32,7 +32,7 @@ from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError
 from elasticdl.shared.events import GroupLedger, ModelPinned, PsStarted, StepReached
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.manifests import DamagedError, damage
-from elasticdl.shared.names import Incarnation, PodName
+from elasticdl.shared.names import Incarnation, PodName, pod_number
 from elasticdl.shared.partitions import Placement
 from elasticdl.shared.registers import PsRegister
 from elasticdl.shared.storage import ObjectStore
@@ -65,7 +65,7 @@ class PsIdentity:
     @property
     def number(self) -> int:
         """Its number in the placement."""
-        return int(self.ps.rsplit("-", 1)[1])
+        return pod_number(self.ps)
 
 
 class PsService:

@@ -17,7 +17,7 @@ from elasticdl.shared.partitions import Placement, decode_placement
 from elasticdl.shared.registers import decode_register
 from elasticdl.worker.ps_set import PsAddress
 
-_LOG = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 
 
 class Addresses:
@@ -58,7 +58,7 @@ class Addresses:
                     continue
                 owner = decode_register(entry.value)
             except ProtocolError as error:
-                _LOG.warning("register not readable", name=name, reason=str(error))
+                _log.warning("register not readable", name=name, reason=str(error))
                 continue
             if not owner.address:
                 continue  # Written by a resume: nobody has claimed the name yet.

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from elasticdl.shared.events import TaskFailed, TaskFinished, TaskReturned
+from elasticdl.shared.metric_states import encode_states
 from elasticdl.shared.plan import Shard
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.journal import Journal
 from elasticdl.worker.ports import Delivery
 from elasticdl.worker.ps_set.requests import Absorbed
-from elasticdl.worker.tallies import Tally, encode_states
+from elasticdl.worker.tallies import Tally
 
 _NO_SHARD = Shard(source=0, start=0, end=0)
 

@@ -10,6 +10,7 @@ import structlog
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.events import FailureKind
 from elasticdl.shared.in_hand import InHandFile
+from elasticdl.shared.metric_states import decode_states
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.tasks import TaskMessage
 from elasticdl.worker.answers import Answers
@@ -20,9 +21,9 @@ from elasticdl.worker.leases import Leases
 from elasticdl.worker.ports import Delivery, ParameterServers, Trainee
 from elasticdl.worker.ps_set import PinLostError
 from elasticdl.worker.stopping import Stop
-from elasticdl.worker.tallies import Tally, decode_states
+from elasticdl.worker.tallies import Tally
 
-_LOG = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 _RETURN_PAUSE_S = 0.5
 """Rest after giving a task back, so that one that comes straight back does not spin."""
 
@@ -81,7 +82,7 @@ class OtherTasks:
                     self._give_back(message, f"this worker does no {purpose.value} tasks")
         except PinLostError:
             # The master starts the evaluation again, under another number; this task is nobody's any more.
-            _LOG.info("pin gone, task dropped", task=str(message.task), evaluation=message.evaluation)
+            _log.info("pin gone, task dropped", task=str(message.task), evaluation=message.evaluation)
             for held in self._held.give_away(message.task):
                 held.ack()
         except UserError as error:
@@ -117,6 +118,6 @@ class OtherTasks:
         self._answers.finish(self._held.give_away(message.task), tally)
 
     def _give_back(self, message: TaskMessage, reason: str) -> None:
-        _LOG.warning("task returned", task=str(message.task), reason=reason)
+        _log.warning("task returned", task=str(message.task), reason=reason)
         self._answers.give_back(self._held.give_away(message.task), reason)
         self._stop.wait(_RETURN_PAUSE_S)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.events import BatchInHand, FailureKind
 from elasticdl.shared.in_hand import InHandFile
 from elasticdl.shared.names import TaskId
@@ -39,7 +39,7 @@ class Validation:
         return TaskId(message.task.number % self.records.plan.tasks)
 
 
-class BatchError(Exception):
+class BatchError(ElasticDLError):
     """A batch failed by the user's fault; carries what to report."""
 
     def __init__(self, batch: int, failure: Failure) -> None:

@@ -11,7 +11,7 @@ from elasticdl.shared.errors import TransientError
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.tasks import TaskMessage
 
-_LOG = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 PURPOSES = (Purpose.MERGE, Purpose.EVALUATE, Purpose.EXPORT, Purpose.TRAIN)
 """In this order: what others wait for comes before training, which always has more."""
 
@@ -43,14 +43,14 @@ class QueuedTask:
         try:
             self._loop.call(self._delivery.ack())
         except TransientError as error:
-            _LOG.warning("task not acknowledged", task=str(self.message.task), error=str(error))
+            _log.warning("task not acknowledged", task=str(self.message.task), reason=str(error))
 
     def nak(self) -> None:
         """Have it delivered again at once; with the broker away when the lease ends."""
         try:
             self._loop.call(self._delivery.nak())
         except TransientError as error:
-            _LOG.warning("task not given back", task=str(self.message.task), error=str(error))
+            _log.warning("task not given back", task=str(self.message.task), reason=str(error))
 
     def extend(self) -> None:
         """Keep it for another lease."""
@@ -74,7 +74,7 @@ class Inbox:
         try:
             delivery = self._loop.call(self._take(wait_s))
         except TransientError as error:
-            _LOG.info("no task taken", error=str(error))
+            _log.info("no task taken", reason=str(error))
             return None
         return None if delivery is None else QueuedTask(delivery, self._loop)
 

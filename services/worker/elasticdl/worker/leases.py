@@ -11,7 +11,7 @@ from elasticdl.shared.errors import TransientError
 from elasticdl.shared.tasks import TaskRef
 from elasticdl.worker.ports import Delivery
 
-_LOG = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 
 
 class Leases:
@@ -80,5 +80,5 @@ class Leases:
             try:
                 delivery.extend()
             except TransientError as error:  # The broker is away; it may be back before the lease ends.
-                _LOG.warning("lease not extended", task=str(delivery.message.task), error=str(error))
+                _log.warning("lease not extended", task=str(delivery.message.task), reason=str(error))
         return len(held)

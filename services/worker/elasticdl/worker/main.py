@@ -23,7 +23,7 @@ from elasticdl.worker.importing import import_model_code
 from elasticdl.worker.service import Worker
 from elasticdl.worker.stopping import Stop, catch_signals, watch
 
-_LOG = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 STOP_GRACE_S = 1.4
 """Seconds for the batch in hand after SIGTERM; with the goodbye and the exit below two seconds."""
 
@@ -45,7 +45,7 @@ def main() -> int:
     logs.configure(
         service=Service.WORKER, job=settings.job, pod=settings.pod, incarnation=incarnation, level=settings.log_level
     )
-    _LOG.info("worker started", **describe(settings))
+    _log.info("worker started", **describe(settings))
     try:
         return live(settings, incarnation, signals)
     except Exception as error:  # The process' outermost frame: Python's own exit code would look like a refusal.
@@ -53,7 +53,7 @@ def main() -> int:
         if code == EXIT_FAULT:
             traceback.print_exc()
         else:
-            _LOG.error("the worker can't go on", reason=str(error))
+            _log.error("the worker can't go on", reason=str(error))
         return code
 
 

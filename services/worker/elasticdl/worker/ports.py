@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from elasticdl.shared.metric_states import MetricArrays
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.tasks import TaskMessage
 from elasticdl.worker.ps_set.requests import Pulled, PushOutcome, PushRequest, Standing
@@ -22,8 +23,6 @@ Inverse = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 TableRows = Mapping[str, tuple[Floats, Inverse]]
 """Table -> rows ``[unique, width]`` (views of a receive buffer), and the row of each id of the batch, ``[ids]``."""
-MetricArrays = Mapping[str, list[npt.NDArray[np.float64]]]
-"""Metric -> its state variables; states of disjoint batches add up. The mean loss is the metric ``loss``."""
 
 
 class Delivery(Protocol):

@@ -41,7 +41,7 @@ from elasticdl.worker.training import Meter, Trainer
 if TYPE_CHECKING:
     from elasticdl.worker.building import Built
 
-_LOG = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 
 _WAITING_S = 1.0
 """Seconds between two looks for a stop while the ps have not started."""
@@ -104,7 +104,7 @@ class Worker:
             self._report_failure(error)
             return EXIT_REFUSED
         except TransientError as error:
-            _LOG.error("gave up", reason=str(error))
+            _log.error("gave up", reason=str(error))
             self.stop.ask(str(error))
             with suppress(TransientError):
                 self.say_goodbye()
@@ -129,7 +129,7 @@ class Worker:
             if self.stop.is_asked():
                 return
             wanted = _holders(addresses.placement())
-            _LOG.info("waiting for ps", known=sorted(addresses.resolve()), wanted=wanted)
+            _log.info("waiting for ps", known=sorted(addresses.resolve()), wanted=wanted)
         ps = PsSet(
             placement=addresses.placement,
             resolve=addresses.resolve,
@@ -139,7 +139,7 @@ class Worker:
             signature=built.runner.signature(),
         )
         first = ps.initialise(built.runner.initial_dense())
-        _LOG.info("model initialised", first=first)
+        _log.info("model initialised", first=first)
         self.journal.append(WorkerStarted(notes=tuple(notes(built, self.settings))))
         self._train(built, ps, hand)
         ps.close()
@@ -188,7 +188,7 @@ class Worker:
 
     def _report_failure(self, error: UserError | PermanentError | ProtocolError) -> None:
         failure = failures.of_start(error)
-        _LOG.error("worker failed", kind=failure.kind.value, error=failure.message)
+        _log.error("worker failed", kind=failure.kind.value, reason=failure.message)
         self.journal.append(WorkerFailed(kind=failure.kind, message=failure.message, traceback=failure.traceback))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
-_LOG = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 _SIGNALS = frozenset({int(signal.SIGTERM), int(signal.SIGINT)})
 _FAREWELL_S = 0.4
 """Seconds for giving the tasks back after the grace."""
@@ -85,7 +85,7 @@ def watch(signals: socket.socket, stop: Stop, *, grace_s: float, goodbye: Callab
         stop.ask(signal.Signals(number).name)
         if stop.wait_done(grace_s):
             return
-        _LOG.warning("batch abandoned", grace_s=grace_s)
+        _log.warning("batch abandoned", grace_s=grace_s)
         # The goodbye needs the broker, which may be away; the leases run out by themselves then.
         farewell = threading.Thread(target=goodbye, name="goodbye", daemon=True)
         farewell.start()

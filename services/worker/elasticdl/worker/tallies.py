@@ -7,30 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
-from elasticdl.shared.tasks import MetricStates
-from elasticdl.worker.ports import MetricArrays
-
-
-def add_states(one: MetricArrays, other: MetricArrays) -> dict[str, list[npt.NDArray[np.float64]]]:
-    """Metric states of two disjoint sets of batches, added up; a metric that only one has stays as it is."""
-    total = {name: list(arrays) for name, arrays in one.items()}
-    for name, arrays in other.items():
-        mine = total.get(name)
-        total[name] = list(arrays) if mine is None else [a + b for a, b in zip(mine, arrays, strict=True)]
-    return total
-
-
-def encode_states(states: MetricArrays) -> MetricStates:
-    """Metric states as they travel."""
-    return {name: tuple(np.asarray(array, "<f8").tobytes() for array in arrays) for name, arrays in states.items()}
-
-
-def decode_states(states: MetricStates) -> dict[str, list[npt.NDArray[np.float64]]]:
-    """Inverse of ``encode_states``, but for the arrays' shapes: they come out flat."""
-    return {name: [np.frombuffer(array, "<f8") for array in arrays] for name, arrays in states.items()}
+from elasticdl.shared.metric_states import MetricArrays, sum_states
 
 
 class Stopwatch:
@@ -75,7 +52,7 @@ class Tally:
 
     def add_states(self, states: MetricArrays) -> None:
         """Add metric states of batches that were counted."""
-        self.states = add_states(self.states, states)
+        self.states = sum_states((self.states, states))
 
     def add_seconds(self, seconds: Mapping[str, float]) -> None:
         """Add to the phases."""

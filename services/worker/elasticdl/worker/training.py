@@ -27,7 +27,7 @@ from elasticdl.worker.pulling import Loaded, Puller
 from elasticdl.worker.stopping import Stop
 from elasticdl.worker.tallies import Tally
 
-_LOG = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 _STEP_SEED = 3
 """Sets the seeds of steps apart from those of the plan's permutations."""
 
@@ -117,55 +117,55 @@ class Trainer:
         Raises:
             ElasticDLError: the ps set, the log or this worker itself can't go on.
         """
-        hand: Loaded | None = None
+        loaded: Loaded | None = None
         while not self._stop.is_asked():
-            if hand is not None and not self._held.is_valid(hand.prepared.ticket):
-                hand.release()
-                hand = None
-            self._puller.start(idle=hand is None)
-            computed = self._compute(hand) if hand is not None else None
+            if loaded is not None and not self._held.is_valid(loaded.prepared.ticket):
+                loaded.release()
+                loaded = None
+            self._puller.start(idle=loaded is None)
+            computed = self._compute(loaded) if loaded is not None else None
             arrival = self._puller.arrive()
-            if hand is not None:
+            if loaded is not None:
                 if computed is not None:
-                    self._push(hand, computed)
-                hand.release()
+                    self._push(loaded, computed)
+                loaded.release()
             for errand in arrival.errands:
                 self._do(errand)
-            hand = arrival.batch
+            loaded = arrival.batch
         self._puller.close()
 
     # --- one batch ------------------------------------------------------------------------------------------------
 
-    def _compute(self, hand: Loaded) -> PushRequest | None:
+    def _compute(self, loaded: Loaded) -> PushRequest | None:
         """The push of a batch; None when the batch failed."""
-        ticket = hand.prepared.ticket
+        ticket = loaded.prepared.ticket
         tally = self._measure(ticket.task)
-        tally.add_seconds({**hand.prepared.seconds, "pull": hand.pull_s})
+        tally.add_seconds({**loaded.prepared.seconds, "pull": loaded.pull_s})
         result: StepResult | None = None
-        if hand.model is not None:
+        if loaded.model is not None:
             seed = derive_key(self._plan.seed, _STEP_SEED, ticket.task, ticket.batch)
             started_s = time.perf_counter()
             try:
                 with self._hand.holding(BatchInHand(task=train_task(ticket.task), batch=ticket.batch)):
-                    result = self._model.train(hand.prepared.batch, hand.model.dense, hand.rows(), step_seed=seed)
+                    result = self._model.train(loaded.prepared.batch, loaded.model.dense, loaded.rows(), step_seed=seed)
             except UserError as error:
-                self._fail(ticket, of_user_error(error, FailureKind.USER_CODE), step=hand.model.step)
+                self._fail(ticket, of_user_error(error, FailureKind.USER_CODE), step=loaded.model.step)
                 return None
             tally.add_seconds({"compute": time.perf_counter() - started_s})
             if not result.finite and not result.overflow:
                 finite_loss = math.isfinite(result.loss)
                 what = "a gradient is NaN or infinite" if finite_loss else f"the loss is {result.loss}"
-                self._fail_not_finite(ticket, hand, what)
+                self._fail_not_finite(ticket, loaded, what)
                 return None
-        return self._weigh(hand, result, tally)
+        return self._weigh(loaded, result, tally)
 
-    def _weigh(self, hand: Loaded, result: StepResult | None, tally: Tally) -> PushRequest:
+    def _weigh(self, loaded: Loaded, result: StepResult | None, tally: Tally) -> PushRequest:
         """Count a computed batch and wrap it up; an overflow is absorbed as an empty batch."""
-        prepared = hand.prepared
+        prepared = loaded.prepared
         self._meter.batches += 1
         self._hand.count_batch()
         if result is not None and result.overflow:
-            _LOG.info("gradients overflowed, batch absorbed empty", task=prepared.ticket.task)
+            _log.info("gradients overflowed, batch absorbed empty", task=prepared.ticket.task)
             result = None
         if result is None:
             tally.add_batch(records=prepared.records)
@@ -182,9 +182,9 @@ class Trainer:
             checksum=prepared.checksum,
             dense_gradient=None,
         )
-        if result is None or hand.model is None:
+        if result is None or loaded.model is None:
             return request
-        iteration = hand.model.iteration
+        iteration = loaded.model.iteration
         return replace(
             request,
             base_iteration=iteration,
@@ -194,20 +194,20 @@ class Trainer:
             rows={table: (prepared.tables[table].unique, rows) for table, rows in result.row_gradients.items()},
         )
 
-    def _push(self, hand: Loaded, push: PushRequest) -> None:
-        ticket = hand.prepared.ticket
+    def _push(self, loaded: Loaded, push: PushRequest) -> None:
+        ticket = loaded.prepared.ticket
         started_s = time.perf_counter()
         outcome = self._ps.push(push)
         self._tallies.of(ticket.task).add_seconds({"push": time.perf_counter() - started_s})
         if outcome.not_finite:
-            self._fail_not_finite(ticket, hand, f"NaN or infinite: {outcome.not_finite},")
+            self._fail_not_finite(ticket, loaded, f"NaN or infinite: {outcome.not_finite},")
             return
         self._leases.progress()
         self._meter.records += push.records
         self._meter.step = outcome.step or self._meter.step
         progress, deliveries = self._held.answered(ticket, outcome.next_batch)
         if progress is Progress.MOVED:
-            _LOG.info("task moved", task=ticket.task, pushed=ticket.batch, next_batch=outcome.next_batch)
+            _log.info("task moved", task=ticket.task, pushed=ticket.batch, next_batch=outcome.next_batch)
         elif progress is Progress.FINISHED:
             self._finish(ticket.task, outcome, deliveries)
 
@@ -232,13 +232,13 @@ class Trainer:
         tally = self._tallies.by_task.pop(task, None) or Tally()
         self._answers.finish(deliveries, tally, absorbed=absorbed)
 
-    def _fail_not_finite(self, ticket: Ticket, hand: Loaded, what: str) -> None:
-        step = hand.model.step if hand.model is not None else 0
+    def _fail_not_finite(self, ticket: Ticket, loaded: Loaded, what: str) -> None:
+        step = loaded.model.step if loaded.model is not None else 0
         self._fail(ticket, Failure(kind=FailureKind.NOT_FINITE, message=what), step=step)
 
     def _fail(self, ticket: Ticket, failure: Failure, *, step: int = 0) -> None:
         """Report a batch that can't be done and give its task back; the worker goes on with others."""
-        _LOG.error("task failed", task=ticket.task, batch=ticket.batch, kind=failure.kind.value, error=failure.message)
+        _log.error("task failed", task=ticket.task, batch=ticket.batch, kind=failure.kind.value, reason=failure.message)
         deliveries = self._drop(ticket.task)
         shard = self._plan.shard(ticket.task)
         source = self._plan.sources[shard.source].uri
@@ -260,7 +260,7 @@ class Trainer:
             case Faulty(ticket=ticket, failure=failure) if self._held.is_valid(ticket):
                 self._fail(ticket, failure)
             case Unreadable(ticket=ticket, reason=reason) if self._held.is_valid(ticket):
-                _LOG.warning("data not readable, task returned", task=ticket.task, reason=reason)
+                _log.warning("data not readable, task returned", task=ticket.task, reason=reason)
                 self._answers.give_back(self._drop(ticket.task), reason)
                 self._stop.wait(self._failure_pause_s)
             case Aside(delivery=delivery):

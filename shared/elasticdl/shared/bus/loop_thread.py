@@ -14,16 +14,16 @@ from elasticdl.shared.errors import TransientError
 
 T = TypeVar("T")
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 
 
 class LoopThread:
     """Runs coroutines for other threads; a daemon thread, so it never keeps a process alive."""
 
-    def __init__(self, name: str = "bus") -> None:
+    def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._tasks: set[Future[Any]] = set()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="bus", daemon=True)
         self._thread.start()
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
@@ -62,7 +62,7 @@ class LoopThread:
     def _forget(self, future: Future[Any]) -> None:
         self._tasks.discard(future)
         if not future.cancelled() and (error := future.exception()) is not None:
-            _log.error("background.failed", error=f"{type(error).__name__}: {error}")
+            _log.error("background task failed", reason=f"{type(error).__name__}: {error}")
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from elasticdl.shared.data.discovery import discover
@@ -42,7 +42,6 @@ def plan_sources(
     *,
     saved: IndexStore | None = None,
     schema: DataSchema | None = None,
-    progress: Callable[[int, int], None] | None = None,
 ) -> PlannedData:
     """Find, read and index a data set; the data is read once from beginning to end unless indices were saved.
 
@@ -52,7 +51,6 @@ def plan_sources(
         store: holds the data.
         saved: where indices are looked for first and kept afterwards.
         schema: of the training data, when this is the validation data: it must fit, and is returned unchanged.
-        progress: told (objects indexed, objects) after each.
 
     Raises:
         UserError: the data is missing, empty, damaged or inconsistent; names the file, and the record where it is one.
@@ -66,8 +64,6 @@ def plan_sources(
             if saved:
                 saved.save(index, options)
         indices.append(index)
-        if progress:
-            progress(number + 1, len(objects))
     if not any(index.source.records for index in indices):
         raise UserError(f"{training_data} holds no records", hint="Training needs at least one.")
     found = DataSchema(

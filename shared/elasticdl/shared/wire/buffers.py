@@ -14,6 +14,10 @@ Bytes = npt.NDArray[np.uint8]
 _SMALLEST_BYTES = 1 << 12
 
 
+IDLE_BYTES_MAX = 256 << 20
+"""Bytes that a pool keeps although nobody uses them."""
+
+
 class BufferPool:
     """Buffers by size class (powers of two), thread-safe.
 
@@ -21,11 +25,9 @@ class BufferPool:
     Giving one back while somebody still looks at it corrupts data, so only the last user may.
     """
 
-    def __init__(self, idle_bytes_max: int = 256 << 20) -> None:
-        """Keep at most ``idle_bytes_max`` bytes that nobody uses."""
+    def __init__(self) -> None:
         self._idle: dict[int, list[Bytes]] = {}
         self._idle_bytes = 0
-        self._idle_bytes_max = idle_bytes_max
         self._lock = threading.Lock()
 
     def take(self, size_bytes: int) -> Bytes:
@@ -41,7 +43,7 @@ class BufferPool:
     def give_back(self, buffer: Bytes) -> None:
         """Return a buffer got from ``take``; nobody may use it or a view of it afterwards."""
         with self._lock:
-            if self._idle_bytes + buffer.size <= self._idle_bytes_max:
+            if self._idle_bytes + buffer.size <= IDLE_BYTES_MAX:
                 self._idle.setdefault(buffer.size, []).append(buffer)
                 self._idle_bytes += buffer.size
 

@@ -19,6 +19,8 @@ from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
 from elasticdl.shared.wire.frames import HANDSHAKE_LIMITS, FrameLimits, Tensor
 
+GRACE_S = 5.0
+"""Seconds for requests in hand when the server is closed; then their connections are cut."""
 _ACCEPT_PAUSE_S = 0.1
 """Rest after a connection could not be accepted: without a free descriptor the next try fails at once, too."""
 
@@ -110,9 +112,9 @@ class WireServer:
         """Begin to accept connections."""
         self._acceptor.start()
 
-    def close(self, *, grace_s: float = 5.0) -> None:
-        """Stop: no new connection, requests in hand are finished and answered for at most ``grace_s``."""
-        deadline_s = time.monotonic() + grace_s
+    def close(self) -> None:
+        """Stop: no new connection; requests in hand have ``GRACE_S`` to be finished and answered."""
+        deadline_s = time.monotonic() + GRACE_S
         with self._lock:
             self._closing.set()
             open_now = dict(self._connections)
@@ -134,7 +136,7 @@ class WireServer:
             except OSError as error:
                 if self._closing.is_set():
                     return
-                self._log.warning("accept failed", error=str(error))
+                self._log.warning("accept failed", reason=str(error))
                 self._closing.wait(_ACCEPT_PAUSE_S)
                 continue
             self._admit(accepted, f"{peer[0]}:{peer[1]}")
@@ -170,7 +172,7 @@ class WireServer:
         except ProtocolError as error:
             self._log.warning("connection closed", peer=peer, reason=str(error))
         except BaseException as error:  # the thread's outermost frame: a bug must end the process
-            self._log.error("request failed", peer=peer, error=str(error), exc_info=True)
+            self._log.error("request failed", peer=peer, reason=str(error), exc_info=True)
             self._on_fatal(error)
         finally:
             with self._lock:

@@ -8,7 +8,8 @@ May import ``elasticdl.shared`` values. Must not import asyncio, sockets, clocks
 TensorFlow or any client library.
 """
 
-from elasticdl.master.core.decide import Decision, decide
+from elasticdl.master.core.decide import decide
+from elasticdl.master.core.decision import Decision
 from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.fold import Fold, fold
 from elasticdl.master.core.messages import messages

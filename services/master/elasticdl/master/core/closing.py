@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from elasticdl.master.core.audit import audit
-from elasticdl.master.core.evaluating import Decisions, decide_epoch_merges, wants_final_evaluation
-from elasticdl.master.core.state import Closing, Pod, PodPhase, State
+from elasticdl.master.core.decision import Decisions
+from elasticdl.master.core.evaluating import decide_epoch_merges, wants_final_evaluation
+from elasticdl.master.core.pods import Pod, PodPhase
+from elasticdl.master.core.state import Closing, State
+from elasticdl.master.core.timers import READ_PAUSE, SNAPSHOT_PAUSE, STOP
 from elasticdl.shared.commands import (
     FINAL,
     Dispatch,
@@ -19,10 +22,6 @@ from elasticdl.shared.events import LedgersRead, SnapshotDamaged
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.rangeset import RangeSet
 
-SNAPSHOT_PAUSE = "order snapshots again"
-"""Timer: until it fires, no snapshot is ordered."""
-READ_PAUSE = "read ledgers again"
-"""Timer: until it fires, no ledger is read."""
 DAMAGED_MAX = 5
 """Final snapshots of one ps in a row that may be damaged before the job fails: its storage keeps nothing."""
 STOP_S_MAX = 30.0
@@ -125,7 +124,7 @@ def decide_stopping(state: State, now_s: float) -> Decisions:
             return []
         return [
             (EnterState(state=JobState.STOPPING, message=reason), reason),
-            (SetTimer(timer="stop", due_s=now_s + STOP_S_MAX), "the longest time to put things in order"),
+            (SetTimer(timer=STOP, due_s=now_s + STOP_S_MAX), "the longest time to put things in order"),
             *((StopPod(pod=pod.name, reason="stop"), "stop") for pod in _alive(state, Service.WORKER)),
         ]
     if any(True for _ in _alive(state, Service.WORKER)) and not state.stopping.overdue:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from elasticdl.master.core.closing import decide_closing, decide_stopping
-from elasticdl.master.core.evaluating import Decisions, decide_epoch_merges, decide_evaluation
+from elasticdl.master.core.decision import Decision, Decisions
+from elasticdl.master.core.evaluating import decide_epoch_merges, decide_evaluation
 from elasticdl.master.core.moving import decide_moving, wanted_ps
+from elasticdl.master.core.pods import PodPhase
 from elasticdl.master.core.speculation import decide_speculation
-from elasticdl.master.core.state import PodPhase, State
+from elasticdl.master.core.state import State
+from elasticdl.master.core.timers import EVALUATION, restart_of
+from elasticdl.master.core.training import window_of
 from elasticdl.shared.commands import (
-    Command,
     Dispatch,
     EnterState,
     JobState,
@@ -20,17 +21,6 @@ from elasticdl.shared.commands import (
     StopPod,
 )
 from elasticdl.shared.names import Purpose, Service, pod_name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """Commands and why; both empty when there is nothing to do."""
-
-    commands: tuple[Command, ...] = ()
-    reasons: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.commands)
 
 
 def decide(state: State, now_s: float) -> Decision:
@@ -44,17 +34,17 @@ def decide(state: State, now_s: float) -> Decision:
         return Decision()
     decisions: Decisions = _returns(state)
     if state.is_final:
-        return _as_decision(decisions)
+        return Decision.of(decisions)
     stopping = decide_stopping(state, now_s)
     if stopping or state.job_state is JobState.STOPPING:
-        return _as_decision(decisions + stopping)
+        return Decision.of(decisions + stopping)
     decisions += _pods(state)
     decisions += decide_moving(state)
     if state.job_state is JobState.STARTING and state.all_ps_running:
         decisions.append((EnterState(state=JobState.TRAINING), "every ps serves"))
         if state.job.validation and state.job.evaluation_interval_s:
             due_s = now_s + state.job.evaluation_interval_s
-            decisions.append((SetTimer(timer="evaluation", due_s=due_s), "the first evaluation by the clock"))
+            decisions.append((SetTimer(timer=EVALUATION, due_s=due_s), "the first evaluation by the clock"))
     closing = decide_closing(state)
     decisions += closing
     if not closing:
@@ -63,12 +53,7 @@ def decide(state: State, now_s: float) -> Decision:
         decisions += decide_evaluation(state, now_s)
         if state.job_state is JobState.TRAINING and not any(isinstance(c, Dispatch) for c, _ in decisions):
             decisions += decide_epoch_merges(state)
-    return _as_decision(decisions)
-
-
-def _as_decision(decisions: Decisions) -> Decision:
-    reasons = tuple(dict.fromkeys(reason for _, reason in decisions if reason))
-    return Decision(commands=tuple(command for command, _ in decisions), reasons=reasons)
+    return Decision.of(decisions)
 
 
 def _returns(state: State) -> Decisions:
@@ -90,7 +75,7 @@ def _pods(state: State) -> Decisions:
             decisions.append((StartPod(pod=name, service=service), "the job wants it"))
         elif known.is_silent:
             decisions.append((StopPod(pod=name, reason="silent", kill=True), f"{name} does not answer"))
-        elif known.phase is PodPhase.EXITED and f"restart {name}" not in state.timers:
+        elif known.phase is PodPhase.EXITED and restart_of(name) not in state.timers:
             decisions.append((StartPod(pod=name, service=service), f"{name} has exited"))
     return decisions
 
@@ -102,7 +87,7 @@ def _training(state: State, now_s: float) -> Decisions:
         return []
     elapsed_s = max(now_s - state.first_step_s, 1.0) if state.first_step_s else 1.0
     tasks_per_s = len(training.counted) / elapsed_s
-    window = training.window(tasks_per_s, state.job.limits.window_s, state.workers)
+    window = window_of(tasks_per_s, state.job.limits.window_s, state.workers)
     again, fresh = training.next_tasks(window)
     decisions: Decisions = []
     dispatch = state.dispatches

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.moving import wants_move
 from elasticdl.master.core.state import Evaluation, EvaluationPhase, State
+from elasticdl.master.core.timers import EVALUATION, PIN_PAUSE
 from elasticdl.master.core.training import sum_states, to_bytes
 from elasticdl.shared.commands import ClosePin, Command, Dispatch, JobState, OpenPin, SetTimer
 from elasticdl.shared.events import TaskFinished
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.tasks import MetricStates
-
-PIN_PAUSE = "order pins again"
-"""Timer: until it fires, no evaluation is started."""
-
-Decisions = list[tuple[Command, str]]
 
 
 def decide_evaluation(state: State, now_s: float) -> Decisions:
@@ -76,7 +73,7 @@ def _start(state: State, now_s: float) -> Decisions:
     ]
     if state.job.evaluation_interval_s and state.job_state is JobState.TRAINING:
         due_s = now_s + state.job.evaluation_interval_s
-        decisions.append((SetTimer(timer="evaluation", due_s=due_s), "the next evaluation by the clock"))
+        decisions.append((SetTimer(timer=EVALUATION, due_s=due_s), "the next evaluation by the clock"))
     return decisions
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from elasticdl.master.core import moving
+from elasticdl.master.core import moving, timers
 from elasticdl.master.core.closing import note_damaged_final, note_ledgers, reset_closing
 from elasticdl.master.core.evaluating import abandon_evaluation, note_evaluation_result, note_merge_result
+from elasticdl.master.core.failure import failure_text
 from elasticdl.master.core.ordered import note_command, note_failed_command
+from elasticdl.master.core.pods import Holding, Pod, PodPhase
 from elasticdl.master.core.poison import forget_deaths, note_death
 from elasticdl.master.core.runs import note_resumed, note_submitted
-from elasticdl.master.core.state import Holding, Pod, PodPhase, Snapshot, State, failure_text
+from elasticdl.master.core.state import Snapshot, State
 from elasticdl.shared import events
 from elasticdl.shared.commands import OpenPin, TakeSnapshot
 from elasticdl.shared.events import Envelope, Event, ExitCause, LogRecord
-from elasticdl.shared.names import NOBODY, Incarnation, PodName, Purpose, Service
+from elasticdl.shared.names import NOBODY, Incarnation, Purpose, Service
 
 
 def evolve(state: State, record: LogRecord) -> State:
@@ -64,7 +66,7 @@ def _pod_started(state: State, envelope: Envelope, event: events.PodStarted) -> 
     pod.starts += 1
     if pod.phase is not PodPhase.STOPPING:
         pod.phase = PodPhase.STARTING
-        state.timers[f"start {pod.name}"] = envelope.time_s + state.job.limits.start_s
+        state.timers[timers.start_of(pod.name)] = envelope.time_s + state.job.limits.start_s
     pod.incarnation = NOBODY
     pod.has_model = False
     pod.is_silent = False
@@ -89,7 +91,7 @@ def _pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> No
     pod = state.pods.get(event.pod)
     if pod is None or pod.pid != event.pid:
         return
-    state.timers.pop(f"start {pod.name}", None)
+    state.timers.pop(timers.start_of(pod.name), None)
     ordered = pod.phase is PodPhase.STOPPING or state.is_final
     _drop_holdings(state, pod.incarnation)
     pod.phase = PodPhase.EXITED
@@ -110,7 +112,7 @@ def _pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> No
             text = f"{pod.name} died {pod.faults} times in a row (exit code {event.exit_code}).\n{event.log_tail}"
             state.fail(text.rstrip(), guilty=pod.name)
     if event.cause is not ExitCause.OUTSIDE and not state.failure:
-        state.timers[f"restart {pod.name}"] = envelope.time_s + min(0.25 * 2.0**pod.faults, 10.0)
+        state.timers[timers.restart_of(pod.name)] = envelope.time_s + min(0.25 * 2.0**pod.faults, 10.0)
 
 
 def _ended_without_a_word(pod: Pod, event: events.PodExited) -> bool:
@@ -139,7 +141,7 @@ def _worker_started(state: State, envelope: Envelope, event: events.WorkerStarte
         return
     pod.incarnation = envelope.incarnation
     pod.notes = event.notes
-    state.timers.pop(f"start {pod.name}", None)
+    state.timers.pop(timers.start_of(pod.name), None)
     if pod.phase is not PodPhase.STOPPING:
         pod.phase = PodPhase.RUNNING
 
@@ -241,7 +243,7 @@ def _ps_started(state: State, envelope: Envelope, event: events.PsStarted) -> No
         reset_closing(state)
     pod.incarnation = envelope.incarnation
     pod.address = event.address
-    state.timers.pop(f"start {pod.name}", None)
+    state.timers.pop(timers.start_of(pod.name), None)
     pod.has_model = bool(event.ledgers)
     if pod.phase is not PodPhase.STOPPING:
         pod.phase = PodPhase.RUNNING
@@ -319,15 +321,15 @@ def _term_started(state: State, _envelope: Envelope, event: events.TermStarted) 
 
 def _timer_fired(state: State, _envelope: Envelope, event: events.TimerFired) -> None:
     state.timers.pop(event.timer, None)
-    if event.timer == "evaluation" and state.job.validation:
+    if event.timer == timers.EVALUATION and state.job.validation:
         state.evaluation_due.append(f"{state.job.evaluation_interval_s:g} s have passed")
     moving.give_up_frozen(state, event.timer)
-    if event.timer == "stop":
+    if event.timer == timers.STOP:
         state.stopping.overdue = True
-    if event.timer.startswith("start "):
-        pod = state.pods.get(PodName(event.timer.removeprefix("start ")))
-        if pod and pod.phase is PodPhase.STARTING:
-            pod.is_silent = True
+    starting = timers.pod_of_start(event.timer)
+    pod = state.pods.get(starting) if starting else None
+    if pod and pod.phase is PodPhase.STARTING:
+        pod.is_silent = True
 
 
 def _silence_noticed(state: State, _envelope: Envelope, event: events.SilenceNoticed) -> None:

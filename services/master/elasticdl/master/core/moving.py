@@ -20,20 +20,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from elasticdl.master.core.state import Move, MovePhase, PodPhase, State
-from elasticdl.shared.commands import BeginMove, Command, HoldGroup, JobState, PublishPlacement, TakeSnapshot
+from elasticdl.master.core.decision import Decisions
+from elasticdl.master.core.pods import PodPhase
+from elasticdl.master.core.state import Move, MovePhase, State
+from elasticdl.master.core.timers import FREEZE, MOVE_PAUSE
+from elasticdl.shared.commands import BeginMove, HoldGroup, JobState, PublishPlacement, TakeSnapshot
 from elasticdl.shared.events import Envelope, GroupHeld, GroupLedger, PsStarted, SnapshotTaken
-from elasticdl.shared.names import PodName, Service, pod_name
+from elasticdl.shared.names import PodName, Service, pod_name, pod_number
 from elasticdl.shared.partitions import PARTITIONS, Placement, ranges_of
 from elasticdl.shared.rangeset import RangeSet
 
-FREEZE_TIMER = "move"
-"""Timer: a move that has not ended by then is given up."""
 FREEZE_S_MAX = 60.0
-"""Seconds that a donor may absorb nothing."""
-MOVE_PAUSE = "move again"
-"""Timer: until it fires, no move is begun."""
+"""Seconds that a donor may absorb nothing; a move that has not ended by then is given up."""
 MOVE_PAUSE_S = 1.0
+"""Seconds between a move that was given up and the next one."""
 COPY_BYTES_SMALL = 4 << 20
 """A copy of so many bytes is written and loaded in a moment."""
 COPIES_MAX = 12
@@ -41,7 +41,6 @@ COPIES_MAX = 12
 COPY_SHRINKS = 0.9
 """A copy that is not smaller than this part of the one before shows that copying is as slow as training is fast."""
 
-Decisions = list[tuple[Command, str]]
 MoveCommand = BeginMove | TakeSnapshot | HoldGroup | PublishPlacement
 
 _ORDERED: Mapping[MovePhase, MovePhase] = MappingProxyType(
@@ -52,8 +51,8 @@ _ORDERED: Mapping[MovePhase, MovePhase] = MappingProxyType(
         MovePhase.FROZEN: MovePhase.CATCHING_UP,
     }
 )
-_MOVES = (JobState.STARTING, JobState.TRAINING)
-_FREEZES = (MovePhase.FREEZING, MovePhase.FROZEN, MovePhase.CATCHING_UP)
+_MOVING_STATES = (JobState.STARTING, JobState.TRAINING)
+_FROZEN_PHASES = (MovePhase.FREEZING, MovePhase.FROZEN, MovePhase.CATCHING_UP)
 _NEEDS_DONOR = (
     MovePhase.BEGUN,
     MovePhase.COPYING,
@@ -76,10 +75,10 @@ def is_stored(state: State, ps: PodName) -> bool:
 
     A job that is closing moves nothing any more, so there it is started again; so it is where that snapshot is damaged.
     """
-    if state.job_state not in _MOVES or ps in state.unreadable:
+    if state.job_state not in _MOVING_STATES or ps in state.unreadable:
         return False
     pod = state.pods.get(ps)
-    is_asked = int(ps.rpartition("-")[2]) < state.ps
+    is_asked = pod_number(ps) < state.ps
     return not is_asked and ps in state.snapshots and (pod is None or pod.phase is PodPhase.EXITED)
 
 
@@ -109,7 +108,7 @@ def decide_moving(state: State) -> Decisions:
             )
             decisions.append((order, f"{what}: load"))
         case MovePhase.HELD:
-            to = int(move.recipient.rpartition("-")[2])
+            to = pod_number(move.recipient)
             after = placement.moved(move.partitions, to=to, version=move.number)
             decisions.append((PublishPlacement(version=after.version, owners=after.owners), f"{what}: done"))
         case MovePhase.GIVEN_UP:
@@ -168,7 +167,7 @@ def _note_order(state: State, command: TakeSnapshot | HoldGroup, now_s: float) -
     if isinstance(command, TakeSnapshot):
         move.request = command.request
         if command.freeze:
-            state.timers[FREEZE_TIMER] = now_s + FREEZE_S_MAX
+            state.timers[FREEZE] = now_s + FREEZE_S_MAX
     if move.stored:
         move.phase = MovePhase.CATCHING_UP
     else:
@@ -213,7 +212,7 @@ def _note_placement(state: State, command: PublishPlacement, now_s: float) -> No
         return
     move, state.move = state.move, None
     before, state.placement = state.placement, Placement(version=command.version, owners=command.owners)
-    state.timers.pop(FREEZE_TIMER, None)
+    state.timers.pop(FREEZE, None)
     if move is None or state.placement.owners == before.owners:
         state.timers[MOVE_PAUSE] = now_s + MOVE_PAUSE_S
         return
@@ -237,7 +236,7 @@ def disturb_move(state: State, ps: PodName) -> None:
 
 def give_up_frozen(state: State, timer: str) -> None:
     """A timer fired; perhaps the one that says that a donor has waited for too long."""
-    if timer == FREEZE_TIMER and state.move and state.move.phase in _FREEZES:
+    if timer == FREEZE and state.move and state.move.phase in _FROZEN_PHASES:
         give_up_move(state, state.move.number)
 
 
@@ -290,7 +289,7 @@ def _begin(state: State) -> Decisions:
     running = {pod.name for pod in state.running(Service.PS)}
     counts = _counts(state)
     recipients = [number for number in range(state.ps) if pod_name(Service.PS, number) in running]
-    if state.job_state not in _MOVES or not recipients:
+    if state.job_state not in _MOVING_STATES or not recipients:
         return []
     recipient = min(recipients, key=lambda number: counts[number])
     for donor in _donors(state, counts):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from elasticdl.master.core.closing import READ_PAUSE, SNAPSHOT_PAUSE
-from elasticdl.master.core.evaluating import PIN_PAUSE, abandon_evaluation, start_evaluation_if_new
+from elasticdl.master.core.evaluating import abandon_evaluation, start_evaluation_if_new
 from elasticdl.master.core.moving import give_up_move, note_move_command
-from elasticdl.master.core.state import EvaluationPhase, Merge, Pod, PodPhase, State
+from elasticdl.master.core.pods import Pod, PodPhase
+from elasticdl.master.core.state import EvaluationPhase, Merge, State
+from elasticdl.master.core.timers import PIN_PAUSE, READ_PAUSE, SNAPSHOT_PAUSE, restart_of
 from elasticdl.shared import commands
 from elasticdl.shared.commands import Command, JobState
 from elasticdl.shared.names import Purpose
@@ -52,7 +53,7 @@ def note_failed_command(state: State, command: Command, time_s: float) -> None:
             pod = state.pods.get(command.pod)
             if pod and pod.phase is PodPhase.ORDERED:
                 pod.phase = PodPhase.EXITED
-                state.timers[f"restart {pod.name}"] = time_s + ORDER_AGAIN_S
+                state.timers[restart_of(pod.name)] = time_s + ORDER_AGAIN_S
             elif pod and isinstance(command, commands.StopPod) and command.kill:
                 pod.phase, pod.is_silent = PodPhase.RUNNING, True
         case commands.TakeSnapshot(move=move) | commands.HoldGroup(move=move) if move:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticdl.master.core.closing import reset_closing
 from elasticdl.master.core.evaluating import abandon_evaluation
 from elasticdl.master.core.moving import give_up_move
-from elasticdl.master.core.state import State
+from elasticdl.master.core.state import State, Stopping
 from elasticdl.master.core.training import Training
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import Envelope, JobResumed, JobSubmitted, LostLog
@@ -49,7 +49,7 @@ def note_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
     state.merges = {number: merge for number, merge in state.merges.items() if merge.done}
     abandon_evaluation(state)
     reset_closing(state)
-    state.stopping = type(state.stopping)()
+    state.stopping = Stopping()
     if state.training:
         for ps in list(state.training.credits):
             if ps in state.holders:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.state import State
+from elasticdl.master.core.timers import SPECULATION
 from elasticdl.shared.commands import Command, Dispatch, JobState, SetTimer
 from elasticdl.shared.names import Purpose, Service
 from elasticdl.shared.tasks import TaskRef
-
-TIMER = "speculation"
 
 
 class SpeculationPolicy(Protocol):
@@ -44,7 +44,7 @@ class MultipleOfMean:
 DEFAULT = MultipleOfMean()
 
 
-def decide_speculation(state: State, now_s: float, policy: SpeculationPolicy = DEFAULT) -> list[tuple[Command, str]]:
+def decide_speculation(state: State, now_s: float, policy: SpeculationPolicy = DEFAULT) -> Decisions:
     """Backup attempts for slow tasks, if there is nothing else to do for somebody."""
     training = state.training
     if training is None or state.job_state is not JobState.TRAINING or not training.is_dispatched:
@@ -65,9 +65,9 @@ def decide_speculation(state: State, now_s: float, policy: SpeculationPolicy = D
     if slow:
         return [_again(state, slow)]
     due_s = min(single)[0] + patience_s
-    if state.timers.get(TIMER) == due_s:
+    if state.timers.get(SPECULATION) == due_s:
         return []
-    return [(SetTimer(timer=TIMER, due_s=due_s), "the oldest task in hand would count as slow then")]
+    return [(SetTimer(timer=SPECULATION, due_s=due_s), "the oldest task in hand would count as slow then")]
 
 
 def _idle_workers(state: State) -> int:

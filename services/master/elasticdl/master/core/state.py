@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from elasticdl.master.core.audit import AuditResult
+from elasticdl.master.core.failure import Failure
+from elasticdl.master.core.pods import Holding, Pod, PodPhase
 from elasticdl.master.core.training import Training
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import (
     BatchInHand,
     Decided,
-    Envelope,
     FailureKind,
     GroupLedger,
     LostLog,
@@ -20,15 +21,10 @@ from elasticdl.shared.events import (
     TaskFailed,
 )
 from elasticdl.shared.job import JobSpec
-from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service, pod_name
+from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service, pod_name, pod_number
 from elasticdl.shared.partitions import Placement, Ranges
 from elasticdl.shared.plan import Plan
 from elasticdl.shared.tasks import MetricStates, TaskRef
-
-NOT_FINITE_HINT = (
-    "Try a lower learning rate or gradients clipped by the optimizer (clipnorm=1.0), and look for missing, infinite or "
-    "huge values in these records."
-)
 
 
 class MovePhase(Enum):
@@ -79,84 +75,6 @@ class Move:
     ledgers: tuple[GroupLedger, ...] = ()
 
 
-class PodPhase(Enum):
-    """How a pod stands."""
-
-    ORDERED = "ordered"
-    """StartPod was decided; nobody has confirmed it."""
-    STARTING = "starting"
-    """Its process exists and has not said anything."""
-    RUNNING = "running"
-    """It said that it is ready."""
-    STOPPING = "stopping"
-    """StopPod was decided."""
-    EXITED = "exited"
-
-
-@dataclass(slots=True, kw_only=True)
-class Pod:
-    """One name under which processes live, one after the other.
-
-    Attributes:
-        name: e.g. ``worker-0``.
-        service: worker or ps.
-        phase: how it stands.
-        pid: process id of the present or last process.
-        incarnation: id of the present life, empty until it has said something.
-        address: ps: where it serves.
-        has_model: ps: whether the present life holds its part of the model.
-        starts: processes started under this name.
-        faults: own-fault exits in a row without progress in between.
-        notes: worker: its start-up lines.
-        goodbye: worker: the last life that said that it ends.
-        is_silent: it was not heard of for too long and has to be replaced.
-        claim: ps: number of the claim of the last life that said that it serves.
-        early: what a process said of its start before its keeper said that it was started.
-    """
-
-    name: PodName
-    service: Service
-    phase: PodPhase = PodPhase.ORDERED
-    pid: int = 0
-    incarnation: Incarnation = NOBODY
-    address: str = ""
-    has_model: bool = False
-    starts: int = 0
-    faults: int = 0
-    notes: tuple[str, ...] = ()
-    goodbye: Incarnation = NOBODY
-    is_silent: bool = False
-    claim: int = 0
-    early: Envelope | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class Holding:
-    """A delivery in somebody's hands."""
-
-    worker: PodName
-    incarnation: Incarnation
-    dispatch: int
-    attempt: int
-    reply: str
-    since_s: float
-
-
-@dataclass(slots=True, kw_only=True)
-class Failure:
-    """Why the job has to end.
-
-    Attributes:
-        message: what the user reads.
-        guilty: the process whose log says more, or empty.
-        kind: whose fault, so whether a resume can help; the environment's where nobody knows better.
-    """
-
-    message: str
-    guilty: str = ""
-    kind: FailureKind = FailureKind.ENVIRONMENT
-
-
 class EvaluationPhase(Enum):
     """How far an evaluation is."""
 
@@ -205,7 +123,13 @@ class Evaluation:
 
 @dataclass(slots=True, kw_only=True)
 class Merge:
-    """Metric states on their way to becoming numbers. ``number`` of the task -> what it is about."""
+    """Metric states on their way to becoming numbers.
+
+    Attributes:
+        label: ``evaluation`` or ``epoch``.
+        subject: which of them, by its number.
+        done: whether the numbers are there, or nobody waits for them any more.
+    """
 
     label: str
     subject: int
@@ -258,7 +182,14 @@ class Stopping:
 
 @dataclass(slots=True, kw_only=True)
 class Snapshot:
-    """A ps' latest registered snapshot."""
+    """A ps' latest registered snapshot.
+
+    Attributes:
+        manifest: URI of its manifest.
+        size_bytes: bytes written for it.
+        seconds: from the cut to the registration.
+        time_s: when the ps said so.
+    """
 
     manifest: str
     size_bytes: int
@@ -274,9 +205,12 @@ class State:
     """
 
     spec: JobSpec | None = None
+    """The job; None before the log's first record."""
     job_state: JobState = JobState.STARTING
     failure: Failure | None = None
+    """Why the job has to end; the first reason stays."""
     stop_reason: str = ""
+    """Why somebody wants the job to stop; empty: nobody does."""
     workers: int = 0
     """How many workers are wanted now."""
     ps: int = 0
@@ -296,13 +230,19 @@ class State:
     master_seq: int = 0
     """Log sequence of the last folded record of a master."""
     term: int = 0
+    """Of the latest master; 0: there was none."""
     submitted_s: float = 0.0
+    """When the job was submitted; as all times here, seconds since 1970 by the clock of whoever says it."""
     now_s: float = 0.0
+    """The latest time of any record."""
     paused_s: float = 0.0
     """Time in which nobody ran, between the end of a run and the next one; no duration counts it."""
     first_step_s: float = 0.0
+    """When the first finished task was begun; 0: none is finished."""
     trained_s: float = 0.0
+    """When a task became complete last; 0: none is."""
     ended_s: float = 0.0
+    """When the job ended; 0: it goes on."""
     resumes: int = 0
     run: Incarnation = NOBODY
     """Whoever submitted or resumed the job last."""
@@ -311,12 +251,15 @@ class State:
     lost_logs: list[tuple[float, LostLog]] = field(default_factory=list)
     """Parts of the log that are gone, each with the time of the resume that went on without it."""
     seen: dict[Incarnation, int] = field(default_factory=dict)
+    """Number of the last envelope of each life: lower ones are repetitions."""
     pods: dict[PodName, Pod] = field(default_factory=dict)
     training: Training | None = None
     holdings: dict[TaskRef, dict[Incarnation, Holding]] = field(default_factory=dict)
+    """Task -> who has it in hand; at the end of a job perhaps two."""
     to_return: list[str] = field(default_factory=list)
     """Reply subjects of deliveries whose holder is gone."""
     failures: dict[TaskRef, list[TaskFailed]] = field(default_factory=dict)
+    """Task -> how it has failed so far; those of a train task are forgotten once it is complete."""
     deaths: dict[BatchInHand, set[int]] = field(default_factory=dict)
     """Batch -> pids of the workers that died of their own fault with it in hand."""
     evaluations: list[Evaluation] = field(default_factory=list)
@@ -327,15 +270,20 @@ class State:
     pins_to_close: set[tuple[PodName, int]] = field(default_factory=set)
     """(ps, evaluation) of pins that nobody needs any more."""
     merges: dict[int, Merge] = field(default_factory=dict)
+    """Number of the merge task -> what it is about."""
     dispatches: int = 0
+    """Number of the last dispatch."""
     requests: int = 0
+    """Number of the last snapshot order."""
     timers: dict[str, float] = field(default_factory=dict)
+    """Timer (see ``timers.py``) -> when it is due."""
     closing: Closing = field(default_factory=Closing)
     stopping: Stopping = field(default_factory=Stopping)
     snapshots: dict[PodName, Snapshot] = field(default_factory=dict)
     damaged: dict[str, SnapshotDamaged] = field(default_factory=dict)
     """URI of a damaged object -> what became of its snapshot."""
     repaired: int = 0
+    """Tasks that an audit found missing in a ledger and had dispatched again."""
     unran: list[tuple[int, Decided]] = field(default_factory=list)
     """Decisions without a recorded outcome: a successor runs their commands again."""
 
@@ -381,7 +329,7 @@ class State:
 
     def owned(self, ps: PodName) -> Ranges:
         """The partitions of a ps."""
-        return self.placement.partitions(int(ps.rpartition("-")[2]))
+        return self.placement.partitions(pod_number(ps))
 
     @property
     def running_holders(self) -> list[Pod]:
@@ -397,12 +345,3 @@ class State:
         """Note why the job has to end; the first reason stays."""
         if self.failure is None:
             self.failure = Failure(message=message, guilty=guilty, kind=kind)
-
-
-def failure_text(failed: TaskFailed, worker: str) -> str:
-    """What the user reads when a task's failure ends the job."""
-    records = f"records {failed.first_record} to {failed.last_record - 1} of {failed.source}" if failed.source else ""
-    place = f" ({failed.task}, batch {failed.batch}{', ' + records if records else ''}, on {worker})"
-    if failed.kind is FailureKind.NOT_FINITE:
-        return f"{failed.message} since step {failed.step}{place}\n  {NOT_FINITE_HINT}"
-    return f"{failed.message}{place}" + (f"\n{failed.traceback}" if failed.traceback else "")

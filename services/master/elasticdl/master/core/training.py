@@ -16,7 +16,11 @@ MetricSums = dict[str, tuple[list[float], ...]]
 """As ``MetricStates``, as numbers."""
 
 WINDOW_TASKS_MIN = 64
+TASKS_EACH_MIN = 8
+"""Tasks for each worker, at least."""
 WINDOW_TASKS_MAX = 16_384
+AGAIN_TASKS_MAX = 1024
+"""Tasks that one decision dispatches again, each as a range of its own."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,12 +117,12 @@ class Training:
         """Whether no task waits for its first dispatch."""
         return not any(True for _ in self.complete.gaps(self.frontier, self.plan.tasks))
 
-    def next_tasks(self, window: int, again_max: int = 1024) -> tuple[list[int], tuple[tuple[int, int], ...]]:
+    def next_tasks(self, window: int) -> tuple[list[int], tuple[tuple[int, int], ...]]:
         """What to dispatch now: tasks again, and ranges for the first time, keeping about ``window`` outstanding.
 
         Tasks that are complete although nobody dispatched them, because the log was lost, are left out.
         """
-        again = sorted(self.lacking)[:again_max]
+        again = sorted(self.lacking)[:AGAIN_TASKS_MAX]
         room = window - len(self.outstanding) - len(again)
         ranges: list[tuple[int, int]] = []
         # Refill when a quarter is free, so that a decision holds many tasks.
@@ -129,11 +133,6 @@ class Training:
                 if room <= 0:
                     break
         return again, tuple(ranges)
-
-    def window(self, tasks_per_s: float, window_s: float, workers: int) -> int:
-        """How many tasks to keep dispatched: ``window_s`` seconds of work."""
-        wanted = int(tasks_per_s * window_s)
-        return max(WINDOW_TASKS_MIN, 8 * workers, min(wanted, WINDOW_TASKS_MAX))
 
     def note_dispatch(self, ranges: tuple[tuple[int, int], ...]) -> None:
         """Tasks are on their way to the queue."""
@@ -242,6 +241,18 @@ class Training:
         totals.ended_s = time_s
         if not totals.merged:
             add_states(totals.states, event.states)
+
+
+def window_of(tasks_per_s: float, window_s: float, workers: int) -> int:
+    """How many tasks to keep dispatched: ``window_s`` seconds of work, within limits.
+
+    Args:
+        tasks_per_s: tasks that all workers together finish in a second.
+        window_s: seconds of work.
+        workers: how many are wanted; each gets room for a few tasks, whatever their pace.
+    """
+    wanted = int(tasks_per_s * window_s)
+    return max(WINDOW_TASKS_MIN, TASKS_EACH_MIN * workers, min(wanted, WINDOW_TASKS_MAX))
 
 
 def add_states(total: MetricSums, states: MetricStates) -> None:

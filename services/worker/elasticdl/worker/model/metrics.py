@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.metric_states import MetricArrays, sum_states
 from elasticdl.worker.model.user_code import user_code
 from elasticdl.worker.model.user_module import UserModule
-
-MetricArrays = Mapping[str, list[NDArray[np.float64]]]
-"""Metric name -> its state variables; states of disjoint batches add up."""
 
 LOSS = "loss"
 _TOLERANCE = 1e-4
@@ -155,20 +153,6 @@ class MetricSet:
         if callable(value) and not isinstance(value, type):
             return _Entry(name=name, output=output, metric=FunctionMetric(value, name), weighted=True)
         raise UserError(f"{self._module.path}: metric {name!r} must be a Keras metric or a function, not {value!r}")
-
-
-def sum_states(states: Iterable[MetricArrays]) -> dict[str, list[NDArray[np.float64]]]:
-    """Add up states of disjoint batches."""
-    total: dict[str, list[NDArray[np.float64]]] = {}
-    for state in states:
-        for name, arrays in state.items():
-            known = total.get(name)
-            total[name] = [a.copy() for a in arrays] if known is None else _add(known, arrays)
-    return total
-
-
-def _add(left: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    return [a + b for a, b in zip(left, right, strict=True)]
 
 
 def _of(structure: Any, output: str | None) -> Any:

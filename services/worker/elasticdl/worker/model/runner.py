@@ -13,12 +13,13 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
+from elasticdl.shared.metric_states import MetricArrays, sum_states
 from elasticdl.shared.model import ModelSignature, VariableKind
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.build import build
 from elasticdl.worker.model.dense import DenseVariables, Float32Array
 from elasticdl.worker.model.gradients import loss_scale
-from elasticdl.worker.model.metrics import MetricArrays, MetricSet, sum_states
+from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import translate
 from elasticdl.worker.model.step import CompiledStep, Pulled
 from elasticdl.worker.model.user_code import user_code

@@ -25,8 +25,8 @@ class UserCodeError(UserError):
         traceback: the traceback's text, limited to frames of the user's files.
     """
 
-    def __init__(self, message: str, *, hint: str = "", traceback: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(self, message: str, *, traceback: str = "") -> None:
+        super().__init__(message)
         self.traceback = traceback
 
 

@@ -187,7 +187,7 @@ class Link:
                 place.address, token=self._token, peer=self._peer, pool=self._pool, settings=self._settings.wire
             )
         except (ConnectionLostError, ProtocolError) as error:
-            self._log.debug("not reached", address=place.address, error=str(error))
+            self._log.debug("not reached", address=place.address, reason=str(error))
             return None
         if not is_same_life(client.identity, place.incarnation):
             self._log.debug("another incarnation answers", expected=place.incarnation, found=client.identity)

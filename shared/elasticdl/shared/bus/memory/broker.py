@@ -10,7 +10,7 @@ from elasticdl.shared.bus.memory.register import MemoryRegister
 from elasticdl.shared.bus.memory.signals import MemorySignals, OrderServer
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue, Queue
 from elasticdl.shared.bus.ports import RegisterEntry
-from elasticdl.shared.clock import Clock, SystemClock
+from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.job import LEASE_S
 from elasticdl.shared.names import PodName
 
@@ -19,14 +19,13 @@ class MemoryBroker:
     """What the clients of one job share.
 
     Args:
-        clock: leases expire by its ``monotonic``.
         lease_s: seconds without a sign of life after which a task is delivered again.
     """
 
-    def __init__(self, clock: Clock | None = None, lease_s: float = LEASE_S) -> None:
+    def __init__(self, lease_s: float = LEASE_S) -> None:
         self._bell = Bell()
         self._records = Records()
-        self._queue = Queue(clock or SystemClock(), lease_s)
+        self._queue = Queue(SystemClock(), lease_s)
         self._entries: dict[str, RegisterEntry] = {}
         self._cores: dict[str, RegisterEntry] = {}
         self._beats: list[asyncio.Queue[bytes | None]] = []

@@ -32,7 +32,7 @@ _OUT_OF_STORAGE = (10023, 10028, 10039, 10047, 10076, 10077)
 
 _ROOM_BYTES_MIN = 1 << 20
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 
 
 class RefusedError(PermanentError):
@@ -76,14 +76,14 @@ class Connection:
             reasons.append(str(error) or type(error).__name__)
             if "authorization" in reasons[-1].lower():
                 refused.set()
-            _log.debug("broker.error", error=reasons[-1])
+            _log.debug("broker error", reason=reasons[-1])
 
         async def note_loss() -> None:
             if not client.is_closed:
-                _log.warning("broker.lost", job=job)
+                _log.warning("broker lost", job=job)
 
         async def note_return() -> None:
-            _log.info("broker.back", job=job)
+            _log.info("broker back", job=job)
 
         connecting = client.connect(
             servers=[each.strip() for each in url.split(",")],

@@ -19,7 +19,7 @@ from elasticdl.shared.names import PodName
 
 _CAUSE, _TERM = "Elasticdl-Cause", "Elasticdl-Term"
 
-_log = structlog.get_logger(__name__)
+_log = structlog.get_logger()
 
 
 class NatsSignals:
@@ -36,7 +36,7 @@ class NatsSignals:
         try:
             await client.publish(subjects.beat(self._connection.job, beat.service, beat.name), codec.encode_beat(beat))
         except (nats.errors.Error, OSError) as error:
-            _log.debug("beat.lost", error=str(error))
+            _log.debug("heartbeat lost", reason=str(error))
 
     async def beats(self) -> AsyncIterator[Beat]:
         """Heartbeats from now on."""
@@ -47,7 +47,7 @@ class NatsSignals:
                 try:
                     beat = codec.decode_beat(message.data)
                 except ProtocolError as error:
-                    _log.warning("beat.malformed", subject=message.subject, error=str(error))
+                    _log.warning("heartbeat not readable", subject=message.subject, reason=str(error))
                     continue
                 yield beat
         except nats.errors.ConnectionClosedError:

@@ -1,0 +1,27 @@
+"""A decision: commands, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.shared.commands import Command
+
+Decisions = list[tuple[Command, str]]
+"""Commands and why, one by one, as they come together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Commands and why; both empty when there is nothing to do."""
+
+    commands: tuple[Command, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.commands)
+
+    @classmethod
+    def of(cls, decisions: Decisions) -> Decision:
+        """All of these as one; a reason that several commands have is given once."""
+        reasons = tuple(dict.fromkeys(reason for _, reason in decisions if reason))
+        return cls(commands=tuple(command for command, _ in decisions), reasons=reasons)
