@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from tests.sim import ps_moves
 from tests.sim.mutations import _mutation as mutation
 from tests.sim.mutations import _replaced as replaced
-from tests.sim.ps import PsProcess
 from tests.sim.snapshot_mutations import MUTATIONS
 
 from elasticdl.master.core import training
@@ -75,10 +75,10 @@ def held_until_the_outcome() -> Iterator[None]:
 
 @mutation("what a recipient holds is in its registered snapshot before it says so")
 def held_is_registered() -> Iterator[None]:
-    async def register_held(self: Any, move: int) -> None:
+    async def register_held(ps: Any, move: int) -> None:
         pass
 
-    with replaced(PsProcess, "_register_held", register_held):
+    with replaced(ps_moves, "register_held", register_held):
         yield
 
 
@@ -142,5 +142,8 @@ def each_group_has_its_ledger() -> Iterator[None]:
 
 @mutation("rows of partitions that are nobody's here are dropped")
 def rows_of_nobody_are_dropped() -> Iterator[None]:
-    with replaced(Share, "_drop_rows", lambda self: None):
+    with (
+        replaced(Share, "drop_some", lambda self: False),
+        replaced(Share, "has_undropped", property(lambda self: False)),
+    ):
         yield

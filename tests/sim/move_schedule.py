@@ -229,7 +229,7 @@ PATTERNS = (
     Pattern(faults=_recipient_dies_before_the_version, ps=FEWER + MORE),
     Pattern(faults=_recipient_dies_after_its_word, ps=FEWER),
     Pattern(faults=_wanted_no_more, ps=MORE),
-    Pattern(faults=_donor_forgets, ps=MORE, shape=SAVED_SELDOM),
+    Pattern(faults=_donor_forgets, ps=FEWER, shape=SAVED_SELDOM),
     Pattern(faults=_at_the_end, ps=((3, 2),), shape={"workers": 1}),
     Pattern(faults=_tidies_too_late, ps=((1, 1), (2, 2)), shape=SAVED_OFTEN),
     Pattern(faults=_anybody, ps=FEWER + MORE),

@@ -304,34 +304,6 @@ def not_ready_before_the_record() -> Iterator[None]:
 # --- snapshots ----------------------------------------------------------------------------------------------------
 
 
-class _LateLedger:
-    """A cut whose ledgers are those of the moment at which it is asked for."""
-
-    def __init__(self, cut: ShareCut, core: PsCore) -> None:
-        self._cut = cut
-        self._core = core
-
-    def __getattr__(self, name: str) -> Any:
-        share = self._core.share
-        if name == "groups" and share is not None:
-            ledgers = {group.partitions: group.ledger.record() for group in share.groups}
-            return tuple(
-                replace(group, ledger=ledgers.get(group.partitions, group.ledger)) for group in self._cut.groups
-            )
-        return getattr(self._cut, name)
-
-
-@_mutation("weights and ledger of a snapshot are of one moment between two pushes")
-def ledger_in_the_cut() -> Iterator[None]:
-    original = snapshots.SnapshotWriter.objects
-
-    def objects(self: Any, core: Any, cut: Any, **facts: Any) -> Any:
-        return original(self, core, _LateLedger(cut, core), **facts)  # type: ignore[arg-type]
-
-    with _replaced(snapshots.SnapshotWriter, "objects", objects):
-        yield
-
-
 @_mutation("a cut copies the dense weights")
 def dense_weights_in_the_cut() -> Iterator[None]:
     def cut(self: Any) -> DenseCut:

@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
+from tests.sim import ps_moves
 from tests.sim.client import settle
 from tests.sim.process import Process
+from tests.sim.ps_moves import STORE_S
 
 from elasticdl.ps.admission import RefusedError, check_known
 from elasticdl.ps.copying import Copies
@@ -18,12 +20,12 @@ from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.history import SnapshotHistory
 from elasticdl.ps.holding import Holder, HoldOrder
+from elasticdl.ps.orders import Copy, Order
 from elasticdl.ps.recovery import NothingLeftError, recover
 from elasticdl.ps.share import ShareCut, standings_of
-from elasticdl.ps.snapshots import Copy, SnapshotWriter, delete_snapshot
-from elasticdl.ps.snapshotting import Order
+from elasticdl.ps.snapshots import SnapshotWriter, delete_snapshot
 from elasticdl.shared.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
-from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError, UserError
+from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError
 from elasticdl.shared.events import GroupHeld, GroupLedger, ModelInitialised, ModelPinned, PsStarted, SnapshotTaken
 from elasticdl.shared.manifests import DamagedError, damage, decode_manifest
 from elasticdl.shared.names import PodName, Service
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
     from tests.sim.wire import Connection
     from tests.sim.world import World
 
-STORE_S = 0.004
-"""Seconds that the store takes for one object."""
 RETRY_S = 1.0
 
 
@@ -294,87 +294,19 @@ class PsProcess(Process):
             self._initialised = True
             self.core.open_for_business()
         elif isinstance(order, HoldOrder):
-            await self._hold(order)
+            await ps_moves.hold(self, order)
         elif (
             order is not None and order.request in self._taken and self._taken[order.request].manifest != order.damaged
         ):
             self._untold = self._taken[order.request], order.cause
         elif order is not None and order.copy:
-            await self._copy(order, order.copy)
+            await ps_moves.copy(self, order, order.copy)
         else:
             await self._take(order)
         if order is not None:
             self._orders.popleft()
         await self._tell()
         self._delete_old()
-
-    async def _hold(self, order: HoldOrder) -> None:
-        held: GroupHeld | None = None
-        try:
-            if not self._holder.begin(order):
-                return
-            if self._holder.is_first and self.core.serves and self._holder.may_be_referred_to:
-                await self._write(flush=False)
-                self._plan_next()
-            for step in self._holder.steps(order):
-                held = step
-                self.probe("loaded")
-                await asyncio.sleep(STORE_S)
-        except FencedError:
-            raise
-        except (PermanentError, UserError, RefusedError) as error:
-            held = GroupHeld(move=order.move, manifest=order.manifest, failure=str(error))
-        if held is None:
-            return
-        if not held.failure:
-            await self._register_held(order.move)
-        self.probe("held")
-        self._untold = held, order.cause
-
-    async def _register_held(self, move: int) -> None:
-        if not self._holder.may_be_referred_to:
-            await self._write(flush=False, extend=True)
-            return
-        copies = self._holder.unregistered
-        if not copies:
-            return
-        base = self._history.newest if self.core.serves or not self._holder.is_first else None
-        uri, data = self._writer.reference(self.core, base, copies, number=self._snapshots, move=move)
-        self._snapshots += 1
-        await asyncio.sleep(STORE_S)
-        self.world.store.write(uri, data)
-        self.probe("object")
-        manifest = decode_manifest(data, uri)
-        older = self._history.older_than(uri, manifest)
-        await self._write_register(replace(self._register, manifest=uri, step=manifest.step, older=older))
-        self._history.add(uri, manifest)
-        self._holder.registered()
-        self.probe("registered")
-
-    async def _copy(self, order: Order, copy: Copy) -> None:
-        if order.move <= self.core.placement.version:
-            return
-        if order.freeze:
-            self.core.freeze(order.move)
-            self.probe("frozen")
-        cut = self._copies.cut(order.move)
-        try:
-            uri, data = await self._write_objects(cut, self._copies.base, copy)
-        finally:
-            cut.close()
-            self._snapshots += 1
-        self._copies.add(uri, cut)
-        taken = SnapshotTaken(
-            manifest=uri,
-            request=order.request,
-            ledgers=decode_manifest(data, uri).ledgers,
-            size_bytes=0,
-            seconds=0.0,
-            move=order.move,
-        )
-        self._taken[order.request] = taken
-        self._untold = taken, order.cause
-        self.probe("copied")
 
     async def _take(self, order: Order | None) -> None:
         if order and order.damaged:

@@ -12,7 +12,10 @@ from tests.sim.ps import PsProcess
 
 from elasticdl.master.core import runs
 from elasticdl.ps import snapshots
+from elasticdl.ps.core import PsCore
+from elasticdl.ps.group import GroupCut
 from elasticdl.ps.history import SnapshotHistory
+from elasticdl.ps.share import ShareCut
 from elasticdl.shared import manifests
 from elasticdl.shared.manifests import DamagedError
 from elasticdl.shared.tasks import TaskMessage
@@ -77,4 +80,43 @@ def run_in_the_message_id() -> Iterator[None]:
         state.lost_logs.append((time_s, lost))
 
     with replaced(TaskMessage, "message_id", property(message_id)), replaced(runs, "_note_lost_log", note_lost_log):
+        yield
+
+
+class _LateGroup:
+    """A group of a cut whose ledger is that of the moment at which it is asked for."""
+
+    def __init__(self, group: GroupCut, core: PsCore) -> None:
+        self._group = group
+        self._core = core
+
+    def __getattr__(self, name: str) -> Any:
+        share = self._core.share
+        if name == "ledger" and share is not None:
+            ledgers = {group.partitions: group.ledger.record() for group in share.groups}
+            return ledgers.get(self._group.partitions, self._group.ledger)
+        return getattr(self._group, name)
+
+
+class _LateLedger:
+    """A cut with such groups."""
+
+    def __init__(self, cut: ShareCut, core: PsCore) -> None:
+        self._cut = cut
+        self._core = core
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "groups":
+            return tuple(_LateGroup(group, self._core) for group in self._cut.groups)
+        return getattr(self._cut, name)
+
+
+@mutation("weights and ledger of a snapshot are of one moment between two pushes")
+def ledger_in_the_cut() -> Iterator[None]:
+    original = snapshots.SnapshotWriter.objects
+
+    def objects(self: Any, core: Any, cut: Any, **facts: Any) -> Any:
+        return original(self, core, _LateLedger(cut, core), **facts)  # type: ignore[arg-type]
+
+    with replaced(snapshots.SnapshotWriter, "objects", objects):
         yield

@@ -223,6 +223,18 @@ def test_accumulated_gradients_wait_for_the_flush() -> None:
     assert state(core) == state(plain)
 
 
+def test_what_was_flushed_is_another_state_than_before_the_flush() -> None:
+    core = core_of("sgd", policy=UpdatePolicy(grads_to_wait=2))
+    core.push(wire_push(0, 0))
+    assert core.share is not None
+    before = core.share.standings
+    assert not core.changed_since(before, flush=False)
+    assert core.changed_since(before, flush=True)
+    core.cut(dirty_only=False, flush=True).close()
+    assert core.changed_since(before, flush=True), "the cut was not saved: it has to be made again"
+    assert not core.changed_since(core.share.standings, flush=True)
+
+
 def test_a_stale_push_moves_less() -> None:
     scaled, plain = core_of("sgd", policy=UpdatePolicy(staleness_scaled_rate=True)), core_of("sgd")
     for core in (scaled, plain):

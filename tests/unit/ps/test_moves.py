@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -160,7 +159,7 @@ def test_a_move_that_is_given_up_leaves_everything_where_it_was(make_job: MakeJo
             continue
     assert recipient.core.share.held == [], "what was held for nothing is dropped"
     while recipient.core.share.rows:
-        time.sleep(0.001)
+        job.register(1)
     mover.move(0, 1, HALF, 3)
     train(client, BATCHES[6:])
     assert [final(job, number, 60 + number).step for number in (0, 1)] == [len(BATCHES)] * 2
@@ -231,7 +230,7 @@ def test_copies_are_kept_as_long_as_a_snapshot_refers_to_them(make_job: MakeJob)
         train(client, [batch])
         final(job, 1, 101 + number)
     while any(info.uri in copies for info in job.store.list("memory://job/")):
-        time.sleep(0.001)
+        job.register(1)
     train(client, BATCHES[18:])
     assert [final(job, number, 150 + number).step for number in (0, 1)] == [len(BATCHES)] * 2
 

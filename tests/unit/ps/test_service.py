@@ -13,9 +13,9 @@ from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signatu
 from tests.unit.ps.jobs import DEADLINE_S, Job
 from tests.unit.ps.servers import weights
 
+from elasticdl.ps.orders import SnapshotPolicy
 from elasticdl.ps.service import PsService
 from elasticdl.ps.snapshots import read_chain
-from elasticdl.ps.snapshotting import SnapshotPolicy
 from elasticdl.shared.bus.memory.log import MemoryEventLog
 from elasticdl.shared.commands import ClosePin, OpenPin, StopPod, TakeSnapshot
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError, UserError

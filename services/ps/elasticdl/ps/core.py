@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from elasticdl.ps.admission import (
     RefusedError,
@@ -17,8 +15,9 @@ from elasticdl.ps.admission import (
 )
 from elasticdl.ps.engine.checks import NotFiniteError
 from elasticdl.ps.group import GroupCut, UpdatePolicy
-from elasticdl.ps.share import Division, Share, ShareCut, ledger_of
+from elasticdl.ps.share import Division, Pin, Share, ShareCut, ledger_of
 from elasticdl.ps.share import Standing as GroupStanding
+from elasticdl.ps.watching import Watcher
 from elasticdl.shared.errors import InvariantError, ProtocolError, UserError
 from elasticdl.shared.events import GroupLedger
 from elasticdl.shared.ledger import Verdict
@@ -41,30 +40,6 @@ from elasticdl.shared.wire.messages import (
     RefusalKind,
     Standing,
 )
-
-_VERDICTS = {
-    Verdict.APPLIED: PushVerdict.APPLIED,
-    Verdict.DUPLICATE: PushVerdict.DUPLICATE,
-    Verdict.GAP: PushVerdict.GAP,
-}
-
-
-class Watcher(Protocol):
-    """Who wants to know what happened. Called under the core's lock, so it must not block nor call back."""
-
-    def initialised(self) -> None:
-        """A worker's Initialise made the model."""
-
-    def stepped(self, step: int) -> None:
-        """A batch was absorbed; so many are now."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pin:
-    """An evaluation's cut."""
-
-    evaluation: int
-    cut: ShareCut
 
 
 class PsCore:
@@ -247,7 +222,7 @@ class PsCore:
             divisions = share.divide(push)
             applying = [division for division in divisions if division.verdict is Verdict.APPLIED]
             verdict = Verdict.APPLIED if applying else _most_backward(divisions)
-            answer, message = _VERDICTS[verdict], ""
+            answer, message = PushVerdict[verdict.name], ""
             if applying:
                 self._check_memory(share)
                 try:
@@ -351,10 +326,7 @@ class PsCore:
             return self.share is not None and self.share.drop_some()
 
     def hold_rows(self, table: int, ids: Ids, slabs: Floats, *, saved: bool) -> None:
-        """Load rows of a group that is going to be held: int64[n] and float32[n, slab width].
-
-        ``saved``: the next snapshot builds on one that has them.
-        """
+        """Load rows of a group that is to be held, as ``RowStore.load``: int64[n], float32[n, slab width]."""
         with self.lock:
             self._share().tables[table].load(ids, slabs, saved=saved)
 

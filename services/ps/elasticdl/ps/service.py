@@ -19,10 +19,11 @@ from elasticdl.ps.announcing import Announcer, Registration
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.holding import HoldOrder
+from elasticdl.ps.orders import Order, SnapshotPolicy
 from elasticdl.ps.recovery import NothingLeftError, recover
 from elasticdl.ps.serving import PsHandler
 from elasticdl.ps.snapshots import SnapshotWriter
-from elasticdl.ps.snapshotting import Order, SnapshotPolicy, Snapshots
+from elasticdl.ps.snapshotting import Snapshots
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock

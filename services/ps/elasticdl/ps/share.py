@@ -22,8 +22,8 @@ from elasticdl.shared.partitions import PARTITIONS, Ranges, group_id
 from elasticdl.shared.placement import DensePart, dense_part, mask_of, partitions_of, take
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, TableGradients, TableIds, split_rows
 
-Standing = tuple[Ranges, int, int]
-"""Partitions of a group, the move that it is held for or 0, and its step."""
+Standing = tuple[Ranges, int, int, int]
+"""Partitions of a group, the move that it is held for or 0, its step, and its updates, which a flush adds to."""
 
 _NO_GROUP = 255
 _GROUPS_MAX = 254
@@ -95,6 +95,14 @@ class ShareCut:
             cut.close(finished=finished)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """An evaluation's cut."""
+
+    evaluation: int
+    cut: ShareCut
+
+
 class Share:
     """What one ps holds of a model.
 
@@ -157,7 +165,7 @@ class Share:
     @property
     def standings(self) -> tuple[Standing, ...]:
         """Where the groups stand; equal to those of a snapshot as long as nothing has happened since."""
-        return tuple((one.partitions, one.move, one.ledger.step) for one in self.groups + self.held)
+        return tuple((one.partitions, one.move, one.ledger.step, one.iteration) for one in self.groups + self.held)
 
     @property
     def ledgers(self) -> tuple[GroupLedger, ...]:
@@ -381,7 +389,7 @@ def ledger_of(group: Group) -> GroupLedger:
 
 def standings_of(groups: Sequence[GroupState]) -> tuple[Standing, ...]:
     """Where the groups of a snapshot stood."""
-    return tuple((group.partitions, group.move, group.ledger.step) for group in groups)
+    return tuple((group.partitions, group.move, group.ledger.step, group.iteration) for group in groups)
 
 
 def _judged(group: Group, push: Push) -> Division:

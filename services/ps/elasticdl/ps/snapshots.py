@@ -23,6 +23,7 @@ from elasticdl.ps.engine.accumulator import AccumulatorState, Gradients
 from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.group import GroupCut
 from elasticdl.ps.history import Snapshot
+from elasticdl.ps.orders import Copy
 from elasticdl.ps.referring import folders_of, referred
 from elasticdl.ps.regrouping import common, reduced, union
 from elasticdl.ps.share import Share, ShareCut
@@ -74,19 +75,6 @@ class Written:
     uri: str
     manifest: Manifest
     size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
-    """What a donor writes for a move: some partitions of what it serves.
-
-    Attributes:
-        recipient: whose folder it goes to.
-        partitions: which.
-    """
-
-    recipient: PodName
-    partitions: Ranges
 
 
 class SnapshotWriter:

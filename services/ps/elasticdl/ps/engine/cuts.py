@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from threading import Lock
+from threading import Event, Lock
 from typing import Protocol
 
 import numpy as np
@@ -32,7 +31,7 @@ class Rows(Protocol):
     generation: int
     snapshotted: int
     cuts: list[RowCut]
-    waiting: bool
+    unwanted: Event
 
     @property
     def rows(self) -> int:
@@ -46,8 +45,6 @@ EVERYTHING = -1
 """A generation after which every row has changed."""
 _LOCKED_BYTES = 1 << 20
 """Bytes of rows that are copied before a waiting push gets its turn: about a millisecond."""
-_TURN_S = 0.0001
-"""Seconds that a cut gives to a push that wants the lock."""
 _ROWS_MORE = 4096
 _TOUCHED_BYTES = 64 << 20
 """Memory for rows that will be saved, which is there before: a push would take it a page at a time."""
@@ -181,8 +178,7 @@ class RowCut:
         rows = max(1, _LOCKED_BYTES // (4 * store.slab_width))
         for start in range(0, slots.size, rows):
             part = slice(start, start + rows)
-            while store.waiting:  # Whoever gave a lock back would get it again before the other one is awake.
-                time.sleep(_TURN_S)
+            store.unwanted.wait()  # Whoever gave a lock back would get it again before the other one is awake.
             with store.lock:
                 self._check_open()
                 ids[part] = store.index.ids[slots[part]]

@@ -66,8 +66,9 @@ class RowStore:
         self.snapshotted = 0
         """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
         self.cuts: list[RowCut] = []
-        self.waiting = False
-        """Whether the owner wants the lock: a cut lets it go first."""
+        self.unwanted = threading.Event()
+        """Set while the owner does not wait for the lock: a cut lets it go first."""
+        self.unwanted.set()
         self._rule = rule
         self._fresh_slots = np.repeat(np.array([slot.initial for slot in slots], np.float32), table.width)
 
@@ -123,9 +124,9 @@ class RowStore:
         Raises:
             MemoryError: there is no room; no row has changed.
         """
-        self.waiting = True
+        self.unwanted.clear()
         with self.lock:
-            self.waiting = False
+            self.unwanted.set()
             self.index.reserve(rows)
             needed = self.rows + rows
             if needed > self.changed.size:
@@ -151,9 +152,9 @@ class RowStore:
         if not ids.size:
             return
         self.reserve(ids.size)
-        self.waiting = True
+        self.unwanted.clear()
         with self.lock:
-            self.waiting = False
+            self.unwanted.set()
             slots = self._touch(ids)
             formulas.update_rows(
                 self._rule.formula,
