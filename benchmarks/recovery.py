@@ -128,7 +128,7 @@ class Author:
         done = self.state.training.complete.ranges() if self.state.training else []
         ledger = LedgerRecord(finished=tuple(done), step=self.seq, records=self.seq, checksum=self.seq)
         manifest = f"file:///storage/{ps}/{self._life(ps)}/{self.seq}/manifest"
-        held = (GroupLedger(group=GroupId(ps), ledger=ledger),)
+        held = (GroupLedger(group=GroupId(ps), ledger=ledger, partitions=self.state.owned(PodName(ps))),)
         return events.SnapshotTaken(manifest=manifest, request=0, ledgers=held, size_bytes=1 << 20, seconds=0.3)
 
     def _replace(self, worker: str) -> Iterator[Message]:

@@ -34,7 +34,7 @@ from elasticdl.ps.snapshots import SnapshotWriter
 from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.model import DenseVariable, ModelSignature, Optimizer, RowInitializer, RowTable, VariableKind
 from elasticdl.shared.names import JobId, PodName, TaskId, new_incarnation
-from elasticdl.shared.placement import Placement
+from elasticdl.shared.partitions import Placement
 from elasticdl.shared.plan import Plan, Shuffle, Source
 from elasticdl.shared.storage import MemoryStore, ObjectStore, open_store, to_uri
 from elasticdl.shared.wire.messages import NO_FLOATS, Initialise, Push, TableGradients

@@ -11,6 +11,9 @@ from elasticdl.shared.errors import UserError
 
 _NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+WORKERS_MAX = 1024
+PS_MAX = 256
+"""As many as a model has partitions: ``elasticdl.shared.partitions.PARTITIONS``."""
 _RANGES = {
     "minibatch_size": (1, 1 << 20),
     "num_minibatches_per_task": (1, 1 << 20),
@@ -20,8 +23,8 @@ _RANGES = {
     "evaluation_steps": (0, 1 << 62),
     "evaluation_throttle_secs": (0, 1 << 31),
     "grads_to_wait": (1, 1 << 20),
-    "num_workers": (1, 1024),
-    "num_ps_pods": (1, 256),
+    "num_workers": (1, WORKERS_MAX),
+    "num_ps_pods": (1, PS_MAX),
     "checkpoint_steps": (0, 1 << 62),
 }
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")

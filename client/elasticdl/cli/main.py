@@ -17,11 +17,12 @@ import typer
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli import options as o
-from elasticdl.cli.flags import LogLevel, Platform, ShuffleMode, Strategy, TrainFlags, plain_switches
+from elasticdl.cli.flags import PS_MAX, WORKERS_MAX, TrainFlags, plain_switches
 from elasticdl.shared.errors import ElasticDLError, UserError
 
 LATER = {"allow_extra_args": True, "ignore_unknown_options": True}
 JOBS, DATA, TRAIN = "Jobs", "Data and models", "Run"
+DEFAULTS = TrainFlags(model_def="", training_data="")
 
 app = typer.Typer(
     name="elasticdl",
@@ -83,38 +84,38 @@ def _root(
 def train(
     model_def: o.ModelDef,
     training_data: o.TrainingData,
-    model_zoo: o.ModelZoo = "",
-    model_params: o.ModelParams = "",
-    validation_data: o.ValidationData = "",
-    output: o.Output = "",
-    csv_header: o.CsvHeader = True,
-    csv_delimiter: o.CsvDelimiter = ",",
-    job_name: o.JobName = "",
-    minibatch_size: o.MinibatchSize = 64,
-    num_minibatches_per_task: o.MinibatchesPerTask = 8,
-    num_epochs: o.Epochs = 1,
-    max_step: o.MaxStep = 0,
-    shuffle: o.ShuffleOption = ShuffleMode.RECORDS,
-    seed: o.Seed = None,
-    evaluation_steps: o.EvaluationSteps = 0,
-    evaluation_throttle_secs: o.EvaluationThrottle = 0.0,
-    grads_to_wait: o.GradsToWait = 1,
-    lr_staleness_modulation: o.StalenessModulation = False,
-    eager: o.Eager = False,
-    num_workers: o.Workers = 2,
-    num_ps_pods: o.PsPods = 1,
-    distribution_strategy: o.StrategyOption = Strategy.PARAMETER_SERVER,
-    platform: o.PlatformOption = Platform.LOCAL,
-    envs: o.Envs = "",
-    checkpoint_steps: o.CheckpointSteps = 0,
-    checkpoint_dir: o.CheckpointDir = "",
-    storage: o.Storage = "",
-    nats_url: o.NatsUrl = "",
-    run_dir: o.RunDir = None,
-    report: o.Report = None,
-    log_level: o.LogLevelOption = LogLevel.INFO,
-    dry_run: o.DryRun = False,
-    debug: o.Debug = False,
+    model_zoo: o.ModelZoo = DEFAULTS.model_zoo,
+    model_params: o.ModelParams = DEFAULTS.model_params,
+    validation_data: o.ValidationData = DEFAULTS.validation_data,
+    output: o.Output = DEFAULTS.output,
+    csv_header: o.CsvHeader = DEFAULTS.csv_header,
+    csv_delimiter: o.CsvDelimiter = DEFAULTS.csv_delimiter,
+    job_name: o.JobName = DEFAULTS.job_name,
+    minibatch_size: o.MinibatchSize = DEFAULTS.minibatch_size,
+    num_minibatches_per_task: o.MinibatchesPerTask = DEFAULTS.num_minibatches_per_task,
+    num_epochs: o.Epochs = DEFAULTS.num_epochs,
+    max_step: o.MaxStep = DEFAULTS.max_step,
+    shuffle: o.ShuffleOption = DEFAULTS.shuffle,
+    seed: o.Seed = DEFAULTS.seed,
+    evaluation_steps: o.EvaluationSteps = DEFAULTS.evaluation_steps,
+    evaluation_throttle_secs: o.EvaluationThrottle = DEFAULTS.evaluation_throttle_secs,
+    grads_to_wait: o.GradsToWait = DEFAULTS.grads_to_wait,
+    lr_staleness_modulation: o.StalenessModulation = DEFAULTS.lr_staleness_modulation,
+    eager: o.Eager = DEFAULTS.eager,
+    num_workers: o.Workers = DEFAULTS.num_workers,
+    num_ps_pods: o.PsPods = DEFAULTS.num_ps_pods,
+    distribution_strategy: o.StrategyOption = DEFAULTS.distribution_strategy,
+    platform: o.PlatformOption = DEFAULTS.platform,
+    envs: o.Envs = DEFAULTS.envs,
+    checkpoint_steps: o.CheckpointSteps = DEFAULTS.checkpoint_steps,
+    checkpoint_dir: o.CheckpointDir = DEFAULTS.checkpoint_dir,
+    storage: o.Storage = DEFAULTS.storage,
+    nats_url: o.NatsUrl = DEFAULTS.nats_url,
+    run_dir: o.RunDir = DEFAULTS.run_dir,
+    report: o.Report = DEFAULTS.report,
+    log_level: o.LogLevelOption = DEFAULTS.log_level,
+    dry_run: o.DryRun = DEFAULTS.dry_run,
+    debug: o.Debug = DEFAULTS.debug,
 ) -> None:
     """Train a model.
 
@@ -144,7 +145,7 @@ def resume(
     job: o.Job,
     num_ps_pods: Annotated[
         int,
-        typer.Option("--num_ps_pods", min=0, max=256, help="How many parameter servers; 0: as many as before."),
+        typer.Option("--num_ps_pods", min=0, max=PS_MAX, help="How many parameter servers; 0: as many as before."),
     ] = 0,
     run_dir: o.RunDir = None,
     report: o.Report = None,
@@ -168,10 +169,12 @@ def stop(job: o.Job, run_dir: o.RunDir = None) -> None:
 def scale(
     job: o.Job,
     workers: Annotated[
-        int, typer.Option("--workers", min=0, max=1024, help="How many workers from now on; 0: as many as before.")
+        int,
+        typer.Option("--workers", min=0, max=WORKERS_MAX, help="How many workers from now on; 0: as many as before."),
     ] = 0,
     ps: Annotated[
-        int, typer.Option("--ps", min=0, max=256, help="How many parameter servers from now on; 0: as many as before.")
+        int,
+        typer.Option("--ps", min=0, max=PS_MAX, help="How many parameter servers from now on; 0: as many as before."),
     ] = 0,
     run_dir: o.RunDir = None,
 ) -> None:

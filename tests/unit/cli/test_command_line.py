@@ -11,10 +11,11 @@ from typing import Protocol
 import pytest
 from typer.testing import CliRunner
 
-from elasticdl.cli.flags import TrainFlags, parse_envs, plain_switches
+from elasticdl.cli.flags import PS_MAX, TrainFlags, parse_envs, plain_switches
 from elasticdl.cli.main import app, main
 from elasticdl.cli.options import SWITCHES
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.partitions import PARTITIONS
 
 MODEL = """
 def custom_model(): ...
@@ -207,3 +208,7 @@ def test_envs_may_have_commas_in_values() -> None:
 def test_switches_take_the_old_form() -> None:
     typed = ["--eager=True", "--debug=false", "--dry_run", "--job_name=true", "--csv_header=maybe"]
     assert plain_switches(typed, SWITCHES) == ["--eager", "--dry_run", "--job_name=true", "--csv_header=maybe"]
+
+
+def test_there_are_no_more_ps_than_partitions() -> None:
+    assert PS_MAX == PARTITIONS
