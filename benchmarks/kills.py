@@ -92,7 +92,7 @@ class Watch:
         assert isinstance(started.event, PsStarted)
         client = WireClient(started.event.address, token=token_of(serving[0].pid), peer="benchmark", pool=pool)
         question = encode_request(
-            Pull(plan=self.state.plan.fingerprint, table_version=1, pin=0, dense=False, tables=())
+            Pull(plan=self.state.plan.fingerprint, placement_version=1, pin=0, dense=False, tables=())
         )
         try:
             while not self.over.is_set():

@@ -42,7 +42,7 @@ from elasticdl.shared.events import Envelope, GroupHeld, JobSubmitted, ModelInit
 from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.model import DenseVariable, ModelSignature, Optimizer, RowInitializer, RowTable, VariableKind
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service, TaskId
-from elasticdl.shared.partitions import Placement, Ranges, encode_placement
+from elasticdl.shared.placement import Placement, Ranges, encode_placement
 from elasticdl.shared.plan import Plan, Shuffle, Source
 from elasticdl.shared.settings import PsSettings, to_environment
 from elasticdl.shared.storage import to_uri
@@ -201,7 +201,7 @@ class Worker:
         if outcome.next_batch != self._batch + 1 or outcome.not_finite:
             raise SystemExit(f"batch {self._batch} was answered {outcome}")
         self._batch += 1
-        self.absorbed.append((time.perf_counter(), outcome.table_version))
+        self.absorbed.append((time.perf_counter(), outcome.placement_version))
 
 
 class Mover:

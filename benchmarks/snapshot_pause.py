@@ -34,7 +34,7 @@ from elasticdl.ps.snapshots import SnapshotWriter
 from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.model import DenseVariable, ModelSignature, Optimizer, RowInitializer, RowTable, VariableKind
 from elasticdl.shared.names import JobId, PodName, TaskId, new_incarnation
-from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.plan import Plan, Shuffle, Source
 from elasticdl.shared.storage import MemoryStore, ObjectStore, open_store, to_uri
 from elasticdl.shared.wire.messages import NO_FLOATS, Initialise, Push, TableGradients
@@ -83,7 +83,7 @@ def core_of(spec: JobSpec, dirty_bytes: int) -> PsCore:
         Initialise(
             plan=spec.plan.fingerprint,
             signature=signature.to_json(),
-            table_version=1,
+            placement_version=1,
             dense=np.zeros(DENSE, np.float32),
         )
     )
@@ -112,7 +112,7 @@ def pushes(spec: JobSpec, rows: int, batch: int, fields: int) -> Iterator[Push]:
         ids, gradients = drawn[number % len(drawn)]
         yield Push(
             plan=spec.plan.fingerprint,
-            table_version=1,
+            placement_version=1,
             task=task,
             batch=number,
             batches=batches,

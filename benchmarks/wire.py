@@ -23,7 +23,7 @@ from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.serving import PsHandler
 from elasticdl.shared.model import DenseVariable, ModelSignature, Optimizer, RowInitializer, RowTable, VariableKind
 from elasticdl.shared.names import Incarnation, PodName, TaskId
-from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.plan import Plan, Shuffle, Source
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.client import WireClient

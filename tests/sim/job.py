@@ -17,8 +17,8 @@ from elasticdl.shared.model import (
     VariableKind,
 )
 from elasticdl.shared.names import JobId, TaskId
-from elasticdl.shared.partitions import PARTITIONS
 from elasticdl.shared.permutation import derive_key
+from elasticdl.shared.placement import PARTITIONS
 from elasticdl.shared.plan import Plan, Shuffle, Source
 from elasticdl.shared.wire.messages import Floats, Ids
 from elasticdl.worker.ps_set.requests import PushRequest

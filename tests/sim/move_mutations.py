@@ -53,8 +53,8 @@ def credit_follows_the_group() -> Iterator[None]:
 def credit_by_version() -> Iterator[None]:
     original = training.Training.note_finished
 
-    def note_finished(self: Any, event: Any, time_s: float, table_version: int) -> bool:
-        return original(self, event, time_s, event.table_version)
+    def note_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
+        return original(self, event, time_s, event.placement_version)
 
     with replaced(training.Training, "note_finished", note_finished):
         yield

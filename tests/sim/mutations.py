@@ -115,9 +115,9 @@ def start_before_its_keeper_says_so() -> Iterator[None]:
 def credit_by_incarnation() -> Iterator[None]:
     original = training.Training.note_finished
 
-    def note_finished(self: Any, event: Any, time_s: float, table_version: int) -> bool:
+    def note_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
         present = {str(ps): str(credit.incarnation) for ps, credit in self.credits.items() if credit.incarnation}
-        return original(self, replace(event, credits=present), time_s, table_version)
+        return original(self, replace(event, credits=present), time_s, placement_version)
 
     with _replaced(training.Training, "note_finished", note_finished):
         yield
@@ -142,10 +142,10 @@ def ps_started_replaces_credit() -> Iterator[None]:
 def dispatch_anew_what_lost_its_credit() -> Iterator[None]:
     original = training.Training.note_finished
 
-    def note_finished(self: Any, event: Any, time_s: float, table_version: int) -> bool:
+    def note_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
         lacking = set(self.lacking)
         outstanding = set(self.outstanding)
-        completed = original(self, event, time_s, table_version)
+        completed = original(self, event, time_s, placement_version)
         if not completed:
             self.lacking, self.outstanding = lacking, outstanding
         return completed
@@ -290,10 +290,10 @@ def whole_push_validation() -> Iterator[None]:
 def not_ready_before_the_record() -> Iterator[None]:
     original = PsCore._serving
 
-    def serving(self: Any, table_version: int) -> Share:
+    def serving(self: Any, placement_version: int) -> Share:
         ready, self._ready = self._ready, True
         try:
-            return original(self, table_version)
+            return original(self, placement_version)
         finally:
             self._ready = ready
 

@@ -17,8 +17,8 @@ from elasticdl.shared.commands import JobState
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.events import Decided, LogRecord, TermStarted
 from elasticdl.shared.names import PodName
-from elasticdl.shared.partitions import PARTITIONS, Placement
-from elasticdl.shared.placement import mask_of, partitions_of
+from elasticdl.shared.parts import mask_of, partitions_of
+from elasticdl.shared.placement import PARTITIONS, Placement
 from elasticdl.shared.wire.messages import Floats, TableIds
 
 Counts = npt.NDArray[np.int64]

@@ -29,7 +29,7 @@ from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, 
 from elasticdl.shared.events import GroupHeld, GroupLedger, ModelInitialised, ModelPinned, PsStarted, SnapshotTaken
 from elasticdl.shared.manifests import DamagedError, damage, decode_manifest
 from elasticdl.shared.names import PodName, Service
-from elasticdl.shared.partitions import Placement, decode_placement
+from elasticdl.shared.placement import Placement, decode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.subjects import PLACEMENT
 from elasticdl.shared.wire.messages import (

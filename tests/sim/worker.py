@@ -23,7 +23,7 @@ from elasticdl.shared.events import (
     WorkerStopped,
 )
 from elasticdl.shared.names import PodName, Purpose, Service, TaskId, pod_name
-from elasticdl.shared.partitions import Placement, decode_placement
+from elasticdl.shared.placement import Placement, decode_placement
 from elasticdl.shared.registers import PsRegister, decode_register
 from elasticdl.shared.subjects import PLACEMENT
 from elasticdl.shared.tasks import TaskRef
@@ -289,7 +289,7 @@ class WorkerProcess(Process):
                 dispatch=delivery.message.dispatch,
                 attempt=delivery.attempt,
                 credits={str(ps): str(life) for ps, life in absorbed.credits.items()} if absorbed else {},
-                table_version=absorbed.table_version if absorbed else 1,
+                placement_version=absorbed.placement_version if absorbed else 1,
                 batches=batches,
                 results=results or {},
                 states=states or {},

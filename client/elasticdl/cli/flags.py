@@ -13,7 +13,7 @@ _NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WORKERS_MAX = 1024
 PS_MAX = 256
-"""As many as a model has partitions: ``elasticdl.shared.partitions.PARTITIONS``."""
+"""As many as a model has partitions: ``elasticdl.shared.placement.PARTITIONS``."""
 _RANGES = {
     "minibatch_size": (1, 1 << 20),
     "num_minibatches_per_task": (1, 1 << 20),

@@ -14,7 +14,7 @@ from elasticdl.shared.events import LogRecord, LostLog
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.manifests import MANIFEST_NAME, DamagedError, Manifest, read_manifest, snapshots_folder
 from elasticdl.shared.names import NOBODY, JobId, PodName, Service, pod_name, pod_number
-from elasticdl.shared.partitions import PARTITIONS, Placement, encode_placement
+from elasticdl.shared.placement import PARTITIONS, Placement, encode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore
 from elasticdl.shared.subjects import PLACEMENT
@@ -192,12 +192,12 @@ def _manifests(store: ObjectStore, folder: str) -> list[_Found]:
 
 def _placement(spec: JobSpec, newest: list[Manifest]) -> Placement:
     """Who has what, by the newest snapshot of each ps; of two that have a partition, by the later version."""
-    version = max(manifest.table_version for manifest in newest)
+    version = max(manifest.placement_version for manifest in newest)
     owners = list(Placement.even(spec.ps).owners)
     since = [0] * PARTITIONS
     for manifest in sorted(newest, key=lambda one: one.ps):
         for group in manifest.groups:
-            known = group.move or manifest.table_version
+            known = group.move or manifest.placement_version
             for start, end in group.partitions if known <= version else ():
                 for partition in range(start, end):
                     if known > since[partition]:
@@ -208,7 +208,7 @@ def _placement(spec: JobSpec, newest: list[Manifest]) -> Placement:
 
 def _order(found: _Found) -> tuple[int, int, str, int]:
     manifest = found[1]
-    return manifest.table_version, manifest.step, manifest.incarnation, manifest.number
+    return manifest.placement_version, manifest.step, manifest.incarnation, manifest.number
 
 
 def _register(snapshots: list[_Found]) -> PsRegister:

@@ -146,7 +146,7 @@ class HoldGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishPlacement:
-    """Make a version of the table from partitions to ps known to all.
+    """Make a version of the placement known to all.
 
     Attributes:
         version: its number.

@@ -91,7 +91,7 @@ class JobResumed:
         reason: what it was before.
         lost: what is gone of the log before this record, if anything is known to be.
         ps: how many ps are wanted from now on; 0: as many as before.
-        placement: version of the table from partitions to ps, if the snapshots and not the log had to tell it.
+        placement: version of the placement, if the snapshots and not the log had to tell it.
         owners: that table.
     """
 
@@ -205,7 +205,7 @@ class TaskFinished:
         states: metric states of this attempt's batches.
         results: merge: metric name -> value; export: empty.
         seconds: where the worker's time went: ``read``, ``feed``, ``pull``, ``compute``, ``push``, ``total``.
-        table_version: train: version of the placement under which every ps answered.
+        placement_version: train: version of the placement under which every ps answered.
     """
 
     task: TaskRef
@@ -218,7 +218,7 @@ class TaskFinished:
     states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
     results: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    table_version: int = 1
+    placement_version: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

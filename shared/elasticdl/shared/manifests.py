@@ -18,7 +18,7 @@ from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.events import GroupLedger, SnapshotDamaged
 from elasticdl.shared.ledger import LedgerRecord
 from elasticdl.shared.names import Incarnation, JobId, PodName
-from elasticdl.shared.partitions import Ranges, group_id
+from elasticdl.shared.placement import Ranges, group_id
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join
 
@@ -118,7 +118,7 @@ class Manifest:
         plan: fingerprint of the plan that the ledger is about.
         spec: the encoded JobSpec: a job can be resumed without its event log.
         signature: the model, canonical JSON.
-        table_version: version of the placement.
+        placement_version: version of the placement.
         groups: the groups in it.
         chunks: the objects, in the order in which they are to be loaded.
     """
@@ -131,7 +131,7 @@ class Manifest:
     plan: str
     spec: bytes
     signature: str
-    table_version: int
+    placement_version: int
     groups: tuple[GroupState, ...]
     chunks: tuple[Chunk, ...]
 
@@ -221,7 +221,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         plan=manifest.plan,
         spec=manifest.spec,
         signature=manifest.signature,
-        table_version=manifest.table_version,
+        placement_version=manifest.placement_version,
         groups=[_encode_group(group) for group in manifest.groups],
         chunks=[
             wire_pb2.Chunk(
@@ -265,7 +265,7 @@ def decode_manifest(data: bytes, uri: str) -> Manifest:
         plan=message.plan,
         spec=message.spec,
         signature=message.signature,
-        table_version=message.table_version,
+        placement_version=message.placement_version,
         groups=tuple(_decode_group(group) for group in message.groups),
         chunks=tuple(
             Chunk(

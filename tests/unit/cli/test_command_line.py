@@ -15,7 +15,7 @@ from elasticdl.cli.flags import PS_MAX, TrainFlags, parse_envs, plain_switches
 from elasticdl.cli.main import app, main
 from elasticdl.cli.options import SWITCHES
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.partitions import PARTITIONS
+from elasticdl.shared.placement import PARTITIONS
 
 MODEL = """
 def custom_model(): ...

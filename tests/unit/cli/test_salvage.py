@@ -19,7 +19,7 @@ from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.events import Envelope, LogRecord, LostLog, TermStarted
 from elasticdl.shared.manifests import encode_manifest, read_manifest
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
-from elasticdl.shared.partitions import ALL, decode_placement
+from elasticdl.shared.placement import ALL, decode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.shared.subjects import PLACEMENT
@@ -68,7 +68,7 @@ def test_a_torn_manifest_is_passed_over(job: Job) -> None:
 async def test_the_placement_of_the_newest_snapshots_is_made_known(job: Job) -> None:
     newest = read_manifest(job.store, job.register(0).manifest)
     (group,) = newest.groups
-    everything = replace(newest, table_version=2, groups=(replace(group, partitions=ALL),))
+    everything = replace(newest, placement_version=2, groups=(replace(group, partitions=ALL),))
     job.store.write(f"{STORAGE}/{job.spec.job}/snapshots/ps-0/x/manifest", encode_manifest(everything))
     bus = MemoryBroker().connect()
     assert await settle_placement(bus.register, job.store, job.spec, None, None, 7.0) is None, "the log knows it"
@@ -87,7 +87,7 @@ async def test_a_group_that_was_held_counts_where_its_move_was_finished(job: Job
     ours, theirs = (read_manifest(job.store, job.register(number).manifest) for number in range(2))
     held = replace(theirs.groups[0], partitions=((100, 128),), move=2)
     for ps, changed in (
-        (PS_0, replace(ours, table_version=2, groups=(replace(ours.groups[0], partitions=((0, 100),)),))),
+        (PS_0, replace(ours, placement_version=2, groups=(replace(ours.groups[0], partitions=((0, 100),)),))),
         (PS_1, replace(theirs, groups=(*theirs.groups, held), number=99)),
     ):
         job.store.write(f"{STORAGE}/{job.spec.job}/snapshots/{ps}/x/manifest", encode_manifest(changed))

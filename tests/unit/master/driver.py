@@ -146,7 +146,7 @@ class Driver:
         ps = [pod.name for pod in self.state.pods_of(Service.PS)]
         details.setdefault("credits", {name: self.life(name) for name in ps})
         details.setdefault("batches", 5)
-        details.setdefault("table_version", self.state.placement.version)
+        details.setdefault("placement_version", self.state.placement.version)
         event = events.TaskFinished(
             task=TaskRef(purpose=purpose, number=task),
             dispatch=1,

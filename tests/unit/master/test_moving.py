@@ -12,7 +12,7 @@ from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import GroupLedger
 from elasticdl.shared.ledger import LedgerRecord
 from elasticdl.shared.names import PodName, Service
-from elasticdl.shared.partitions import PARTITIONS, Placement, group_id
+from elasticdl.shared.placement import PARTITIONS, Placement, group_id
 
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
 
@@ -136,7 +136,7 @@ def test_a_task_that_finished_by_an_earlier_table_is_dispatched_again(driver: Dr
     scale(driver, 2)
     move(driver)
     driver.take(commands.Dispatch)
-    driver.finish(3, table_version=1)
+    driver.finish(3, placement_version=1)
     (again,) = driver.take(commands.Dispatch)
     assert (again.again, again.tasks) == (True, ((3, 4),))
     driver.finish(3)

@@ -20,7 +20,7 @@ from elasticdl.shared.errors import FencedError
 from elasticdl.shared.events import Envelope, Event, GroupLedger, LogRecord
 from elasticdl.shared.ledger import Ledger
 from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service, new_incarnation
-from elasticdl.shared.partitions import ALL
+from elasticdl.shared.placement import ALL
 from elasticdl.shared.plan import Plan
 
 PS = PodName("ps-0")

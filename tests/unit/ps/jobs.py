@@ -17,7 +17,7 @@ from elasticdl.shared.events import Envelope, Event, JobSubmitted
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import PodName, Service, new_incarnation
-from elasticdl.shared.partitions import Placement, decode_placement, encode_placement
+from elasticdl.shared.placement import Placement, decode_placement, encode_placement
 from elasticdl.shared.registers import PsRegister, decode_register
 from elasticdl.shared.storage import ObjectStore
 from elasticdl.shared.subjects import PLACEMENT

@@ -12,7 +12,7 @@ from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.serving import PsHandler
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import PodName, new_incarnation
-from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.wire.client import ClientSettings
 from elasticdl.shared.wire.connection import Frame
 from elasticdl.shared.wire.messages import Floats

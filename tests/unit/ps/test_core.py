@@ -25,8 +25,8 @@ from elasticdl.ps.group import UpdatePolicy
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.ledger import Ledger, LedgerRecord, Verdict
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.partitions import Placement
-from elasticdl.shared.placement import dense_parts
+from elasticdl.shared.parts import dense_parts
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, PushVerdict, RefusalKind
 
@@ -42,7 +42,7 @@ def initialise(optimizer: str = "adam") -> messages.Initialise:
     model = signature(optimizer)
     (part,) = dense_parts(model.dense, Placement.even(1))
     return messages.Initialise(
-        plan=PLAN.fingerprint, signature=model.to_json(), table_version=1, dense=part.gather(initial_dense())
+        plan=PLAN.fingerprint, signature=model.to_json(), placement_version=1, dense=part.gather(initial_dense())
     )
 
 
@@ -50,7 +50,7 @@ def wire_push(task: int, batch: int, *, empty: bool = False) -> Push:
     request = push_of(task, batch, empty=empty)
     return Push(
         plan=PLAN.fingerprint,
-        table_version=1,
+        placement_version=1,
         task=task,
         batch=batch,
         batches=request.batches,
@@ -72,7 +72,7 @@ def state(core: PsCore) -> tuple[LedgerRecord, int, bytes, bytes]:
         messages.TableIds(table=0, width=4, ids=np.arange(ROWS_A)),
         messages.TableIds(table=1, width=2, ids=np.arange(ROWS_B)),
     )
-    request = messages.Pull(plan=PLAN.fingerprint, table_version=1, pin=0, dense=True, tables=tables)
+    request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=tables)
     dense, rows = (np.empty(size, np.float32) for size in core.pull_size(request))
     pulled = core.pull(request, dense=dense, rows=rows)
     assert core.share is not None
@@ -185,8 +185,8 @@ def test_refusals() -> None:
     assert kind(core, push) is RefusalKind.NOT_READY
     core.open_for_business()
     assert kind(core, replace(push, plan="another")) is RefusalKind.USER
-    assert kind(core, replace(push, table_version=2)) is RefusalKind.NOT_READY
-    assert kind(core, replace(push, table_version=0)) is RefusalKind.MOVED
+    assert kind(core, replace(push, placement_version=2)) is RefusalKind.NOT_READY
+    assert kind(core, replace(push, placement_version=0)) is RefusalKind.MOVED
     assert core.push(push).verdict is PushVerdict.APPLIED
 
 
@@ -253,7 +253,7 @@ def test_a_pin_shows_the_state_at_which_it_was_opened() -> None:
     core.push(wire_push(0, 0))
     pull = messages.Pull(
         plan=PLAN.fingerprint,
-        table_version=1,
+        placement_version=1,
         pin=5,
         dense=True,
         tables=(messages.TableIds(table=0, width=4, ids=np.arange(ROWS_A)),),

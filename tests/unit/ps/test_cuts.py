@@ -21,7 +21,7 @@ from elasticdl.ps.share import Share
 from elasticdl.ps.snapshots import SnapshotWriter, Written, read_chain, restore
 from elasticdl.shared.manifests import decode_manifest
 from elasticdl.shared.names import PodName, new_incarnation
-from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.shared.wire.messages import PushVerdict
 

@@ -19,7 +19,7 @@ from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.events import GroupHeld, ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
 from elasticdl.shared.manifests import ChunkPart, Manifest, chunk_uri, folder_of, read_manifest
 from elasticdl.shared.names import PodName, TaskId
-from elasticdl.shared.partitions import ALL, Placement, Ranges
+from elasticdl.shared.placement import ALL, Placement, Ranges
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.worker.ps_set import PsSet
 

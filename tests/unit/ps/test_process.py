@@ -20,7 +20,7 @@ from elasticdl.shared.beats import Beat
 from elasticdl.shared.commands import TakeSnapshot
 from elasticdl.shared.events import PsStarted, SnapshotTaken
 from elasticdl.shared.names import PodName
-from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.registers import decode_register
 from elasticdl.shared.storage import to_uri
 from elasticdl.worker.ps_set import PsAddress, PsSet

@@ -14,8 +14,8 @@ from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.serving import PsHandler
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import new_incarnation
-from elasticdl.shared.partitions import Placement
-from elasticdl.shared.placement import dense_parts
+from elasticdl.shared.parts import dense_parts
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Frame
@@ -25,7 +25,7 @@ from elasticdl.shared.wire.messages import Floats, Ids
 
 PUSH = messages.Push(
     plan=PLAN.fingerprint,
-    table_version=1,
+    placement_version=1,
     task=0,
     batch=0,
     batches=4,
@@ -41,7 +41,7 @@ PUSH = messages.Push(
 )
 PULL = messages.Pull(
     plan=PLAN.fingerprint,
-    table_version=1,
+    placement_version=1,
     pin=0,
     dense=True,
     tables=(messages.TableIds(table=1, width=2, ids=np.arange(5)),),
@@ -49,10 +49,10 @@ PULL = messages.Pull(
 INITIALISE = messages.Initialise(
     plan=PLAN.fingerprint,
     signature=signature().to_json(),
-    table_version=1,
+    placement_version=1,
     dense=dense_parts(signature().dense, Placement.even(1))[0].gather(initial_dense()),
 )
-NEXT_BATCH = messages.NextBatch(plan=PLAN.fingerprint, table_version=1, task=3, batches=1)
+NEXT_BATCH = messages.NextBatch(plan=PLAN.fingerprint, placement_version=1, task=3, batches=1)
 REQUESTS = [encode_request(request) for request in (PUSH, PULL, INITIALISE, NEXT_BATCH)]
 
 
@@ -121,7 +121,7 @@ def test_any_pull_is_answered_with_as_much_as_was_asked_or_refused(
     table: int, width: int, wanted: Ids, pin: int, dense: bool
 ) -> None:
     tables = (messages.TableIds(table=table, width=width, ids=wanted),)
-    request = messages.Pull(plan=PLAN.fingerprint, table_version=1, pin=pin, dense=dense, tables=tables)
+    request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=pin, dense=dense, tables=tables)
     reply = answer(handler(), *encode_request(request))
     if isinstance(reply, messages.Pulled):
         assert reply.dense.size == (DENSE_SIZE if dense else 0)

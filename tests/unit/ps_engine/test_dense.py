@@ -14,8 +14,8 @@ from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.model import DenseVariable, Optimizer, VariableKind
-from elasticdl.shared.partitions import PARTITIONS, Placement
-from elasticdl.shared.placement import Block, dense_parts
+from elasticdl.shared.parts import Block, dense_parts
+from elasticdl.shared.placement import PARTITIONS, Placement
 
 VARIABLES = (
     DenseVariable(name="mean", shape=(2,), kind=VariableKind.STATISTIC),

@@ -12,8 +12,8 @@ from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.model import Optimizer, RowInitializer, RowTable
-from elasticdl.shared.partitions import PARTITIONS
-from elasticdl.shared.placement import partitions_of
+from elasticdl.shared.parts import partitions_of
+from elasticdl.shared.placement import PARTITIONS
 
 TABLE = RowTable(name="t", width=3, initializer=RowInitializer(distribution="zeros"))
 ROWS = 1000

@@ -19,7 +19,7 @@ from elasticdl.shared.model import (
     RowTable,
     VariableKind,
 )
-from elasticdl.shared.placement import Block
+from elasticdl.shared.parts import Block
 
 pytestmark = pytest.mark.tensorflow
 

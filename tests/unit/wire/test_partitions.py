@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.model import DenseVariable, VariableKind
-from elasticdl.shared.partitions import (
+from elasticdl.shared.parts import dense_part, take
+from elasticdl.shared.placement import (
     PARTITIONS,
     Placement,
     decode_placement,
@@ -17,7 +18,6 @@ from elasticdl.shared.partitions import (
     group_id,
     ranges_of,
 )
-from elasticdl.shared.placement import dense_part, take
 
 sets = st.sets(st.integers(0, PARTITIONS - 1), min_size=1)
 models = st.lists(st.tuples(st.integers(0, 700), st.sampled_from(list(VariableKind))), max_size=6).map(

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from elasticdl.shared.model import DenseVariable, VariableKind
-from elasticdl.shared.partitions import Placement
+from elasticdl.shared.parts import dense_parts, partitions_of, split_rows
 from elasticdl.shared.permutation import mix64
-from elasticdl.shared.placement import dense_parts, partitions_of, split_rows
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.wire.messages import Ids
 
 variables = st.lists(

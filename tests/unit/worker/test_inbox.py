@@ -11,7 +11,7 @@ from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.events import WorkerStarted
 from elasticdl.shared.names import Incarnation, PodName, Purpose
-from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.tasks import TaskMessage, TaskRef
 from elasticdl.worker.addresses import Addresses

@@ -32,7 +32,7 @@ from elasticdl.shared.events import (
 from elasticdl.shared.exits import EXIT_REFUSED
 from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.names import Incarnation, JobId, PodName, Purpose, Service, TaskId, new_incarnation
-from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.plan import Plan, Shuffle
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.settings import WorkerSettings

@@ -26,7 +26,7 @@ from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError,
 from elasticdl.shared.events import CommandFailure, CommandsRan, Decided, Event, GroupLedger, LedgersRead
 from elasticdl.shared.manifests import DamagedError, damage
 from elasticdl.shared.names import LAUNCHER, PodName
-from elasticdl.shared.partitions import Placement, decode_placement, encode_placement
+from elasticdl.shared.placement import Placement, decode_placement, encode_placement
 from elasticdl.shared.subjects import PLACEMENT
 
 ORDER_TRIES_S_MAX = 10.0
@@ -173,7 +173,7 @@ class Outbox:
                 await asyncio.sleep(error.retry_after_s)
 
     async def _publish_placement(self, placement: Placement) -> None:
-        """Make a version of the table known, however long the broker is away; a later one that is there stays."""
+        """Make a version of the placement known, however long the broker is away; a later one that is there stays."""
         while True:
             try:
                 entry = await self._bus.register.read(PLACEMENT)

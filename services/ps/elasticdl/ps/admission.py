@@ -33,7 +33,7 @@ def check_plan(fingerprint: str, plan: Plan) -> None:
 
 
 def check_version(version: int, known: int) -> None:
-    """Refuse a request that was split by another version of the table than this ps goes by.
+    """Refuse a request that was split by another version of the placement than this ps goes by.
 
     Raises:
         RefusedError: MOVED, or NOT_READY if the ps is the one that has not heard of the later version yet.
@@ -45,7 +45,7 @@ def check_version(version: int, known: int) -> None:
 
 
 def check_known(command: Command, known: int) -> None:
-    """Refuse an order that supposes a later version of the table than this ps has heard of.
+    """Refuse an order that supposes a later version of the placement than this ps has heard of.
 
     What is held here may be served by that version, and what is served may have to be dropped.
 

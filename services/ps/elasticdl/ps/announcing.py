@@ -12,7 +12,7 @@ from elasticdl.shared.clock import Clock
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.events import Event
 from elasticdl.shared.names import Incarnation, PodName, Service
-from elasticdl.shared.partitions import Placement, decode_placement
+from elasticdl.shared.placement import Placement, decode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.subjects import PLACEMENT
 from elasticdl.shared.voice import Voice

@@ -23,7 +23,7 @@ from elasticdl.shared.events import GroupLedger
 from elasticdl.shared.ledger import Verdict
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.partitions import Placement, Ranges
+from elasticdl.shared.placement import Placement, Ranges
 from elasticdl.shared.plan import Plan
 from elasticdl.shared.wire.frames import ALIGNMENT_BYTES, FrameLimits
 from elasticdl.shared.wire.messages import (
@@ -85,7 +85,7 @@ class PsCore:
 
     @property
     def owned(self) -> Ranges:
-        """The partitions that the table gives to this ps."""
+        """The partitions that the placement gives to this ps."""
         return self.placement.partitions(self.number)
 
     @property
@@ -132,7 +132,7 @@ class PsCore:
         """Make the model; the first signature wins, every later one must equal it.
 
         Raises:
-            RefusedError: another model or plan, or another version of the table.
+            RefusedError: another model or plan, or another version of the placement.
         """
         check_plan(request.plan, self.plan)
         try:
@@ -140,7 +140,7 @@ class PsCore:
         except (ValueError, TypeError, KeyError) as error:
             raise ProtocolError(f"not a model signature: {error}") from error
         with self.lock:
-            check_version(request.table_version, self.placement.version)
+            check_version(request.placement_version, self.placement.version)
             if self.share is not None:
                 check_same_model(self.share.signature, signature)
                 return Initialised(first=False)
@@ -160,24 +160,24 @@ class PsCore:
         """Where a task stands.
 
         Raises:
-            RefusedError: another plan or version of the table, or not ready.
+            RefusedError: another plan or version of the placement, or not ready.
             ProtocolError: no such task.
         """
         check_plan(request.plan, self.plan)
         check_task(request.task, request.batches, self.plan)
         with self.lock:
-            share = self._serving(request.table_version)
+            share = self._serving(request.placement_version)
             return Standing(next_batch=share.next_batch(TaskId(request.task), request.batches))
 
     def pull_size(self, request: Pull) -> tuple[int, int]:
         """How many floats a pull answers: (dense, rows).
 
         Raises:
-            RefusedError: another version of the table, or not ready.
+            RefusedError: another version of the placement, or not ready.
             ProtocolError: it names tables that the model does not have, or wants more than a frame holds.
         """
         with self.lock:
-            share = self._serving(request.table_version)
+            share = self._serving(request.placement_version)
             for table in request.tables:
                 if table.table >= len(share.tables) or table.width != share.tables[table.table].table.width:
                     raise ProtocolError(f"the model has no table {table.table} of width {table.width}")
@@ -191,12 +191,12 @@ class PsCore:
         """Write what is wanted into ``dense`` and ``rows``, sized as ``pull_size`` said.
 
         Raises:
-            RefusedError: another plan or version of the table, not ready, or that pin is not open.
+            RefusedError: another plan or version of the placement, not ready, or that pin is not open.
             ProtocolError: the request does not fit the model.
         """
         check_plan(request.plan, self.plan)
         with self.lock:
-            share = self._serving(request.table_version)
+            share = self._serving(request.placement_version)
             source: Share | ShareCut = share
             if request.pin:
                 if self._pin is None or self._pin.evaluation != request.pin:
@@ -209,14 +209,14 @@ class PsCore:
         """Absorb a batch in every group whose turn it is. Validated whole before anything changes.
 
         Raises:
-            RefusedError: another plan or version of the table, or not ready.
+            RefusedError: another plan or version of the placement, or not ready.
             ProtocolError: the push does not fit plan or model.
             InvariantError: applying it failed; the state is undefined and the process must die.
         """
         check_plan(push.plan, self.plan)
         check_batch(push, self.plan)
         with self.lock:
-            share = self._serving(push.table_version)
+            share = self._serving(push.placement_version)
             if self.frozen:
                 raise RefusedError(RefusalKind.NOT_READY, "a group is on its way to another ps")
             divisions = share.divide(push)
@@ -345,7 +345,7 @@ class PsCore:
             return tuple(ledger_of(group) for group in share.held)
 
     def adopt(self, placement: Placement) -> bool:
-        """Go by a later version of the table: serve what is held and has come here, drop what is somebody else's.
+        """Go by a later version of the placement: serve what is held and has come here, drop what is somebody else's.
 
         Returns:
             Whether it was later.
@@ -393,8 +393,8 @@ class PsCore:
                 f"the model needs {share.nbytes} bytes on this ps, {self._memory_bytes_max} are allowed: use more ps",
             )
 
-    def _serving(self, table_version: int) -> Share:
-        check_version(table_version, self.placement.version)
+    def _serving(self, placement_version: int) -> Share:
+        check_version(placement_version, self.placement.version)
         if self.share is None or not self.share.groups:
             raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
         if not self._ready:

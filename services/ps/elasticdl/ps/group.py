@@ -16,8 +16,8 @@ from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.ledger import Ledger, LedgerRecord
 from elasticdl.shared.model import ModelSignature, VariableKind
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.partitions import Ranges
-from elasticdl.shared.placement import dense_part
+from elasticdl.shared.parts import dense_part
+from elasticdl.shared.placement import Ranges
 from elasticdl.shared.wire.messages import Floats, Push
 
 

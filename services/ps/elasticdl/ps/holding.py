@@ -14,7 +14,7 @@ from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.events import GroupHeld
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import PodName
-from elasticdl.shared.partitions import Ranges
+from elasticdl.shared.placement import Ranges
 from elasticdl.shared.storage import ObjectStore
 
 

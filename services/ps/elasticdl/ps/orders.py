@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from elasticdl.shared.commands import FINAL, TakeSnapshot
 from elasticdl.shared.names import PodName
-from elasticdl.shared.partitions import Ranges
+from elasticdl.shared.placement import Ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from elasticdl.ps.engine.accumulator import AccumulatorState, Gradients, Rows
 from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.group import GroupCut
 from elasticdl.shared.model import DenseVariable
-from elasticdl.shared.partitions import Ranges
-from elasticdl.shared.placement import DensePart, dense_part, mask_of, partitions_of, take, within
+from elasticdl.shared.parts import DensePart, dense_part, mask_of, partitions_of, take, within
+from elasticdl.shared.placement import Ranges
 from elasticdl.shared.rangeset import RangeSet
 from elasticdl.shared.wire.messages import Floats
 

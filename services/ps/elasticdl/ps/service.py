@@ -33,7 +33,7 @@ from elasticdl.shared.events import GroupLedger, ModelPinned, PsStarted, StepRea
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.manifests import DamagedError, damage
 from elasticdl.shared.names import Incarnation, PodName, pod_number
-from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.registers import PsRegister
 from elasticdl.shared.storage import ObjectStore
 from elasticdl.shared.wire.server import ServerSettings, WireServer
@@ -260,7 +260,7 @@ class PsService:
             self.fail(error)
 
     def _follow_placement(self, placement: Placement) -> None:
-        """Go by another version of the table; in a thread, because dropping rows takes a while."""
+        """Go by another version of the placement; in a thread, because dropping rows takes a while."""
         self._errands.put(lambda: self._adopt(placement))
 
     def _adopt(self, placement: Placement) -> None:

@@ -18,8 +18,8 @@ from elasticdl.shared.ledger import Verdict
 from elasticdl.shared.manifests import GroupState
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.partitions import PARTITIONS, Ranges, group_id
-from elasticdl.shared.placement import DensePart, dense_part, mask_of, partitions_of, take
+from elasticdl.shared.parts import DensePart, dense_part, mask_of, partitions_of, take
+from elasticdl.shared.placement import PARTITIONS, Ranges, group_id
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, TableGradients, TableIds, split_rows
 
 Standing = tuple[Ranges, int, int, int]
@@ -319,7 +319,7 @@ class Share:
         self.held = [self.group_of(replace(cut, move=move)) for cut in cuts]
 
     def adopt(self, owned: Ranges, version: int) -> None:
-        """Serve what a version of the table says, drop everything else that it has decided about."""
+        """Serve what a version of the placement says, drop everything else that it has decided about."""
         groups = []
         if self._awaited[0] <= version:
             self._awaited = (0, ())

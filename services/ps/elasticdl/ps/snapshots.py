@@ -48,8 +48,8 @@ from elasticdl.shared.manifests import (
 )
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import Incarnation, PodName
-from elasticdl.shared.partitions import ALL, Ranges
-from elasticdl.shared.placement import mask_of, partitions_of
+from elasticdl.shared.parts import mask_of, partitions_of
+from elasticdl.shared.placement import ALL, Ranges
 from elasticdl.shared.storage import ObjectInfo, ObjectStore
 
 CHUNK_BYTES = 8 << 20
@@ -186,7 +186,7 @@ class SnapshotWriter:
             plan=core.plan.fingerprint,
             spec=self._encoded_spec,
             signature=signature.to_json(),
-            table_version=core.placement.version,
+            placement_version=core.placement.version,
             groups=tuple(groups),
             chunks=tuple(chunks),
         )
@@ -232,7 +232,7 @@ def read_chain(store: ObjectStore, uri: str) -> list[tuple[str, Manifest]]:
 
 
 def restore(store: ObjectStore, core: PsCore, chain: list[tuple[str, Manifest]]) -> Share:
-    """What the table gives to a ps, and what it holds for a move, as it was at the last manifest of its chain.
+    """What the placement gives to a ps, and what it holds for a move, as it was at the last manifest of its chain.
 
     Raises:
         TransientError: the store is away.

@@ -13,7 +13,7 @@ from elasticdl.shared.bus import Register
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import PodName
-from elasticdl.shared.partitions import Placement, decode_placement
+from elasticdl.shared.placement import Placement, decode_placement
 from elasticdl.shared.registers import decode_register
 from elasticdl.worker.ps_set import PsAddress
 
@@ -40,7 +40,7 @@ class Addresses:
         return self._known
 
     def placement(self) -> Placement:
-        """The latest version of the table from partitions to ps that is known now."""
+        """The latest version of the placement from partitions to ps that is known now."""
         return self._placement
 
     def wait_known(self, names: Collection[PodName], *, timeout_s: float) -> bool:

@@ -53,7 +53,7 @@ class Answers:
                 dispatch=message.dispatch,
                 attempt=delivery.attempt,
                 credits={str(ps): str(life) for ps, life in absorbed.credits.items()} if absorbed else {},
-                table_version=absorbed.table_version if absorbed else 1,
+                placement_version=absorbed.placement_version if absorbed else 1,
                 records=tally.records,
                 batches=tally.batches,
                 loss_sum=tally.loss_sum,

@@ -21,7 +21,7 @@ from elasticdl.shared.exits import EXIT_AWAY, EXIT_REFUSED
 from elasticdl.shared.in_hand import ENVIRONMENT_VARIABLE, InHandFile, file_of
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
-from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.settings import WorkerSettings
 from elasticdl.worker import failures, heartbeat
 from elasticdl.worker.addresses import Addresses

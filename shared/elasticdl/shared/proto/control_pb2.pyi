@@ -1497,13 +1497,13 @@ class TaskFinished(_message.Message):
     STATES_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
-    TABLE_VERSION_FIELD_NUMBER: _builtins.int
+    PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     records: _builtins.int
     batches: _builtins.int
     loss_sum: _builtins.float
-    table_version: _builtins.int
+    placement_version: _builtins.int
     @_builtins.property
     def task(self) -> Global___TaskRef: ...
     @_builtins.property
@@ -1527,15 +1527,15 @@ class TaskFinished(_message.Message):
         states: _abc.Mapping[_builtins.str, Global___MetricState] | None = ...,
         results: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        table_version: _builtins.int | None = ...,
+        placement_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_table_version", b"_table_version", "table_version", b"table_version", "task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "placement_version", b"placement_version", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_table_version", b"_table_version", "attempt", b"attempt", "batches", b"batches", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "records", b"records", "results", b"results", "seconds", b"seconds", "states", b"states", "table_version", b"table_version", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "attempt", b"attempt", "batches", b"batches", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "states", b"states", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__table_version: _TypeAlias = _typing.Literal["table_version"]  # noqa: Y015
-    _WhichOneofArgType__table_version: _TypeAlias = _typing.Literal["_table_version", b"_table_version"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__table_version) -> _WhichOneofReturnType__table_version | None: ...
+    _WhichOneofReturnType__placement_version: _TypeAlias = _typing.Literal["placement_version"]  # noqa: Y015
+    _WhichOneofArgType__placement_version: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__placement_version) -> _WhichOneofReturnType__placement_version | None: ...
 
 Global___TaskFinished: _TypeAlias = TaskFinished  # noqa: Y015
 

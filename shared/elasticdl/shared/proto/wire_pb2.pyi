@@ -111,22 +111,22 @@ class Initialise(_message.Message):
 
     PLAN_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
-    TABLE_VERSION_FIELD_NUMBER: _builtins.int
+    PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
     """fingerprint"""
     signature: _builtins.str
     """canonical JSON"""
-    table_version: _builtins.int
+    placement_version: _builtins.int
     def __init__(
         self,
         *,
         plan: _builtins.str = ...,
         signature: _builtins.str = ...,
-        table_version: _builtins.int = ...,
+        placement_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "signature", b"signature", "table_version", b"table_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["placement_version", b"placement_version", "plan", b"plan", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -139,22 +139,22 @@ class NextBatch(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
-    TABLE_VERSION_FIELD_NUMBER: _builtins.int
+    PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
     task: _builtins.int
     batches: _builtins.int
-    table_version: _builtins.int
+    placement_version: _builtins.int
     def __init__(
         self,
         *,
         plan: _builtins.str = ...,
         task: _builtins.int = ...,
         batches: _builtins.int = ...,
-        table_version: _builtins.int = ...,
+        placement_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "plan", b"plan", "table_version", b"table_version", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "placement_version", b"placement_version", "plan", b"plan", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -194,12 +194,12 @@ class Pull(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int
-    TABLE_VERSION_FIELD_NUMBER: _builtins.int
+    PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
     PIN_FIELD_NUMBER: _builtins.int
     DENSE_FIELD_NUMBER: _builtins.int
     TABLES_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
-    table_version: _builtins.int
+    placement_version: _builtins.int
     pin: _builtins.int
     """evaluation whose pinned state is read; 0: the present state"""
     dense: _builtins.bool
@@ -210,14 +210,14 @@ class Pull(_message.Message):
         self,
         *,
         plan: _builtins.str = ...,
-        table_version: _builtins.int = ...,
+        placement_version: _builtins.int = ...,
         pin: _builtins.int = ...,
         dense: _builtins.bool = ...,
         tables: _abc.Iterable[Global___TableRows] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "pin", b"pin", "plan", b"plan", "table_version", b"table_version", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "pin", b"pin", "placement_version", b"placement_version", "plan", b"plan", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -230,7 +230,7 @@ class Push(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_FIELD_NUMBER: _builtins.int
-    TABLE_VERSION_FIELD_NUMBER: _builtins.int
+    PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
@@ -241,7 +241,7 @@ class Push(_message.Message):
     EMPTY_FIELD_NUMBER: _builtins.int
     TABLES_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
-    table_version: _builtins.int
+    placement_version: _builtins.int
     task: _builtins.int
     batch: _builtins.int
     batches: _builtins.int
@@ -257,7 +257,7 @@ class Push(_message.Message):
         self,
         *,
         plan: _builtins.str = ...,
-        table_version: _builtins.int = ...,
+        placement_version: _builtins.int = ...,
         task: _builtins.int = ...,
         batch: _builtins.int = ...,
         batches: _builtins.int = ...,
@@ -270,7 +270,7 @@ class Push(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "rate", b"rate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "base_iteration", b"base_iteration", "batch", b"batch", "batches", b"batches", "checksum", b"checksum", "empty", b"empty", "plan", b"plan", "rate", b"rate", "records", b"records", "table_version", b"table_version", "tables", b"tables", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rate", b"_rate", "base_iteration", b"base_iteration", "batch", b"batch", "batches", b"batches", "checksum", b"checksum", "empty", b"empty", "placement_version", b"placement_version", "plan", b"plan", "rate", b"rate", "records", b"records", "tables", b"tables", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rate: _TypeAlias = _typing.Literal["rate"]  # noqa: Y015
     _WhichOneofArgType__rate: _TypeAlias = _typing.Literal["_rate", b"_rate"]  # noqa: Y015
@@ -746,7 +746,7 @@ class Manifest(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
-    TABLE_VERSION_FIELD_NUMBER: _builtins.int
+    PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     format: _builtins.int
@@ -762,7 +762,7 @@ class Manifest(_message.Message):
     """the encoded JobSpec"""
     signature: _builtins.str
     """canonical JSON"""
-    table_version: _builtins.int
+    placement_version: _builtins.int
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Chunk]: ...
     @_builtins.property
@@ -779,13 +779,13 @@ class Manifest(_message.Message):
         plan: _builtins.str = ...,
         spec: _builtins.bytes = ...,
         signature: _builtins.str = ...,
-        table_version: _builtins.int = ...,
+        placement_version: _builtins.int = ...,
         chunks: _abc.Iterable[Global___Chunk] | None = ...,
         groups: _abc.Iterable[Global___GroupState] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "chunks", b"chunks", "format", b"format", "groups", b"groups", "incarnation", b"incarnation", "job", b"job", "number", b"number", "plan", b"plan", "ps", b"ps", "signature", b"signature", "spec", b"spec", "table_version", b"table_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "chunks", b"chunks", "format", b"format", "groups", b"groups", "incarnation", b"incarnation", "job", b"job", "number", b"number", "placement_version", b"placement_version", "plan", b"plan", "ps", b"ps", "signature", b"signature", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

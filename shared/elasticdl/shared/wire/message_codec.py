@@ -47,12 +47,12 @@ def encode_request(request: Request) -> tuple[bytes, list[Tensor]]:
         case Initialise():
             message.initialise.plan = request.plan
             message.initialise.signature = request.signature
-            message.initialise.table_version = request.table_version
+            message.initialise.placement_version = request.placement_version
             tensors = [request.dense]
         case NextBatch():
             message.next_batch.plan = request.plan
             message.next_batch.task, message.next_batch.batches = request.task, request.batches
-            message.next_batch.table_version = request.table_version
+            message.next_batch.placement_version = request.placement_version
         case Pull():
             tensors = [_encode_pull(request, message.pull)]
         case Push():
@@ -72,13 +72,13 @@ def decode_request(meta: bytes, tensors: Sequence[Tensor]) -> Request:
             (dense,) = _expect(tensors, np.float32)
             facts = message.initialise
             return Initialise(
-                plan=facts.plan, table_version=facts.table_version, signature=facts.signature, dense=dense
+                plan=facts.plan, placement_version=facts.placement_version, signature=facts.signature, dense=dense
             )
         case "next_batch":
             _expect(tensors)
             wanted = message.next_batch
             return NextBatch(
-                plan=wanted.plan, table_version=wanted.table_version, task=wanted.task, batches=wanted.batches
+                plan=wanted.plan, placement_version=wanted.placement_version, task=wanted.task, batches=wanted.batches
             )
         case "pull":
             return _decode_pull(message.pull, tensors)
@@ -140,7 +140,7 @@ def decode_reply(meta: bytes, tensors: Sequence[Tensor]) -> tuple[Reply, str]:
 
 
 def _encode_pull(request: Pull, message: wire_pb2.Pull) -> Ids:
-    message.plan, message.table_version = request.plan, request.table_version
+    message.plan, message.placement_version = request.plan, request.placement_version
     message.pin, message.dense = request.pin, request.dense
     for table in request.tables:
         message.tables.add(table=table.table, rows=table.ids.size, width=table.width)
@@ -152,7 +152,7 @@ def _decode_pull(message: wire_pb2.Pull, tensors: Sequence[Tensor]) -> Pull:
     parts = _split(ids, [slice_.rows for slice_ in message.tables])
     return Pull(
         plan=message.plan,
-        table_version=message.table_version,
+        placement_version=message.placement_version,
         pin=message.pin,
         dense=message.dense,
         tables=tuple(
@@ -163,7 +163,7 @@ def _decode_pull(message: wire_pb2.Pull, tensors: Sequence[Tensor]) -> Pull:
 
 
 def _encode_push(request: Push, message: wire_pb2.Push) -> list[Tensor]:
-    message.plan, message.table_version = request.plan, request.table_version
+    message.plan, message.placement_version = request.plan, request.placement_version
     message.task, message.batch, message.batches = request.task, request.batch, request.batches
     message.records, message.checksum = request.records, request.checksum
     message.base_iteration, message.empty = request.base_iteration, request.empty
@@ -185,7 +185,7 @@ def _decode_push(message: wire_pb2.Push, tensors: Sequence[Tensor]) -> Push:
     float_parts = _split(floats, [slice_.rows * slice_.width for slice_ in message.tables])
     return Push(
         plan=message.plan,
-        table_version=message.table_version,
+        placement_version=message.placement_version,
         task=message.task,
         batch=message.batch,
         batches=message.batches,

@@ -43,13 +43,13 @@ class Initialise:
 
     Attributes:
         plan: the plan's fingerprint.
-        table_version: version of the placement that the values were split by.
+        placement_version: version of the placement that the values were split by.
         signature: canonical JSON.
         dense: float32, the part's range of the flat variables.
     """
 
     plan: str
-    table_version: int
+    placement_version: int
     signature: str
     dense: Floats
 
@@ -59,7 +59,7 @@ class NextBatch:
     """Where does this task stand?"""
 
     plan: str
-    table_version: int
+    placement_version: int
     task: int
     batches: int
 
@@ -69,7 +69,7 @@ class Pull:
     """Rows and dense variables are wanted, of the present state or (``pin`` > 0) of an evaluation's pinned one."""
 
     plan: str
-    table_version: int
+    placement_version: int
     pin: int
     dense: bool
     tables: tuple[TableIds, ...]
@@ -81,7 +81,7 @@ class Push:
 
     Attributes:
         plan: the plan's fingerprint.
-        table_version: version of the placement that the gradients were split by.
+        placement_version: version of the placement that the gradients were split by.
         task: the task.
         batch: number of the batch in the task.
         batches: batches of the task.
@@ -96,7 +96,7 @@ class Push:
     """
 
     plan: str
-    table_version: int
+    placement_version: int
     task: int
     batch: int
     batches: int

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from elasticdl.shared.events import GroupLedger
 from elasticdl.shared.ledger import LedgerRecord
 from elasticdl.shared.names import PodName
-from elasticdl.shared.partitions import PARTITIONS, ranges_of
+from elasticdl.shared.placement import PARTITIONS, ranges_of
 from elasticdl.shared.plan import Plan
 from elasticdl.shared.rangeset import RangeSet
 

@@ -27,7 +27,7 @@ from elasticdl.master.core.timers import FREEZE, MOVE_PAUSE
 from elasticdl.shared.commands import BeginMove, HoldGroup, JobState, PublishPlacement, TakeSnapshot
 from elasticdl.shared.events import Envelope, GroupHeld, GroupLedger, PsStarted, SnapshotTaken
 from elasticdl.shared.names import PodName, Service, pod_name, pod_number
-from elasticdl.shared.partitions import PARTITIONS, Placement, ranges_of
+from elasticdl.shared.placement import PARTITIONS, Placement, ranges_of
 from elasticdl.shared.rangeset import RangeSet
 
 FREEZE_S_MAX = 60.0
@@ -206,7 +206,7 @@ def note_held(state: State, envelope: Envelope, event: GroupHeld) -> None:
 
 
 def _note_placement(state: State, command: PublishPlacement, now_s: float) -> None:
-    """A version of the table: it is what counts from now on."""
+    """A version of the placement: it is what counts from now on."""
     state.is_published = True
     if command.version <= state.placement.version:
         return

@@ -9,7 +9,7 @@ from elasticdl.master.core.state import State, Stopping
 from elasticdl.master.core.training import Training
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import Envelope, JobResumed, JobSubmitted, LostLog
-from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import Placement
 
 
 def note_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> None:

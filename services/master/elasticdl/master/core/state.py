@@ -22,7 +22,7 @@ from elasticdl.shared.events import (
 )
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service, pod_name, pod_number
-from elasticdl.shared.partitions import Placement, Ranges
+from elasticdl.shared.placement import Placement, Ranges
 from elasticdl.shared.plan import Plan
 from elasticdl.shared.tasks import MetricStates, TaskRef
 

@@ -176,17 +176,17 @@ class Training:
         self.speculated.clear()
         self._recompute()
 
-    def note_finished(self, event: TaskFinished, time_s: float, table_version: int) -> bool:
+    def note_finished(self, event: TaskFinished, time_s: float, placement_version: int) -> bool:
         """Credit a finished task; returns whether that made it complete for the first time.
 
         Args:
             event: who answered, and by which version of the placement. Who answered by an earlier one than the present
                 may have spoken for groups that are elsewhere now.
             time_s: when.
-            table_version: the present version.
+            placement_version: the present version.
         """
         task = event.task.number
-        for ps, credit in self.credits.items() if event.table_version == table_version else ():
+        for ps, credit in self.credits.items() if event.placement_version == placement_version else ():
             if credit.incarnation and event.credits.get(ps) == credit.incarnation:
                 credit.finished.add(task)
         was_complete = task in self.complete

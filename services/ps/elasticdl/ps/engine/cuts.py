@@ -15,7 +15,7 @@ from elasticdl.ps.engine.kernels import slabs
 from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.model import RowTable
-from elasticdl.shared.placement import partitions_of
+from elasticdl.shared.parts import partitions_of
 
 
 class Rows(Protocol):

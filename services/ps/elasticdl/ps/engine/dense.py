@@ -13,7 +13,7 @@ from elasticdl.ps.engine.kernels import formulas
 from elasticdl.ps.engine.optimizers import Update, rule_of
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.model import DenseVariable, Optimizer, VariableKind
-from elasticdl.shared.placement import Block
+from elasticdl.shared.parts import Block
 
 Floats = NDArray[np.float32]
 

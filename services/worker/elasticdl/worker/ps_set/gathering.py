@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.placement import DensePart, RowSplit
+from elasticdl.shared.parts import DensePart, RowSplit
 from elasticdl.shared.wire.buffers import BufferPool, Bytes
 from elasticdl.shared.wire.messages import Floats, Pulled, TableIds, split_rows
 

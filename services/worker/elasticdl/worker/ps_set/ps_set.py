@@ -15,7 +15,7 @@ import numpy as np
 from elasticdl.shared.errors import ProtocolError, TransientError
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import Incarnation, PodName, TaskId
-from elasticdl.shared.partitions import Placement
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids
@@ -75,7 +75,7 @@ class PsSet:
     """The parameter servers of a job; see the package for threads and arrays.
 
     Args:
-        placement: the latest version that is known of the table from partitions to ps.
+        placement: the latest version of the placement that is known.
         resolve: where each ps is now.
         token: the job's secret.
         peer: who we are, for the logs of the ps.

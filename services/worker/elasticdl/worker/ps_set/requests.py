@@ -49,12 +49,12 @@ class Standing:
     Attributes:
         next_batch: the least next batch of the task over all groups; the number of batches: every group has it whole.
         credits: the incarnation of each ps that answered.
-        table_version: version of the placement by which they answered.
+        placement_version: version of the placement by which they answered.
     """
 
     next_batch: int
     credits: Mapping[PodName, Incarnation]
-    table_version: int = 1
+    placement_version: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +65,14 @@ class PushOutcome:
         next_batch: the least next batch of the task over all groups: batch + 1 or more when every group has this one;
             less when a ps came back from an older snapshot, and then the worker goes on from there.
         credits: the incarnation of each ps that answered.
-        table_version: version of the placement by which they answered.
+        placement_version: version of the placement by which they answered.
         step: the most batches absorbed by a group; 0: unknown, because none lacked the batch.
         not_finite: where NaN or infinity was found, or empty. The batch was then not absorbed.
     """
 
     next_batch: int
     credits: Mapping[PodName, Incarnation]
-    table_version: int = 1
+    placement_version: int = 1
     step: int
     not_finite: str = ""
 

@@ -75,7 +75,7 @@ def standing_of(
     return Standing(
         next_batch=min([reply.next_batch for reply in replies.values()]),
         credits=MappingProxyType(dict(lives)),
-        table_version=version,
+        placement_version=version,
     )
 
 
@@ -85,7 +85,7 @@ def outcome_of(replies: Mapping[PodName, PushReply], lives: Mapping[PodName, Inc
     return PushOutcome(
         next_batch=min([reply.next_batch for reply in replies.values()]),
         credits=MappingProxyType(dict(lives)),
-        table_version=version,
+        placement_version=version,
         step=max([reply.step for reply in pushed], default=0),
         not_finite="; ".join([reply.message for reply in pushed if reply.verdict is PushVerdict.NOT_FINITE]),
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import PodName, Service, TaskId, pod_name
-from elasticdl.shared.partitions import Placement
-from elasticdl.shared.placement import DensePart, RowSplit, dense_parts, split_rows, take
+from elasticdl.shared.parts import DensePart, RowSplit, dense_parts, split_rows, take
+from elasticdl.shared.placement import Placement
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids
 from elasticdl.worker.ps_set.requests import PushRequest
@@ -50,7 +50,7 @@ class Splitter:
         signature = self._signature.to_json()
         requests = [
             messages.Initialise(
-                plan=self._plan, table_version=self.version, signature=signature, dense=part.gather(dense)
+                plan=self._plan, placement_version=self.version, signature=signature, dense=part.gather(dense)
             )
             for part in self.parts
         ]
@@ -58,7 +58,7 @@ class Splitter:
 
     def next_batch(self, task: TaskId, batches: int) -> Split:
         """The question where a task stands, for each ps."""
-        request = messages.NextBatch(plan=self._plan, table_version=self.version, task=task, batches=batches)
+        request = messages.NextBatch(plan=self._plan, placement_version=self.version, task=task, batches=batches)
         return Split([request] * len(self.parts), {})
 
     def pull(self, ids: Mapping[str, Ids], *, pin: int, dense: bool) -> Split:
@@ -67,7 +67,7 @@ class Splitter:
         requests = [
             messages.Pull(
                 plan=self._plan,
-                table_version=self.version,
+                placement_version=self.version,
                 pin=pin,
                 dense=dense,
                 tables=tuple(
@@ -90,7 +90,7 @@ class Splitter:
         """
         splits = {name: (split_rows(ids, self._placement), rows) for name, (ids, rows) in request.rows.items()}
         question = messages.NextBatch(
-            plan=self._plan, table_version=self.version, task=request.task, batches=request.batches
+            plan=self._plan, placement_version=self.version, task=request.task, batches=request.batches
         )
         requests = [
             question if ps in having else self._push_of(request, splits, number) for number, ps in enumerate(self.ps)
@@ -111,7 +111,7 @@ class Splitter:
         delta = request.statistics_delta
         return messages.Push(
             plan=self._plan,
-            table_version=self.version,
+            placement_version=self.version,
             task=request.task,
             batch=request.batch,
             batches=request.batches,
