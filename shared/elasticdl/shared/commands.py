@@ -7,9 +7,6 @@ from enum import Enum
 
 from elasticdl.shared.names import NO_POD, PodName, Purpose, Service
 
-FINAL = "final"
-"""Reason of the order for the snapshot that the audit reads: nothing is trained after it."""
-
 
 class JobState(Enum):
     """How a job stands; the last three are final."""
@@ -83,7 +80,8 @@ class TakeSnapshot:
     Attributes:
         ps: whom.
         request: number of the order; asked again under it, a ps that has the snapshot only says so.
-        reason: ``FINAL`` when nothing is trained after it, so half-filled accumulators are flushed.
+        reason: for people.
+        flush: nothing is trained after it, so half-filled accumulators are flushed.
         damaged: manifest of the snapshot that it took under this number, if that one can't be read: a full one is
             wanted in its place.
         move: not 0: what is wanted is a copy of some partitions for this move, not a snapshot of the ps.
@@ -96,6 +94,7 @@ class TakeSnapshot:
     ps: PodName
     request: int
     reason: str
+    flush: bool = False
     damaged: str = ""
     move: int = 0
     freeze: bool = False

@@ -36,7 +36,7 @@ def test_for_a_damaged_final_snapshot_another_one_is_asked_for(driver: Driver) -
     assert driver.take(commands.ReadLedgers) == [commands.ReadLedgers(ps=PS, manifest="m/1")]
     driver.feed(unreadable("m/1"), Service.MASTER, "master", "master")
     (again,) = driver.take(commands.TakeSnapshot)
-    assert (again.request, again.reason, again.damaged) == (order.request, commands.FINAL, "m/1")
+    assert (again.request, again.flush, again.damaged) == (order.request, True, "m/1")
     driver.feed(taken, Service.PS, PS, driver.life(PS))  # The first order's, repeated: it comes to nothing.
     assert not driver.take(commands.ReadLedgers)
     taken = events.SnapshotTaken(manifest="m/2", request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1)

@@ -11,7 +11,7 @@ from tests.unit.ps.test_service import die, equal, snapshot, untouched_reference
 
 from elasticdl.ps.recovery import NothingLeftError
 from elasticdl.ps.service import PsService
-from elasticdl.shared.commands import FINAL, TakeSnapshot
+from elasticdl.shared.commands import TakeSnapshot
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.events import ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
 from elasticdl.shared.manifests import chunk_uri, read_manifest
@@ -202,13 +202,13 @@ def test_another_final_snapshot_is_taken_in_place_of_a_damaged_one(job: Job) -> 
     client = job.client(signature("adam"))
     client.initialise(initial_dense())
     client.push(push_of(*BATCHES[0]))
-    damaged = snapshot(job, 1, reason=FINAL).manifest
+    damaged = snapshot(job, 1, flush=True).manifest
     assert isinstance(job.store, MemoryStore)
     delete(job.store, damaged)
-    job.order(TakeSnapshot(ps=PS, request=1, reason=FINAL, damaged=damaged))
+    job.order(TakeSnapshot(ps=PS, request=1, reason="final", flush=True, damaged=damaged))
     again = job.await_event(SnapshotTaken, 2, where=lambda taken: taken.request == 1)
     manifest = read_manifest(job.store, again.manifest)
     assert (manifest.base, manifest.step) == ("", 1)
     assert (job.register().manifest, damaged in job.register().older) == (again.manifest, False)
-    job.order(TakeSnapshot(ps=PS, request=1, reason=FINAL, damaged=damaged))
+    job.order(TakeSnapshot(ps=PS, request=1, reason="final", flush=True, damaged=damaged))
     assert job.await_event(SnapshotTaken, 3, where=lambda taken: taken.request == 1) == again, "once is enough"

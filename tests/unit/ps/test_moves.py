@@ -93,7 +93,7 @@ class Mover:
 
 def final(job: Job, number: int, request: int) -> Manifest:
     version = job.placement().version
-    order = TakeSnapshot(ps=PodName(f"ps-{number}"), request=request, reason="final", version=version)
+    order = TakeSnapshot(ps=PodName(f"ps-{number}"), request=request, reason="final", flush=True, version=version)
     while True:
         try:
             job.order(order, number)

@@ -51,9 +51,9 @@ def make_job() -> Iterator[MakeJob]:
         job.close()
 
 
-def snapshot(job: Job, request: int, *, reason: str = "test", number: int = 0) -> SnapshotTaken:
+def snapshot(job: Job, request: int, *, flush: bool = False, number: int = 0) -> SnapshotTaken:
     """Order a snapshot and wait for it."""
-    job.order(TakeSnapshot(ps=PodName(f"ps-{number}"), request=request, reason=reason), number)
+    job.order(TakeSnapshot(ps=PodName(f"ps-{number}"), request=request, reason="test", flush=flush), number)
     return job.await_event(SnapshotTaken, where=lambda taken: taken.request == request)
 
 
@@ -119,7 +119,7 @@ def test_a_restored_ps_goes_on_as_if_nothing_had_happened(
     assert outcome.next_batch == 2, "a gap: the ps is back at task 1, batch 2"
     for task, batch in BATCHES[6:]:
         assert client.push(push_of(task, batch)).next_batch == batch + 1
-    final = snapshot(job, 2, reason="final")
+    final = snapshot(job, 2, flush=True)
     ledger = read_manifest(store, final.manifest).ledgers[0].ledger
     assert (ledger.finished, ledger.step, ledger.records) == (((0, PLAN.tasks),), len(BATCHES), PLAN.records)
     reference_job = make_job(of)
@@ -128,7 +128,7 @@ def test_a_restored_ps_goes_on_as_if_nothing_had_happened(
     reference.initialise(initial_dense())
     for task, batch in BATCHES:
         reference.push(push_of(task, batch))
-    snapshot(reference_job, 1, reason="final")
+    snapshot(reference_job, 1, flush=True)
     equal(client, reference)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elasticdl.shared.commands import FINAL, TakeSnapshot
+from elasticdl.shared.commands import TakeSnapshot
 from elasticdl.shared.names import PodName
 from elasticdl.shared.placement import Ranges
 
@@ -86,7 +86,7 @@ class Order:
         return cls(
             request=command.request,
             cause=cause,
-            flush=command.reason == FINAL,
+            flush=command.flush,
             damaged=command.damaged,
             move=command.move,
             freeze=command.freeze,

@@ -25,8 +25,7 @@ from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, TableGradien
 Standing = tuple[Ranges, int, int, int]
 """Partitions of a group, the move that it is held for or 0, its step, and its updates, which a flush adds to."""
 
-_NO_GROUP = 255
-_GROUPS_MAX = 254
+_NO_GROUP = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,8 +352,8 @@ class Share:
 
     def _arrange(self) -> None:
         self.part = dense_part(self.signature.dense, self.partitions)
-        self._owners: npt.NDArray[np.uint8] = np.full(PARTITIONS, _NO_GROUP, np.uint8)
-        for number, group in enumerate(self.groups[:_GROUPS_MAX]):
+        self._owners: npt.NDArray[np.int16] = np.full(PARTITIONS, _NO_GROUP, np.int16)
+        for number, group in enumerate(self.groups):
             self._owners[mask_of(group.partitions)] = number
 
     def _note_rows(self) -> None:
@@ -397,7 +396,7 @@ def _judged(group: Group, push: Push) -> Division:
     return Division(group=group, push=push, verdict=verdict)
 
 
-def _tables_of(push: Push, owners: Sequence[npt.NDArray[np.uint8]], group: int) -> tuple[TableGradients, ...]:
+def _tables_of(push: Push, owners: Sequence[npt.NDArray[np.int16]], group: int) -> tuple[TableGradients, ...]:
     chosen = [own == group for own in owners]
     return tuple(
         TableGradients(table=table.table, ids=table.ids[own], gradients=table.gradients[own])

@@ -811,6 +811,7 @@ class TakeSnapshot(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     RECIPIENT_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    FLUSH_FIELD_NUMBER: _builtins.int
     ps: _builtins.str
     request: _builtins.int
     reason: _builtins.str
@@ -819,6 +820,7 @@ class TakeSnapshot(_message.Message):
     freeze: _builtins.bool
     version: _builtins.int
     recipient: _builtins.str
+    flush: _builtins.bool
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
     def __init__(
@@ -833,10 +835,11 @@ class TakeSnapshot(_message.Message):
         version: _builtins.int | None = ...,
         recipient: _builtins.str = ...,
         partitions: _abc.Iterable[Global___Range] | None = ...,
+        flush: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "damaged", b"damaged", "freeze", b"freeze", "move", b"move", "partitions", b"partitions", "ps", b"ps", "reason", b"reason", "recipient", b"recipient", "request", b"request", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "damaged", b"damaged", "flush", b"flush", "freeze", b"freeze", "move", b"move", "partitions", b"partitions", "ps", b"ps", "reason", b"reason", "recipient", b"recipient", "request", b"request", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
     _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015

@@ -9,7 +9,6 @@ from elasticdl.master.core.pods import Pod, PodPhase
 from elasticdl.master.core.state import Closing, State
 from elasticdl.master.core.timers import READ_PAUSE, SNAPSHOT_PAUSE, STOP
 from elasticdl.shared.commands import (
-    FINAL,
     Dispatch,
     EnterState,
     JobState,
@@ -95,7 +94,7 @@ def _next_step(state: State) -> Decisions:
     closing = state.closing
     unasked = [pod.name for pod in state.running_holders if pod.name not in closing.asked]
     if unasked and SNAPSHOT_PAUSE not in state.timers:
-        return _order_snapshots(state, unasked, closing.request, FINAL)
+        return _order_snapshots(state, unasked, closing.request, "final", flush=True)
     unread = [ps for ps in sorted(closing.manifests) if ps not in closing.reading]
     if unread and READ_PAUSE in state.timers:
         return []
@@ -133,7 +132,7 @@ def decide_stopping(state: State, now_s: float) -> Decisions:
     savable = [pod.name for pod in state.running_holders if pod.has_model]
     unasked = [ps for ps in savable if ps not in state.stopping.asked]
     if unasked and not state.stopping.overdue and SNAPSHOT_PAUSE not in state.timers:
-        return _order_snapshots(state, unasked, state.stopping.request, "stop")
+        return _order_snapshots(state, unasked, state.stopping.request, "stop", flush=False)
     waiting = set(savable) - state.stopping.saved
     if waiting and not state.stopping.overdue:
         return []
@@ -144,14 +143,21 @@ def decide_stopping(state: State, now_s: float) -> Decisions:
     return [(ended, ended.message), *_stop_all(state, "the job has ended")]
 
 
-def _order_snapshots(state: State, ps: list[PodName], request: int, reason: str) -> Decisions:
+def _order_snapshots(state: State, ps: list[PodName], request: int, reason: str, *, flush: bool) -> Decisions:
     """Ask under one number; asked again after a failure, under the same number, a ps that has it only says so."""
     number = request or state.requests + 1
     damaged = {name: snapshots[-1] for name, snapshots in state.closing.damaged.items()}
     version = state.placement.version
     return [
         (
-            TakeSnapshot(ps=name, request=number, reason=reason, damaged=damaged.get(name, ""), version=version),
+            TakeSnapshot(
+                ps=name,
+                request=number,
+                reason=reason,
+                flush=flush,
+                damaged=damaged.get(name, ""),
+                version=version,
+            ),
             f"the final snapshot of {name} is damaged" if name in damaged else f"{reason} snapshots",
         )
         for name in ps
