@@ -40,7 +40,8 @@ class Narrator:
 
     def skip(self, state: State) -> None:
         """Leave unsaid what had happened when the log was folded into ``state``."""
-        for _ in (*self._moves(state), *self._epochs(state), *self._evaluations(state)):
+        self._owners = state.placement.owners
+        for _ in (*self._epochs(state), *self._evaluations(state)):
             pass
         self._state = state.job_state
 

@@ -20,6 +20,7 @@ from elasticdl.cli.launcher.logs import PrintedLines, last_word, readable, tail
 from elasticdl.cli.launcher.processes import Usage
 from elasticdl.cli.live import PlainView, TerminalView, progress_line
 from elasticdl.cli.mishaps import mishap_lines
+from elasticdl.cli.narration import Narrator
 from elasticdl.cli.picture import Picture, Rate, picture
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.cli.running import start_lines
@@ -101,6 +102,17 @@ def test_a_process_that_was_told_to_end_has_not_died(log: Log) -> None:
     log.decide(commands.StartPod(pod=PS, service=Service.PS))
     log.add(Service.LAUNCHER, PodName("launcher"), exited)
     assert log.told[-1] == "ps-0 died (SIGTERM); it is restored from its last snapshot"
+
+
+def test_what_moved_before_a_resume_is_not_told_again_and_what_moves_after_it_is(log: Log) -> None:
+    log.decide(commands.PublishPlacement(version=2, owners=(0,) * 128 + (1,) * 128))
+    narrator = Narrator()
+    narrator.skip(log.state)
+    assert list(narrator.lines(log.records[-1], log.state)) == []
+    log.decide(commands.PublishPlacement(version=3, owners=(0,) * 256))
+    assert list(narrator.lines(log.records[-1], log.state)) == [
+        "128 of 256 partitions of the model moved from ps-1 to ps-0"
+    ]
 
 
 def test_what_max_step_leaves_of_the_plan_is_told_at_the_start(tmp_path: Path) -> None:
