@@ -160,6 +160,27 @@ async def test_what_a_killed_worker_had_computed_counts_to_the_last_batch() -> N
     await asyncio.gather(following, listening, return_exceptions=True)
 
 
+async def test_a_ps_that_has_handed_everything_over_does_not_hold_goodput_back() -> None:
+    driver = Driver(job_spec(workers=1))
+    driver.start_all()
+    bus = MemoryBroker().connect()
+    for record in driver.log:
+        await bus.log.append(record.envelope)
+    listener = Listener()
+    follower = Follower(listener, past=await recover(MemoryBroker().connect()))
+    following, listening = asyncio.create_task(follower.follow(bus.log)), asyncio.create_task(follower.listen(bus))
+    await until(lambda: listener.seen == len(driver.log))
+    await bus.signals.beat(beat(1.0, 200.0, driver.life("worker-0")))
+    for name, step in (("ps-0", 200.0), ("ps-1", 20.0)):
+        await bus.signals.beat(replace(beat(1.0, 0.0), service=Service.PS, name=PodName(name), metrics={"step": step}))
+    await until(lambda: len(follower.beats) == 3)
+    assert follower.state.holders == ("ps-0",)
+    assert (follower.batches_absorbed, follower.goodput) == (200, 1.0)
+    following.cancel()
+    listening.cancel()
+    await asyncio.gather(following, listening, return_exceptions=True)
+
+
 async def until(holds: Callable[[], bool]) -> None:
     while not holds():
         await asyncio.sleep(0)

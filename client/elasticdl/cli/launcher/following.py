@@ -81,7 +81,8 @@ class Follower:
         """Batches that the ps have absorbed since this launcher listens, as of their last beats."""
         if self.state.job_state is JobState.SUCCEEDED:
             return self.state.plan.batches - self._step_at_start
-        steps = [beat.metrics.get("step", 0.0) for beat in self.beats.values() if beat.service is Service.PS]
+        # The last beat of a ps that has handed everything over stays as it was; one that gets something has no step yet.
+        steps = [self.beats[ps].metrics.get("step", 0.0) for ps in self.state.holders if ps in self.beats]
         return max(0, int(min(steps, default=0)) - self._step_at_start)
 
     @property
@@ -151,7 +152,8 @@ class Follower:
             case PsStarted(ledgers=ledgers):
                 step = max((group.ledger.step for group in ledgers), default=0)
                 self._restored_steps[envelope.name] = step
-                self._first_steps.setdefault(envelope.name, step)
+                if envelope.name in self.state.holders:
+                    self._first_steps.setdefault(envelope.name, step)
             case StopRequested() if envelope.service is Service.CLIENT:
                 self.stopped_by_client = True
             case _:
