@@ -81,7 +81,7 @@ class Follower:
         """Batches that the ps have absorbed since this launcher listens, as of their last beats."""
         if self.state.job_state is JobState.SUCCEEDED:
             return self.state.plan.batches - self._step_at_start
-        # The last beat of a ps that has handed everything over stays as it was; one that gets something has no step yet.
+        # The last beat of a ps that has handed everything over stays as it was; one that gets some has no step yet.
         steps = [self.beats[ps].metrics.get("step", 0.0) for ps in self.state.holders if ps in self.beats]
         return max(0, int(min(steps, default=0)) - self._step_at_start)
 
