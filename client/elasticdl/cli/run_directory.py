@@ -235,8 +235,8 @@ class RunDirectory:
             os.close(descriptor)
 
     def _unknown(self) -> UserError:
-        known = [directory.job for directory in run_directories(self.root)]
-        near = f"Jobs here: {', '.join(known[:5])}{'...' if len(known) > 5 else ''}." if known else "There are no jobs."
+        known = [directory.job for directory in reversed(run_directories(self.root))]
+        near = f"The latest jobs: {', '.join(known[:5])}." if known else "There are no jobs."
         return UserError(
             f"there is no job {self.job!r} in {self.root}", hint=f"{near} See: elasticdl jobs{root_argument(self.root)}"
         )
