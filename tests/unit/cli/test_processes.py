@@ -20,6 +20,7 @@ from elasticdl.cli.launcher.spawner import Spawner
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.events import ExitCause
 
+pytestmark = pytest.mark.e2e
 WAIT_S = 20.0
 
 

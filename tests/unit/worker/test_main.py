@@ -6,6 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.e2e
+
 
 def test_a_process_without_settings_says_which_is_missing() -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ELASTICDL_")}

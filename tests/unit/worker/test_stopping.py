@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.e2e
 PROGRAM = """
 import sys, threading
 import numpy  # starts threads that take signals like any other
