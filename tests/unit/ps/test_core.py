@@ -218,14 +218,27 @@ def test_accumulated_gradients_wait_for_the_flush() -> None:
     core.push(wire_push(0, 0))
     waiting = state(core)
     assert waiting[3] == untouched[3]
-    core.cut(dirty_only=False, flush=True).close()
+    assert core.share is not None
+    core.share.flush()
     plain.push(wire_push(0, 0))
     assert state(core) == state(plain)
 
 
+def test_nothing_is_flushed_while_batches_will_follow() -> None:
+    core = core_of("sgd", policy=UpdatePolicy(grads_to_wait=4))
+    for task, batch in BATCHES[:-1]:
+        core.push(wire_push(task, batch))
+    assert core.share is not None
+    waiting = state(core)
+    assert not core.changed_since(core.share.standings, flush=True)
+    core.cut(dirty_only=False, flush=True).close()
+    assert state(core) == waiting, "the order was for a former life that had everything"
+
+
 def test_what_was_flushed_is_another_state_than_before_the_flush() -> None:
-    core = core_of("sgd", policy=UpdatePolicy(grads_to_wait=2))
-    core.push(wire_push(0, 0))
+    core = core_of("sgd", policy=UpdatePolicy(grads_to_wait=4))
+    for task, batch in BATCHES:
+        core.push(wire_push(task, batch))
     assert core.share is not None
     before = core.share.standings
     assert not core.changed_since(before, flush=False)

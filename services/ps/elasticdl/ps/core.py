@@ -269,14 +269,15 @@ class PsCore:
             if share is None:
                 return False
             waiting = any(group.accumulator.batches for group in share.groups)
-            return share.standings != tuple(standings) or (flush and waiting)
+            return share.standings != tuple(standings) or (flush and waiting and share.has_all(self.plan.tasks))
 
     def cut(self, *, dirty_only: bool, flush: bool, since: Sequence[int] = ()) -> ShareCut:
         """The state between two pushes, for a snapshot.
 
         Args:
             dirty_only: only rows that changed since the last finished cut.
-            flush: make an update of half-filled accumulators first: nothing will follow that could fill them.
+            flush: make an update of half-filled accumulators first: nothing will follow that could fill them. Where
+                some task is not finished the order was for a former life that had more, and nothing is flushed.
             since: ``generations`` of an earlier cut: only rows that changed after it.
 
         Raises:
@@ -286,7 +287,7 @@ class PsCore:
         with self.lock:
             if self.share is None:
                 raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
-            if flush:
+            if flush and self.share.has_all(self.plan.tasks):
                 self.share.flush()
             return self.share.cut(dirty_only=dirty_only, since=since, room=room)
 

@@ -252,6 +252,10 @@ class Share:
             losses=self.losses,
         )
 
+    def has_all(self, tasks: int) -> bool:
+        """Whether every group that is served has finished all of so many tasks."""
+        return all(next(group.ledger.missing(tasks), None) is None for group in self.groups)
+
     def flush(self) -> None:
         """Make updates of what is accumulated, if anything is."""
         for group in self.groups:
