@@ -257,7 +257,7 @@ class PsProcess(Process):
         self._dropping = self._dropping or self.core.has_undropped
 
     def _is_due(self) -> bool:
-        if self._initialised and self._orders and isinstance(self._orders[0], HoldOrder):
+        if self._initialised and self._orders:
             return True
         if not self.core.has_model:
             return False
@@ -295,6 +295,8 @@ class PsProcess(Process):
             self.core.open_for_business()
         elif isinstance(order, HoldOrder):
             await ps_moves.hold(self, order)
+        elif order is not None and not self.core.has_model:
+            pass
         elif (
             order is not None and order.request in self._taken and self._taken[order.request].manifest != order.damaged
         ):

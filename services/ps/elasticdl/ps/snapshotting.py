@@ -166,7 +166,7 @@ class Snapshots:
             return not self._stopping
 
     def _is_due(self) -> bool:
-        if self._initialised and self._orders and isinstance(self._orders[0], HoldOrder):
+        if self._initialised and self._orders:
             return True
         if not self._core.has_model:
             return False
@@ -184,6 +184,9 @@ class Snapshots:
                 self._first()
             elif isinstance(order, HoldOrder):
                 self._hold(order)
+            elif order is not None and not self._core.has_model:
+                # It was for a former life, and what it is about has gone elsewhere.
+                self._log.warning("there is nothing to take a snapshot of", request=order.request, move=order.move)
             elif order is not None and self._has_taken(order):
                 self._untold = self._taken[order.request], order.cause
             elif order is not None and order.copy:
