@@ -56,6 +56,10 @@ class Link:
         self._initial = request
         return await self.send(request)
 
+    def renew(self, request: Initialise) -> None:
+        if self._initial is not None:
+            self._initial = request
+
     async def settle(self, pending: Pending, is_current: Callable[[], bool]) -> Answer:
         loop = self._worker.world.loop
         give_up_s = loop.time() + UNAVAILABLE_S
@@ -112,8 +116,10 @@ class Links:
         self._order = asyncio.Lock()
         self._links: dict[PodName, Link] = {}
         self._standings = Standings()
+        self._initial: tuple[Floats, int] | None = None
 
     async def initialise(self, dense: Floats) -> None:
+        self._initial = dense, self._worker.placement.version
         await self._ask(lambda splitter: splitter.initialise(dense))
 
     async def next_batch(self, task: TaskId, batches: int) -> Standing:
@@ -147,6 +153,7 @@ class Links:
         job = self._worker.world.job
         while True:
             splitter = Splitter(job.signature, job.plan.fingerprint, self._worker.placement)
+            self._renew_initial(splitter)
             requests = split(splitter).requests
             async with self._order:
                 pending = [
@@ -157,6 +164,14 @@ class Links:
             except rules.MovedError:
                 while self._is_latest(splitter):
                     await asyncio.sleep(PLACEMENT_POLL_S)
+
+    def _renew_initial(self, splitter: Splitter) -> None:
+        if self._initial is None or self._initial[1] == splitter.version:
+            return
+        self._initial = self._initial[0], splitter.version
+        for ps, request in zip(splitter.ps, splitter.initialise(self._initial[0]).requests, strict=True):
+            if ps in self._links and isinstance(request, Initialise):
+                self._links[ps].renew(request)
 
     @staticmethod
     async def _send(link: Link, request: Request) -> Pending:

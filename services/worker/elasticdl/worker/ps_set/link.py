@@ -111,6 +111,16 @@ class Link:
         self._initial = request
         return self.send(request)
 
+    @property
+    def keeps_initial(self) -> bool:
+        """Whether the ps may need its initial values again."""
+        return self._initial is not None
+
+    def renew(self, request: Initialise) -> None:
+        """Keep these initial values, split by a later placement, in place of those that are kept."""
+        if self._initial is not None:
+            self._initial = request
+
     def settle(self, pending: Pending, is_current: Callable[[], bool]) -> Answer:
         """Wait for the answer, sending again as often as it takes.
 

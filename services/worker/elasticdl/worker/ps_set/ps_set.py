@@ -104,6 +104,8 @@ class PsSet:
         self._numbers = {table.name: number for number, table in enumerate(signature.tables)}
         self._pool = BufferPool()
         self._standings = Standings()
+        self._initial: Floats | None = None
+        """Kept while some ps may need them again, for when the placement changes before that one has its model."""
         self._resolve = resolve
         self._order = threading.Lock()
         """Held for one fan-out, so that all ps see requests in the same order."""
@@ -124,6 +126,7 @@ class PsSet:
         """
         if dense.shape != (self._dense_size,):
             raise ValueError(f"{dense.shape} initial values for {self._dense_size} elements")
+        self._initial = dense.copy()
         _, answers = self._settle(self._send(lambda splitter: splitter.initialise(dense)))
         taken = [_take(answer, messages.Initialised).first for answer in answers]
         return all(taken)
@@ -198,6 +201,7 @@ class PsSet:
             return PushOutcome(next_batch=request.batch, credits={}, step=0, not_finite=ticket.refused)
         sent, answers = self._settle(ticket.sent)
         replies = [_take_pushed(answer) for answer in answers]
+        self._forget_initial()
         lives = _lives(sent, answers)
         self._note(request.task, sent, lives, replies)
         return outcome_of(_by_ps(sent, replies), lives, sent.splitter.version)
@@ -241,12 +245,25 @@ class PsSet:
         placement = self._placement()
         if placement.version > self._splitter.version:
             self._splitter = Splitter(self.signature, self._plan, placement)
+            self._renew_initial(self._splitter)
         splitter = self._splitter
         parts = split(splitter)
         with self._order:
             links = [self._link(ps) for ps in splitter.ps]
             pending = tuple([_send_one(link, request) for link, request in zip(links, parts.requests, strict=True)])
         return Sent(split, splitter, parts, pending)
+
+    def _renew_initial(self, splitter: Splitter) -> None:
+        if self._initial is None:
+            return
+        for ps, request in zip(splitter.ps, splitter.initialise(self._initial).requests, strict=True):
+            if ps in self._links and isinstance(request, messages.Initialise):
+                self._links[ps].renew(request)
+
+    def _forget_initial(self) -> None:
+        """Once every ps has its model on record."""
+        if self._initial is not None and not any(link.keeps_initial for link in self._links.values()):
+            self._initial = None
 
     def _settle(self, sent: Sent) -> tuple[Sent, list[Answer]]:
         """Wait for the answers of all ps by one version of the placement; the latter may be later than what was sent.
