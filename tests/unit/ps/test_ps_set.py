@@ -189,3 +189,19 @@ def test_gradients_are_accumulated_alike_on_three_ps() -> None:
         servers.close()
     for mine, theirs in zip(*results, strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("servers", [2], indirect=True)
+def test_initial_values_are_split_anew_when_the_placement_changes(servers: Servers) -> None:
+    client = servers.client(signature())
+    client.initialise(initial_dense())
+    servers.kill(1)
+    servers.restart(1)
+    servers.placement = replace(servers.placement, version=2)
+    for one in servers.ps:
+        one.core.adopt(servers.placement)
+    servers.open_for_business()
+    assert client.push(push_of(0, 0)).next_batch == 1
+    pulled = client.pull({})
+    np.testing.assert_array_equal(pulled.dense[-2:], initial_dense()[-2:])
+    pulled.release()
