@@ -75,7 +75,7 @@ def measure_rows(name: str, width: int, rows: int, batch: int, rounds: int, boun
     start = time.perf_counter()
     with store.cut() as cut:
         opened = time.perf_counter() - start
-        read = seconds(lambda: sum(chunk.nbytes for _, chunk in cut.chunks(65536)))
+        read = seconds(lambda: sum(chunk.nbytes for _, chunk in cut.packed(65536)))
     print(
         f"{name:8} {width:5} {'cut, read whole':16} {rows / read / 1e6:8.1f} M rows/s, opened in {opened * 1e6:.0f} us"
     )

@@ -36,7 +36,7 @@ from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.client import WireClient
 from elasticdl.shared.wire.message_codec import decode_reply, encode_request
-from elasticdl.shared.wire.messages import Pull, Pulled
+from elasticdl.shared.wire.messages import Pull, PullReply
 
 ELASTICDL = [sys.executable, "-m", "elasticdl.cli.main"]
 POLL_S = 0.005
@@ -99,7 +99,7 @@ class Watch:
                 frame = client.request(*question)
                 reply, incarnation = decode_reply(frame.meta, frame.tensors)
                 frame.release()
-                if isinstance(reply, Pulled):
+                if isinstance(reply, PullReply):
                     self.note(Sample(time.time(), incarnation, reply.step))
                 time.sleep(POLL_S)
         finally:

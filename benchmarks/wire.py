@@ -20,7 +20,7 @@ import numpy as np
 
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
-from elasticdl.ps.serving import PsHandler
+from elasticdl.ps.handler import PsHandler
 from elasticdl.shared.model import DenseVariable, ModelSignature, Optimizer, RowInitializer, RowTable, VariableKind
 from elasticdl.shared.names import Incarnation, PodName, TaskId
 from elasticdl.shared.placement import Placement

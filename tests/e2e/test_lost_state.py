@@ -146,3 +146,9 @@ def test_when_every_snapshot_is_damaged_the_job_fails_with_the_object_named(
         assert "train anew" in failed.output
         assert "Traceback" not in failed.output
         assert failed.report["snapshots"]["damaged"]
+
+
+def test_a_job_whose_indices_are_lost_makes_them_anew(elastic: Elastic, job_flags: list[str]) -> None:
+    run = stopped(elastic, job_flags, r"workers 2/2")
+    shutil.rmtree(run / "storage" / "index")
+    assert resume(elastic).output.count("it is made anew") == 1, "training and validation data are one file"

@@ -42,6 +42,12 @@ class Log:
             self.last_decision = seq
         return seq
 
+    def append_next(self, envelope: Envelope, after: int) -> int:
+        """Store a record right after another one (expected-last-sequence)."""
+        if after != len(self.records):
+            raise WrongLastSequenceError
+        return self.append(envelope)
+
     def cut(self, length: int) -> None:
         """Only the first so many records are left."""
         del self.records[length:]

@@ -12,6 +12,7 @@ from tests.sim.loop import Life
 
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.ports import OrderHandler, RegisterEntry
+from elasticdl.shared.bus.reading import record_at
 from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.commands import Command
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError
@@ -30,20 +31,31 @@ class SimLog:
         self._log = client.hub.broker.log
 
     async def append(self, envelope: Envelope) -> int:
-        return int(await self._client.ask(type(envelope.event).__name__, lambda: self._append(envelope, None)))
+        what = type(envelope.event).__name__
+        return int(await self._client.ask(what, lambda: self._heard(self._log.append(envelope))))
+
+    async def append_next(self, envelope: Envelope, *, after: int) -> int:
+        what = type(envelope.event).__name__
+        try:
+            return int(await self._client.ask(what, lambda: self._heard(self._log.append_next(envelope, after))))
+        except WrongLastSequenceError as error:
+            there = await record_at(self, after + 1)
+            if there is not None and there.envelope.id == envelope.id:
+                return there.seq
+            raise FencedError(f"the log does not end at {after} any more") from error
 
     async def append_decision(self, envelope: Envelope, *, after: int) -> int:
         try:
             what = type(envelope.event).__name__
-            return int(await self._client.ask(what, lambda: self._append(envelope, after)))
+            return int(await self._client.ask(what, lambda: self._heard(self._log.append(envelope, after))))
         except WrongLastSequenceError as error:
             last = await self.last_decision()
             if last is not None and last.envelope.id == envelope.id:
                 return last.seq
             raise FencedError(f"another master has decided something, this one knew of {after}") from error
 
-    def _append(self, envelope: Envelope, after: int | None) -> int:
-        seq = self._log.append(envelope, after)
+    def _heard(self, seq: int) -> int:
+        """Have readers look; with the number of what is new for them."""
         self._client.hub.ring(self._client.hub.readers)
         return seq
 

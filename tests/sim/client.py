@@ -91,6 +91,10 @@ class Client:
         network, loop = self.hub.network, self.hub.loop
         future: asyncio.Future[Any] = loop.create_future()
         fate = network.fate()
+        if self.name in network.delayed:
+            network.delayed.remove(self.name)
+            fate = "late"
+            loop.call_soon(self.probe, "delayed")
         if fate == "lost" or not self.hub.reaches(self.name):
             loop.later(ANSWER_S, fail, future)
         elif fate == "late":

@@ -3,7 +3,7 @@
     at 1.250 kill worker-0                      at a virtual second
     on ps-0 push 5 freeze ps-0 for 3.000        when ps-0 passes its fifth ``push`` probe (counted over all its lives)
 
-A new kind of fault is one function and one entry in ``ACTIONS``; give it a weight in ``schedule.py``.
+A new kind of fault is one function and one entry in ``ACTIONS``; give it a pattern in ``patterns.py``.
 """
 
 from __future__ import annotations
@@ -190,6 +190,11 @@ def _lose_log(world: World, targets: tuple[str, ...], _for_s: float) -> None:
     world.loop.later(1.0, world.start_launcher, True)
 
 
+def _delay(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """The next request of a process to the broker takes seconds, whatever becomes of the process."""
+    world.network.delayed.add(targets[0])
+
+
 def _garble(world: World, targets: tuple[str, ...], _for_s: float) -> None:
     """A broken peer pushes the next batch of some task, its last rows NaN: nothing of it may be applied."""
     process = world.running(targets[0])
@@ -219,4 +224,5 @@ ACTIONS: dict[str, Action] = {
     "garble": _garble,
     "lose_log": _lose_log,
     "damage": _damage,
+    "delay": _delay,
 }

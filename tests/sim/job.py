@@ -43,6 +43,7 @@ class Shape:
         snapshot_s: seconds between snapshots.
         compute_s: seconds that a batch takes.
         evaluate: whether there is validation data.
+        evaluate_s: seconds between evaluations, with validation data; 0: none by the clock.
         export: whether there is an output.
         empty_every: every so many-th batch is filtered empty; 0: none.
         shared_address: all lives of a ps are found under one address, as behind a Kubernetes service.
@@ -58,6 +59,7 @@ class Shape:
     snapshot_s: float = 1.0
     compute_s: float = 0.05
     evaluate: bool = False
+    evaluate_s: float = 0.0
     export: bool = False
     empty_every: int = 0
     shared_address: bool = False
@@ -87,6 +89,7 @@ class SimJob:
             workers=shape.workers,
             ps=shape.ps,
             snapshot_interval_s=shape.snapshot_s,
+            evaluation_interval_s=shape.evaluate_s,
             grads_to_wait=shape.grads_to_wait,
             limits=Limits(lease_s=LEASE_S),
         )

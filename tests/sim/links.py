@@ -16,8 +16,8 @@ from elasticdl.shared.wire.connection import ConnectionLostError
 from elasticdl.shared.wire.messages import Floats, Initialise, Reply, Request
 from elasticdl.worker.ps_set import rules
 from elasticdl.worker.ps_set.requests import PushOutcome, PushRequest, Standing
-from elasticdl.worker.ps_set.splitting import Split, Splitter
-from elasticdl.worker.ps_set.standings import Said, Standings
+from elasticdl.worker.ps_set.splitter import Split, Splitter
+from elasticdl.worker.ps_set.standings import Standings
 
 if TYPE_CHECKING:
     from tests.sim.worker import WorkerProcess
@@ -124,13 +124,14 @@ class Links:
 
     async def next_batch(self, task: TaskId, batches: int) -> Standing:
         splitter, answers = await self._ask(lambda splitter: splitter.next_batch(task, batches))
-        self._note(task, splitter, answers)
-        return rules.standing_of(_replies(answers, messages.Standing), _lives(answers), splitter.version)
+        said = _replies(answers, messages.NextBatchReply), _lives(answers)
+        self._standings.note(task, *said, splitter.version)
+        return rules.standing_of(*said, splitter.version)
 
-    async def pull(self, ids: Mapping[str, messages.Ids], *, pin: int = 0) -> Mapping[PodName, messages.Pulled]:
+    async def pull(self, ids: Mapping[str, messages.Ids], *, pin: int = 0) -> Mapping[PodName, messages.PullReply]:
         """What each ps answered."""
         _, answers = await self._ask(lambda splitter: splitter.pull(ids, pin=pin, dense=True))
-        return _replies(answers, messages.Pulled)
+        return _replies(answers, messages.PullReply)
 
     async def push(self, request: PushRequest) -> PushOutcome:
         def split(splitter: Splitter) -> Split:
@@ -138,12 +139,9 @@ class Links:
             return splitter.push(request, having)
 
         splitter, answers = await self._ask(split)
-        self._note(request.task, splitter, answers)
-        return rules.outcome_of(_pushed(answers), _lives(answers), splitter.version)
-
-    def _note(self, task: TaskId, splitter: Splitter, answers: Mapping[PodName, Answer]) -> None:
-        next_batches = {ps: reply.next_batch for ps, reply in _pushed(answers).items()}
-        self._standings.note(task, Said(splitter.version, _lives(answers), next_batches))
+        said = _pushed(answers), _lives(answers)
+        self._standings.note(request.task, *said, splitter.version)
+        return rules.outcome_of(*said, splitter.version)
 
     def _life_of(self, ps: PodName) -> Incarnation | None:
         place = self._worker.places.get(ps)
@@ -199,10 +197,10 @@ def _replies(answers: Mapping[PodName, Answer], kind: type[_R]) -> dict[PodName,
     return replies
 
 
-def _pushed(answers: Mapping[PodName, Answer]) -> dict[PodName, rules.PushReply]:
-    asked = {ps: answer for ps, answer in answers.items() if isinstance(answer[0], messages.Standing)}
+def _pushed(answers: Mapping[PodName, Answer]) -> dict[PodName, rules.BatchReply]:
+    asked = {ps: answer for ps, answer in answers.items() if isinstance(answer[0], messages.NextBatchReply)}
     pushed = {ps: answer for ps, answer in answers.items() if ps not in asked}
-    return {**_replies(asked, messages.Standing), **_replies(pushed, messages.Pushed)}
+    return {**_replies(asked, messages.NextBatchReply), **_replies(pushed, messages.PushReply)}
 
 
 def _lives(answers: Mapping[PodName, Answer]) -> dict[PodName, Incarnation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from tests.sim.process import EXIT_REFUSED, Process
@@ -14,8 +15,8 @@ from elasticdl.cli.salvage import lost_part, restore_registers, salvage, settle_
 from elasticdl.master.core import fold
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared.commands import Command, StartPod, StopPod
-from elasticdl.shared.errors import PermanentError
-from elasticdl.shared.events import Event, GroupLedger, JobResumed, JobSubmitted, PodExited, PodStarted
+from elasticdl.shared.errors import FencedError, PermanentError
+from elasticdl.shared.events import Envelope, Event, GroupLedger, JobResumed, JobSubmitted, PodExited, PodStarted
 from elasticdl.shared.manifests import read_manifest
 from elasticdl.shared.names import PodName, Service
 
@@ -26,8 +27,6 @@ LAUNCHER, MASTER = PodName("launcher"), PodName("master")
 BOOT_S = {Service.MASTER: 0.3, Service.PS: 0.3, Service.WORKER: 0.6}
 MASTER_PAUSE_S = 0.25
 AGAIN_S = 0.5
-NOW_S = 1000.0
-"""Of the clock by which a placement is numbered that the log does not know: later than any number that was used."""
 
 
 class MasterProcess(Process):
@@ -62,12 +61,23 @@ class Launcher(Process):
         self._notes: asyncio.Queue[Event] = asyncio.Queue()
 
     async def main(self) -> None:
+        self.probe("starts")
         for event in await self._opening():
-            await self.say(event)
+            await self._open(self.voice.envelope(event))
         await self.bus.signals.serve_orders(LAUNCHER, self._obey)
         self._start_master()
         while True:
             await self.say(await self._notes.get())
+
+    async def _open(self, opening: Envelope) -> None:
+        """As ``open_run``, but knows the log's length without asking.
+
+        A request more would draw a number more, and all scenarios would be other ones.
+        """
+        while True:
+            with contextlib.suppress(FencedError):
+                await self.bus.log.append_next(opening, after=len(self.world.broker.log.records))
+                return
 
     async def _opening(self) -> list[Event]:
         """Follows ``elasticdl resume``: what the snapshots tell counts, where the log does not know it."""
@@ -82,7 +92,7 @@ class Launcher(Process):
         if not begun and salvaged is None:
             return [submitted]  # Nothing was learned: the user trains anew.
         lost = lost_part(log.records[-1] if log.records else None, self.world.log_end)
-        now_s = NOW_S + self.world.loop.time()
+        now_s = self.world.clock.now()
         placement = await settle_placement(self.bus.register, store, spec, salvaged, lost, now_s)
         if placement is None:
             await restore_registers(self.bus.register, store, spec, salvaged)

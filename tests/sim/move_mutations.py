@@ -17,7 +17,8 @@ from elasticdl.ps import core as ps_core
 from elasticdl.ps import recovery, snapshots
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import Group
-from elasticdl.ps.share import Share, ShareCut
+from elasticdl.ps.share import Share
+from elasticdl.ps.share_cut import ShareCut
 from elasticdl.shared.rangeset import RangeSet
 
 __all__ = ["MUTATIONS"]

@@ -16,7 +16,7 @@ from tests.sim.broker import Log, Registers
 from tests.sim.ps import PsProcess
 from tests.sim.worker import WorkerProcess
 
-from elasticdl.master import recovering
+from elasticdl.master import recovery
 from elasticdl.master.core import Fold, training
 from elasticdl.master.core import evolve as _evolve_function
 from elasticdl.master.service import Master
@@ -26,7 +26,8 @@ from elasticdl.ps.engine.accumulator import Accumulator
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.group import Group, GroupCut
-from elasticdl.ps.share import Share, ShareCut
+from elasticdl.ps.share import Share
+from elasticdl.ps.share_cut import ShareCut
 from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.events import Decided, LogRecord
 from elasticdl.shared.ledger import Ledger, Verdict
@@ -175,12 +176,12 @@ def outbox_after_acknowledgement() -> Iterator[None]:
 
 @_mutation("the log is read on from where a core snapshot ends")
 def log_goes_on_where_the_core_snapshot_ends() -> Iterator[None]:
-    original: Any = vars(recovering)["present_records"]
+    original: Any = vars(recovery)["present_records"]
 
     def later(log: Any, *, after: int, until: int) -> Any:
         return original(log, after=after + 1 if after else 0, until=until)
 
-    with _replaced(recovering, "present_records", later):
+    with _replaced(recovery, "present_records", later):
         yield
 
 

@@ -42,6 +42,8 @@ class Network:
         self.weather = weather
         self.calm = False
         """Faults are off."""
+        self.delayed: set[str] = set()
+        """Whose next request to the broker takes seconds."""
         self._cuts: dict[frozenset[str], int] = {}
 
     def cut(self, one: str, other: str) -> None:

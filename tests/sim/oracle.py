@@ -13,10 +13,10 @@ from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.share import Share
 from elasticdl.ps.snapshots import read_chain, restore
-from elasticdl.shared.commands import JobState
+from elasticdl.shared.commands import JobState, OpenPin
 from elasticdl.shared.errors import ElasticDLError
-from elasticdl.shared.events import Decided, LogRecord, TermStarted
-from elasticdl.shared.names import PodName
+from elasticdl.shared.events import Decided, JobSubmitted, LogRecord, TaskFinished, TermStarted
+from elasticdl.shared.names import PodName, Purpose
 from elasticdl.shared.parts import mask_of, partitions_of
 from elasticdl.shared.placement import PARTITIONS, Placement
 from elasticdl.shared.wire.messages import Floats, TableIds
@@ -55,7 +55,9 @@ class Oracle:
             problems.append(f"the audit is not exact: {state.closing.audit}")
         if state.repaired:
             problems.append(f"the audit repaired {state.repaired} tasks")
+        problems += _overcounted(state)
         problems += _disorderly(world.hub.obeyed)
+        problems += self._evaluated_too_early(world.broker.log.records)
         problems += self.replayed(world.broker.log.records, master)
         covered = np.zeros(PARTITIONS, np.int64)
         for ps, manifest in sorted(state.closing.manifests.items()):
@@ -64,6 +66,26 @@ class Oracle:
             problems.append(f"partitions {np.flatnonzero(covered != 1).tolist()} are not in one final snapshot each")
         for ps, values in sorted(self.exported.items()):
             problems += self._dense(f"export of {ps}", self._counts(values))
+        return problems
+
+    def _evaluated_too_early(self, records: list[LogRecord]) -> list[str]:
+        """An evaluation reads a model that has learned every task that was finished when it was decided."""
+        if self._job.spec.grads_to_wait > 1:
+            return []  # What is learned may wait in an accumulator.
+        problems = []
+        for number, after in _evaluations(records).items():
+            known = [record.envelope.event for record in records if record.seq <= after]
+            begun = max(place for place, event in enumerate(known) if isinstance(event, JobSubmitted))
+            finished = [event for event in known[begun:] if isinstance(event, TaskFinished) and _is_training(event)]
+            tasks = {event.task.number for event in finished}
+            learned = [
+                place
+                for place, (task, _) in enumerate(self._job.batches)
+                if task in tasks and not self._job.is_empty(place)
+            ]
+            for (evaluation, ps), values in self._pins.items():
+                if evaluation == number and (self._counts(values)[:, learned] == 0).any():
+                    problems.append(f"evaluation {number} read a state of {ps} that lacks what was finished before")
         return problems
 
     @staticmethod
@@ -158,6 +180,36 @@ class Oracle:
             return []
         wrong = ids[np.abs(found - expected[ids]).max(axis=1) > 1e-3].tolist()
         return [f"{ps}: rows {wrong} do not hold what the dense weights say was learned"]
+
+
+def _evaluations(records: list[LogRecord]) -> dict[int, int]:
+    """Evaluation -> the last record that its first decision knew of."""
+    after: dict[int, int] = {}
+    for record in records:
+        event = record.envelope.event
+        for command in event.commands if isinstance(event, Decided) else ():
+            if isinstance(event, Decided) and isinstance(command, OpenPin):
+                after.setdefault(command.evaluation, event.after_seq)
+    return after
+
+
+def _is_training(event: TaskFinished) -> bool:
+    return event.task.purpose is Purpose.TRAIN
+
+
+def _overcounted(state: State) -> list[str]:
+    """Epochs of which the statistics have more batches than the plan."""
+    training = state.training
+    assert training is not None
+    planned = dict.fromkeys(training.epochs, 0)
+    for task in state.plan.task_ids():
+        if state.plan.epoch(task) in planned:
+            planned[state.plan.epoch(task)] += state.plan.batches_of(task)
+    return [
+        f"the statistics of epoch {epoch} have {totals.batches} batches, the plan has {planned[epoch]}"
+        for epoch, totals in training.epochs.items()
+        if totals.batches > planned[epoch]
+    ]
 
 
 def _disorderly(obeyed: list[tuple[str, int]]) -> list[str]:

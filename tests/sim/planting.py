@@ -13,9 +13,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.sim.move_mutations import MUTATIONS
 from tests.sim.mutations import Mutation
 from tests.sim.quiet import quiet
+from tests.sim.run_mutations import MUTATIONS
 from tests.sim.schedule import random_schedule
 from tests.sim.world import simulate
 

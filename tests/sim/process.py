@@ -11,6 +11,7 @@ from tests.sim.loop import Life
 
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.events import Event
+from elasticdl.shared.heartbeat import keep_beating
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.voice import Voice
 
@@ -55,9 +56,7 @@ class Process:
 
     async def beat(self) -> None:
         """Give signs of life for ever."""
-        while True:
-            await self.bus.signals.beat(self.voice.beat({}))
-            await asyncio.sleep(BEAT_S)
+        await keep_beating(self.bus.signals, self.voice, BEAT_S)
 
     def probe(self, what: str) -> None:
         """Something has just happened here; a fault may wait for it."""

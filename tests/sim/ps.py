@@ -15,14 +15,15 @@ from tests.sim.process import Process
 from tests.sim.ps_moves import STORE_S
 
 from elasticdl.ps.admission import RefusedError, check_known
-from elasticdl.ps.copying import Copies
+from elasticdl.ps.copies import Copies
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.history import SnapshotHistory
-from elasticdl.ps.holding import Holder, HoldOrder
+from elasticdl.ps.holder import Holder, HoldOrder
+from elasticdl.ps.next_cut import next_cut
 from elasticdl.ps.orders import Copy, Order
 from elasticdl.ps.recovery import NothingLeftError, recover
-from elasticdl.ps.share import ShareCut, standings_of
+from elasticdl.ps.share_cut import ShareCut
 from elasticdl.ps.snapshots import SnapshotWriter, delete_snapshot
 from elasticdl.shared.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError
@@ -51,7 +52,7 @@ RETRY_S = 1.0
 
 
 class PsProcess(Process):
-    """One life of one ps; follows ``PsService`` and ``Snapshots`` step by step."""
+    """One life of one ps; follows ``PsService`` and ``SnapshotThread`` step by step."""
 
     service = Service.PS
 
@@ -63,7 +64,7 @@ class PsProcess(Process):
             placement=Placement.even(spec.ps),
             number=int(name.rsplit("-", 1)[1]),
             policy=UpdatePolicy(grads_to_wait=spec.grads_to_wait),
-            watcher=self,
+            observer=self,
         )
         self.address = name if shape.shared_address else self.incarnation
         self.listening = False
@@ -119,11 +120,11 @@ class PsProcess(Process):
         return reply if self.life.alive else None
 
     def initialised(self) -> None:
-        """See ``Watcher``."""
+        """See ``Observer``."""
         self.wake()
 
     def stepped(self, step: int) -> None:
-        """See ``Watcher``."""
+        """See ``Observer``."""
 
     def wake(self) -> None:
         """Something is to be done about snapshots."""
@@ -207,6 +208,7 @@ class PsProcess(Process):
             case HoldGroup():
                 self.spawn(lambda: self._order_hold(command, cause))
             case OpenPin(evaluation=evaluation):
+                self.core.check_serves()
                 self.spawn(lambda: self._open_pin(evaluation, cause))
             case ClosePin(evaluation=evaluation):
                 self.core.close_pin(evaluation)
@@ -345,16 +347,10 @@ class PsProcess(Process):
             self._history.forget(old)
 
     async def _write(self, *, flush: bool, extend: bool = False) -> bool:
-        if self._history:
-            _, newest = self._history.newest
-            changed = self.core.changed_since(standings_of(newest.groups), flush=flush)
-            if not changed and self.core.losses == self._losses:
-                return False
-        base = self._history.base(extend=extend)
-        cut = self.core.cut(dirty_only=bool(base), flush=flush)
-        if base and cut.losses != self._losses:
-            cut.close()
-            base, cut = "", self.core.cut(dirty_only=False, flush=flush)
+        following = next_cut(self.core, self._history, self._losses, flush=flush, extend=extend)
+        if following is None:
+            return False
+        base, cut = following
         try:
             uri, data = await self._write_objects(cut, base)
             older = self._history.older_than(uri, decode_manifest(data, uri))

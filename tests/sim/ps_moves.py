@@ -1,4 +1,4 @@
-"""What a simulated ps does about moves; follows ``Snapshots`` step by step."""
+"""What a simulated ps does about moves; follows ``SnapshotThread`` step by step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from elasticdl.ps.admission import RefusedError
-from elasticdl.ps.holding import HoldOrder
+from elasticdl.ps.holder import HoldOrder
 from elasticdl.ps.orders import Copy, Order
 from elasticdl.shared.errors import FencedError, PermanentError, UserError
 from elasticdl.shared.events import GroupHeld, SnapshotTaken
@@ -25,7 +25,7 @@ async def hold(ps: PsProcess, order: HoldOrder) -> None:
     try:
         if not ps._holder.begin(order):
             return
-        if ps._holder.is_first and ps.core.serves and ps._holder.may_be_referred_to:
+        if ps._holder.wants_snapshot:
             await ps._write(flush=False)
             ps._plan_next()
         for step in ps._holder.steps(order):
@@ -51,7 +51,7 @@ async def register_held(ps: PsProcess, move: int) -> None:
     copies = ps._holder.unregistered
     if not copies:
         return
-    base = ps._history.newest if ps.core.serves or not ps._holder.is_first else None
+    base = ps._holder.base(ps._history)
     uri, data = ps._writer.reference(ps.core, base, copies, number=ps._snapshots, move=move)
     ps._snapshots += 1
     await asyncio.sleep(STORE_S)

@@ -15,7 +15,7 @@ from elasticdl.ps import snapshots
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import GroupCut
 from elasticdl.ps.history import SnapshotHistory
-from elasticdl.ps.share import ShareCut
+from elasticdl.ps.share_cut import ShareCut
 from elasticdl.shared import manifests
 from elasticdl.shared.manifests import DamagedError
 from elasticdl.shared.tasks import TaskMessage

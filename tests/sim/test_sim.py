@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from tests.sim import scenarios
 from tests.sim.faults import ACTIONS
-from tests.sim.move_mutations import MUTATIONS
 from tests.sim.mutations import Mutation
 from tests.sim.planting import find, known_seeds
 from tests.sim.run import run_quietly, run_seed, tell
+from tests.sim.run_mutations import MUTATIONS
 from tests.sim.schedule import random_schedule
 
 SEEDS = int(os.environ.get("ELASTICDL_SIM_SEEDS", "1000" if os.environ.get("CI") else "200"))

@@ -24,6 +24,7 @@ from elasticdl.shared.events import (
 )
 from elasticdl.shared.names import PodName, Purpose, Service, TaskId, pod_name
 from elasticdl.shared.placement import Placement, decode_placement
+from elasticdl.shared.rangeset import RangeSet
 from elasticdl.shared.registers import PsRegister, decode_register
 from elasticdl.shared.subjects import PLACEMENT
 from elasticdl.shared.tasks import TaskRef
@@ -109,7 +110,7 @@ class WorkerProcess(Process):
         self._items: asyncio.Queue[Item] = asyncio.Queue(maxsize=1)
         self._stop = asyncio.Event()
         self._known = asyncio.Event()
-        self._computed: dict[TaskId, int] = {}
+        self._computed: dict[TaskId, RangeSet] = {}
         self._dry = False
 
     def terminate(self) -> None:
@@ -251,7 +252,8 @@ class WorkerProcess(Process):
     async def _compute(self, ticket: Ticket) -> PushRequest:
         self.in_hand = (BatchInHand(task=train_task(ticket.task), batch=ticket.batch),)
         await asyncio.sleep(self.world.job.shape.compute_s * (0.5 + self.world.random.random()))
-        self._computed[ticket.task] = self._computed.get(ticket.task, 0) + 1
+        self.world.computed += 1
+        self._computed.setdefault(ticket.task, RangeSet()).add(ticket.batch)
         return self.world.job.push(ticket.task, ticket.batch)
 
     async def _push(self, ticket: Ticket, push: PushRequest) -> None:
@@ -283,16 +285,18 @@ class WorkerProcess(Process):
         handed = [each for each in deliveries if isinstance(each, _Handed)]
         for delivery in handed[-1:]:
             task = delivery.message.task
-            batches = self._computed.pop(TaskId(task.number), 0) if task.purpose is Purpose.TRAIN else 1
+            train = task.purpose is Purpose.TRAIN
+            counted = self._computed.pop(TaskId(task.number), RangeSet()) if train else RangeSet()
             event = TaskFinished(
                 task=task,
                 dispatch=delivery.message.dispatch,
                 attempt=delivery.attempt,
                 credits={str(ps): str(life) for ps, life in absorbed.credits.items()} if absorbed else {},
                 placement_version=absorbed.placement_version if absorbed else 1,
-                batches=batches,
+                batches=len(counted) if train else 1,
                 results=results or {},
                 states=states or {},
+                counted=tuple(counted.ranges()),
             )
             await self.say(event, cause=delivery.message.message_id)
         for delivery in handed:
@@ -300,11 +304,27 @@ class WorkerProcess(Process):
 
     async def _give_back(self, deliveries: Sequence[object], reason: str) -> None:
         for delivery in [each for each in deliveries if isinstance(each, _Handed)]:
-            message = delivery.message
-            await self.say(
-                TaskReturned(task=message.task, dispatch=message.dispatch, attempt=delivery.attempt, reason=reason)
-            )
+            await self._say_returned(delivery, reason)
             await delivery.delivery.nak()
+
+    async def _drop(self, deliveries: Sequence[object], reason: str) -> None:
+        for delivery in [each for each in deliveries if isinstance(each, _Handed)]:
+            await self._say_returned(delivery, reason)
+            await delivery.delivery.ack()
+
+    async def _say_returned(self, delivery: _Handed, reason: str) -> None:
+        message, counted = delivery.message, RangeSet()
+        if message.task.purpose is Purpose.TRAIN:
+            counted = self._computed.pop(TaskId(message.task.number), RangeSet())
+        await self.say(
+            TaskReturned(
+                task=message.task,
+                dispatch=message.dispatch,
+                attempt=delivery.attempt,
+                reason=reason,
+                counted=tuple(counted.ranges()),
+            )
+        )
 
     # --- other purposes -------------------------------------------------------------------------------------------
 
@@ -320,8 +340,7 @@ class WorkerProcess(Process):
                 case _:
                     await self._export(message.task)
         except PinLostError:
-            for held in self._held.give_away(message.task):
-                await held.delivery.ack()  # type: ignore[attr-defined]
+            await self._drop(self._held.give_away(message.task), f"evaluation {message.evaluation} is over")
 
     async def _evaluate(self, task: TaskRef, evaluation: int) -> None:
         plan = self.world.job.spec.validation

@@ -43,7 +43,7 @@ class Surroundings:
         self._lives: dict[str, Incarnation] = {}
         self.loop = LoopThread()
         self.bus = self.connect()
-        self.say(JobSubmitted(spec=self.spec), Service.CLIENT, "client")
+        self.say(JobSubmitted(spec=self.spec), Service.LAUNCHER, "launcher")
 
     def connect(self) -> NatsBus:
         """Another client."""

@@ -17,7 +17,7 @@ SOURCES = ("shared", "client", "services")
 LINES_MAX = 410
 CATALOGUES = {"shared/elasticdl/shared/events.py": 500}
 """Files that list values and hold no logic may be longer: to split them would only hide where something is."""
-FUNCTION_LINES_MAX = 80
+FUNCTION_LINES_MAX = 60
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "base", "common", "misc"}
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".proto", ".txt", ".svg", ".yaml", ".yml", ""}
 OWN = Path(__file__).resolve().relative_to(ROOT)

@@ -9,18 +9,19 @@ import random
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-
 from elasticdl.cli import run_directory
+from elasticdl.cli.consoles import plain_console
 from elasticdl.cli.launcher.local_job import BROKER
 from elasticdl.cli.open_log import open_bus
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.master.core import State, evolve
-from elasticdl.master.recovering import Recovered, recover
+from elasticdl.master.recovery import Recovered, recover
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import MASTER, Service
@@ -28,7 +29,7 @@ from elasticdl.shared.names import MASTER, Service
 ALL = "all-"
 TARGETS = (Service.WORKER.value, Service.PS.value, MASTER, BROKER, ALL + Service.WORKER.value, ALL + Service.PS.value)
 POLL_S = 0.05
-_RATE = re.compile(r"(?P<targets>[a-z+-]+):(?P<mean>\d+(\.\d+)?)s?")
+_SECONDS = re.compile(r"\d+(\.\d+)?s?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +54,21 @@ def parse_rate(text: str) -> Rate:
     Raises:
         UserError: something else.
     """
-    match = _RATE.fullmatch(text)
-    targets = tuple(match["targets"].split("+")) if match else ()
-    if match is None or not set(targets) <= set(TARGETS) or float(match["mean"]) <= 0:
+    names, colon, mean = text.rpartition(":")
+    targets = tuple(names.split("+"))
+    unknown = [target for target in targets if target not in TARGETS]
+    problem = ""
+    if not colon:
+        problem = "is not TARGET:SECONDS or TARGET+TARGET:SECONDS"
+    elif unknown:
+        problem = f"names no target with {unknown[0]!r}; targets are {', '.join(TARGETS)}"
+    elif not _SECONDS.fullmatch(mean) or float(mean.removesuffix("s")) <= 0:
+        problem = f"says {mean!r} where the mean time stands, which is more than 0 seconds, such as 5s or 0.5s"
+    if problem:
         raise UserError(
-            f"--kill={text} is not TARGET:SECONDS or TARGET+TARGET:SECONDS",
-            hint=f"For example --kill worker:5s or --kill ps+master:30s; targets are {', '.join(TARGETS)}.",
-            usage=True,
+            f"--kill={text} {problem}", hint="For example --kill worker:5s or --kill ps+master:30s.", usage=True
         )
-    return Rate(targets=targets, mean_s=float(match["mean"]))
+    return Rate(targets=targets, mean_s=float(mean.removesuffix("s")))
 
 
 def chaos(job: str, root: Path, rates: list[Rate], *, duration_s: float, seed: int | None) -> None:
@@ -81,14 +88,14 @@ def chaos(job: str, root: Path, rates: list[Rate], *, duration_s: float, seed: i
     if not run.is_locked():
         raise UserError(f"job {run.job} is not running", hint="See: elasticdl jobs")
     kills = asyncio.run(_kill(run, rates, duration_s or float("inf"), random.Random(seed)))  # noqa: S311 - no secret
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = plain_console()
     text = ", ".join(f"{count} x {target}" for target, count in kills.items()) or "nobody"
     console.print(f"killed {text}")
 
 
 async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance: random.Random) -> Mapping[str, int]:
-    kills = dict.fromkeys((str(rate) for rate in rates), 0)
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    kills: Counter[str] = Counter()
+    console = plain_console()
     started_s = time.monotonic()
     due = {rate: started_s + chance.expovariate(1 / rate.mean_s) for rate in rates}
     async with open_bus(run) as bus:
@@ -103,10 +110,10 @@ async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance:
                     if now_s < due_s:
                         continue
                     due[rate] = now_s + chance.expovariate(1 / rate.mean_s)
-                    victims = [name for target in rate.targets for name in _kill_some(run, state, target, chance)]
-                    if victims:
-                        kills[str(rate)] += 1
-                        console.print(f"[{now_s - started_s:6.1f} s] killed {', '.join(victims)}")
+                    kinds, names = strike(rate, partial(_living, run, state), chance)
+                    if names:
+                        kills["+".join(kinds)] += 1
+                        console.print(f"[{now_s - started_s:6.1f} s] killed {', '.join(names)}")
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -118,18 +125,41 @@ async def _follow(log: EventLog, recovered: Recovered) -> None:
         evolve(recovered.state, record)
 
 
-def _kill_some(run: RunDirectory, state: State, target: str, chance: random.Random) -> list[str]:
-    """SIGKILL for one process of a kind, or all of them; the names of those who were there to be killed."""
+def strike(
+    rate: Rate, living: Callable[[str], Mapping[str, int]], chance: random.Random
+) -> tuple[list[str], list[str]]:
+    """SIGKILL for whoever a rate aims at.
+
+    Args:
+        rate: its targets; one that is named twice means two processes.
+        living: target -> name and process id of all who are there to be killed.
+        chance: chooses among them.
+
+    Returns:
+        The targets that were hit, and the names of the processes.
+    """
+    kinds: list[str] = []
+    killed: list[str] = []
+    for target in rate.targets:
+        pids = {name: pid for name, pid in living(target).items() if name not in killed}
+        names = sorted(pids)
+        if names and not target.startswith(ALL):
+            names = [chance.choice(names)]
+        hit = [name for name in names if _kill_one(pids[name])]
+        kinds += [target] if hit else []
+        killed += hit
+    return kinds, killed
+
+
+def _living(run: RunDirectory, state: State, target: str) -> Mapping[str, int]:
     if target in (MASTER, BROKER):
-        living = {target: run.read().pids.get(target, 0)}
-    else:
-        living = {pod.name: pod.pid for pod in state.running(Service(target.removeprefix(ALL)))}
-    names = sorted(name for name, pid in living.items() if pid)
-    if not target.startswith(ALL):
-        names = names and [chance.choice(names)]
-    killed = []
-    for name in names:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(living[name], signal.SIGKILL)
-            killed.append(name)
-    return killed
+        pid = run.read().pids.get(target, 0)
+        return {target: pid} if pid else {}
+    return {pod.name: pod.pid for pod in state.running(Service(target.removeprefix(ALL))) if pod.pid}
+
+
+def _kill_one(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        return True
+    return False

@@ -13,16 +13,19 @@ from elasticdl.master.core.state import EvaluationPhase
 
 
 class EpochRow(TypedDict):
-    """Training during one epoch, over the tasks that are finished; epochs count from 1.
+    """Training during one epoch; epochs count from 1.
 
-    ``metrics`` are of the training data, while the model was learning; ``validation`` are those of the last evaluation
-    between the end of this epoch and the end of the next, empty without one.
+    ``batches`` and ``records`` are those whose loss and metrics are known, each counted once: at most the plan's.
+    ``loss`` is the mean over these records, ``metrics`` are the others, of the training data while the model was
+    learning. ``validation`` are those of the first evaluation between the end of this epoch and the end of the next,
+    of the model at step ``validation_step``; empty and None without one.
     """
 
     epoch: int
     loss: float | None
     metrics: dict[str, float | None]
     validation: dict[str, float | None]
+    validation_step: int | None
     batches: int
     records: int
     seconds: float
@@ -44,13 +47,14 @@ def epoch_rows(state: State) -> list[EpochRow]:
     """One row per epoch that was begun."""
     if state.training is None:
         return []
-    validation = {row["epoch"]: row["metrics"] for row in evaluation_rows(state)}
+    validation = {row["epoch"]: row for row in reversed(evaluation_rows(state))}
     return [
         EpochRow(
             epoch=epoch + 1,
             loss=finite(totals.loss),
-            metrics={name: finite(value) for name, value in sorted(totals.results.items())},
-            validation=validation.get(epoch + 1, {}),
+            metrics={name: finite(value) for name, value in sorted(totals.results.items()) if name != "loss"},
+            validation=validation[epoch + 1]["metrics"] if epoch + 1 in validation else {},
+            validation_step=validation[epoch + 1]["step"] if epoch + 1 in validation else None,
             batches=totals.batches,
             records=totals.records,
             seconds=round(max(0.0, totals.ended_s - totals.started_s), 3),

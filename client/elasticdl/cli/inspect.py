@@ -15,16 +15,20 @@ from rich.console import Console
 from rich.table import Table
 
 from elasticdl.cli import run_directory
+from elasticdl.cli.advice import resume_line
+from elasticdl.cli.consoles import plain_console
 from elasticdl.cli.describe import clock, one_line, story
-from elasticdl.cli.going_on import advice, resume_line
+from elasticdl.cli.jobs import shown_state
 from elasticdl.cli.open_log import open_bus
+from elasticdl.cli.outlook import next_step
 from elasticdl.cli.run_directory import RunDirectory
-from elasticdl.cli.standing import at_rest, print_state, status_facts
+from elasticdl.cli.status import at_rest, print_state, status_facts
 from elasticdl.master.core import State, evolve, fold
-from elasticdl.master.recovering import Recovered, recover
-from elasticdl.master.verifying import Verification, verify
+from elasticdl.master.recovery import Recovered, recover
+from elasticdl.master.verification import Verification, verify
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import present_records, read_present
+from elasticdl.shared.commands import JobState
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.events import LogRecord
 from elasticdl.shared.names import Purpose, TaskId
@@ -40,12 +44,19 @@ def status(job: str, root: Path, *, as_json: bool) -> None:
     run = run_directory.find(root, job)
     alive = run.is_locked()
     state = _recovered(run).state
-    console = _console()
+    console = plain_console()
     if as_json:
         console.print(json.dumps(status_facts(run, state, alive=alive), indent=2))
         return
+    if state.spec is None:
+        told = shown_state(run, run.read())
+        console.print(f"{run.job}: {told}; its event log holds no job" + (" yet" if alive else ""))
+        if not alive and told != JobState.SUCCEEDED.value:
+            console.print(next_step(run, state))
+        return
     if not alive and not state.is_final:
-        console.print(f"{run.job} was interrupted: no process of it runs any more. {advice(run, state)}")
+        console.print(f"{run.job} was interrupted: no process of it runs any more. {next_step(run, state)}")
+    if not alive:
         state = at_rest(state)
     print_state(state, console, time.time() if alive else state.now_s)
 
@@ -59,7 +70,7 @@ def tasks(job: str, root: Path, limit: int) -> None:
     if state.spec is None or state.training is None:
         raise UserError(f"the log of {run.job} holds no job yet")
     finished, plan = len(state.training.complete), state.plan
-    console = _console()
+    console = plain_console()
     console.print(
         f"{finished:,} of {plan.tasks:,} training tasks are finished, {len(state.training.outstanding):,} dispatched, "
         f"{len(state.holdings):,} in somebody's hands, {len(state.training.lacking):,} to be dispatched again"
@@ -89,7 +100,7 @@ def task(job: str, root: Path, number: int, purpose: str) -> None:
         names = ", ".join(each.value for each in Purpose)
         raise UserError(f"--purpose={purpose} is none of {names}", usage=True) from error
     state = fold(records)
-    console = _console()
+    console = plain_console()
     if ref.purpose is Purpose.TRAIN and state.spec is not None:
         if number >= state.plan.tasks:
             raise UserError(f"there is no task {number}", hint=f"{run.job} has tasks 0 to {state.plan.tasks - 1}.")
@@ -102,7 +113,7 @@ def task(job: str, root: Path, number: int, purpose: str) -> None:
 def events(job: str, root: Path, *, follow: bool) -> None:
     """Print the log, one line per record."""
     run = run_directory.find(root, job)
-    console = _console()
+    console = plain_console()
     if not follow:
         _print_records(_records(run), console)
         return
@@ -125,7 +136,7 @@ def replay(job: str, root: Path, until: int, *, check: bool) -> bool:
         UserError: the log is shorter.
     """
     run = run_directory.find(root, job)
-    console = _console()
+    console = plain_console()
     verified: Verification | None = None
     if check:
         verified = _verified(run, until)
@@ -257,7 +268,3 @@ def _task_state(state: State, number: TaskId) -> str:
     if training is None or number >= training.frontier:
         return "planned"
     return ("to be dispatched again" if number in training.lacking else "dispatched") + failed
-
-
-def _console() -> Console:
-    return Console(highlight=False, markup=False, soft_wrap=True)

@@ -9,14 +9,15 @@ import signal
 import time
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from elasticdl.cli import run_directory
-from elasticdl.cli.going_on import resume_line
-from elasticdl.cli.launcher.journal import Journal
+from elasticdl.cli.consoles import plain_console
+from elasticdl.cli.launcher.journal import QueuedJournal
 from elasticdl.cli.open_log import open_bus
+from elasticdl.cli.outlook import next_step_of
 from elasticdl.cli.run_directory import INTERRUPTED, JobRecord, RunDirectory
+from elasticdl.cli.temporary import remove_temporary
 from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -32,7 +33,7 @@ _FINAL = (JobState.SUCCEEDED.value, JobState.FAILED.value, JobState.STOPPED.valu
 
 def list_jobs(root: Path) -> None:
     """Print one line per job, oldest first."""
-    console = _console()
+    console = plain_console()
     found = run_directory.run_directories(root)
     if not found:
         console.print(f"no jobs in {root}")
@@ -40,17 +41,24 @@ def list_jobs(root: Path) -> None:
     table = Table()
     for column in ("job", "state", "submitted", "model", "training data"):
         table.add_column(column, overflow="fold", no_wrap=column == "job")  # an id is there to be copied
-    interrupted = []
+    interrupted, damages = [], []
     for run in found:
-        record = run.read()
+        try:
+            record = run.read()
+        except UserError as error:
+            table.add_row(run.job, "damaged", "", "", "")
+            damages.append(error)
+            continue
         state = shown_state(run, record)
         interrupted += [run] if state == INTERRUPTED else []
         submitted = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_s))
         model = Path(record.model.rpartition(":")[0]).name
         table.add_row(run.job, state, submitted, model, record.training_data)
     console.print(table)
+    for damage in damages:
+        console.print(str(damage))
     for run in interrupted:
-        console.print(f"{run.job}: no process of it runs any more; go on with: {resume_line(run)}")
+        console.print(f"{run.job}: no process of it runs any more. {next_step_of(run)}")
 
 
 def shown_state(run: RunDirectory, record: JobRecord) -> str:
@@ -77,6 +85,11 @@ def stop(job: str, root: Path) -> None:
         asyncio.run(_request(run, StopRequested(reason="elasticdl stop")))
     except ElasticDLError:
         # Its broker does not answer: the launcher itself can be told, too.
+        if run.holder() != record.launcher_pid:
+            raise UserError(
+                f"job {run.job} is held by process {run.holder()}, which is about to resume it or looks into its log",
+                hint="Try again in a moment.",
+            ) from None
         os.kill(record.launcher_pid, signal.SIGTERM)
     ends_s = time.monotonic() + STOP_S_MAX
     while run.is_locked():
@@ -84,7 +97,7 @@ def stop(job: str, root: Path) -> None:
             raise UserError(f"job {run.job} does not stop", hint=f"Kill its launcher: kill -9 {record.launcher_pid}")
         time.sleep(_POLL_S)
     record = run.read()
-    console = _console()
+    console = plain_console()
     console.print(f"{run.job}: {record.state}")
     for line in filter(None, (record.message if record.state == JobState.FAILED.value else "", record.advice)):
         console.print(line)
@@ -102,11 +115,11 @@ def scale(job: str, root: Path, *, workers: int, ps: int) -> None:
     if not run.is_locked():
         record = run.read()
         state = shown_state(run, record)
-        hint = f"Go on with it first: {resume_line(run)}" if state == INTERRUPTED else record.advice
+        hint = f"See: elasticdl status {run.arguments}" if state == INTERRUPTED else record.advice
         raise UserError(f"job {run.job} is not running ({state}), so there is nothing to scale", hint=hint)
     asyncio.run(_request(run, ScaleRequested(workers=workers, ps=ps)))
     wanted = [f"{count} {what}" for count, what in ((workers, "workers"), (ps, "ps")) if count]
-    _console().print(f"{run.job}: {' and '.join(wanted)} from now on")
+    plain_console().print(f"{run.job}: {' and '.join(wanted)} from now on")
 
 
 def clean(root: Path, jobs: list[str], *, older_than_days: float, unfinished: bool, dry_run: bool) -> None:
@@ -122,7 +135,7 @@ def clean(root: Path, jobs: list[str], *, older_than_days: float, unfinished: bo
     Raises:
         UserError: a job was named that is running, or could be resumed and ``unfinished`` is not set.
     """
-    console = _console()
+    console = plain_console()
     chosen = [run_directory.find(root, job) for job in jobs] or _old(root, older_than_days, unfinished)
     for run in chosen:
         record = run.read()
@@ -135,6 +148,7 @@ def clean(root: Path, jobs: list[str], *, older_than_days: float, unfinished: bo
             console.print(f"would remove {run.path} ({shown_state(run, record)})")
             continue
         with run.lock():
+            remove_temporary(run.job, record.temporary)
             run.remove()
         console.print(f"removed {run.path}")
     if not chosen:
@@ -155,7 +169,7 @@ def _old(root: Path, older_than_days: float, unfinished: bool) -> list[RunDirect
 async def _request(run: RunDirectory, event: StopRequested | ScaleRequested) -> None:
     """Put a request on a running job's log."""
     async with open_bus(run) as bus:
-        journal = Journal(bus.log, SystemClock(), Service.CLIENT, PodName(f"client-{os.getpid()}"))
+        journal = QueuedJournal(bus.log, SystemClock(), Service.CLIENT, PodName(f"client-{os.getpid()}"))
         writing = asyncio.create_task(journal.run())
         journal.note(event)
         await asyncio.wait({asyncio.create_task(journal.flush()), writing}, return_when=asyncio.FIRST_COMPLETED)
@@ -164,7 +178,3 @@ async def _request(run: RunDirectory, event: StopRequested | ScaleRequested) -> 
         writing.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await writing
-
-
-def _console() -> Console:
-    return Console(highlight=False, markup=False, soft_wrap=True)

@@ -66,9 +66,9 @@ class Narrator:
             case events.WorkerFailed(message=message) if goes_on:
                 yield f"{envelope.name}: {_first_line(message)}"
             case events.SilenceNoticed(pod=pod, silent_s=silent_s):
-                yield f"{pod} has not been heard of for {silent_s:.0f} s"
+                yield f"{pod} has not been heard of for {silent_s:.0f} s; it is killed and replaced"
             case events.TermStarted(term=term) if term > 1:
-                yield f"the master was restarted and has read the log (term {term})"
+                yield "the master was restarted and has read the log"
             case _:
                 pass
 

@@ -8,26 +8,35 @@ import secrets
 from collections.abc import AsyncIterator
 
 from elasticdl.cli.launcher.spawner import Spawner, die_with_parent
-from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.run_directory import DISK_BYTES_MIN, READ_BYTES_MIN, RunDirectory
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
 from elasticdl.shared.bus.server import NatsServer
+from elasticdl.shared.errors import UserError
 
 
 @contextlib.asynccontextmanager
-async def open_bus(run: RunDirectory) -> AsyncIterator[Bus]:
+async def open_bus(run: RunDirectory, *, held: bool = False) -> AsyncIterator[Bus]:
     """The job's bus: that of its launcher if one is alive, else a nats-server started on its files for the moment.
 
+    Args:
+        run: the job's folder.
+        held: the caller holds it, so no launcher is alive.
+
     Raises:
-        UserError: the job, or its foreign broker, can't be reached.
+        UserError: the job, or its foreign broker, can't be reached, or the disk is full.
         PermanentError: the server can't be started.
     """
     record = run.read()
     settings = BusSettings(run_directory=str(run.path))
-    if run.is_locked() or not record.own_nats:
+    if not record.own_nats or (not held and run.is_locked()):
         async with _connected(record.nats_url, run, settings) as bus:
             yield bus
         return
-    with run.lock():
+    problem = run.disk_problem(DISK_BYTES_MIN if held else READ_BYTES_MIN)
+    if problem:
+        command = "resume" if held else "status"
+        raise UserError(problem, hint=f"Free some space there; then: elasticdl {command} {run.arguments}")
+    with contextlib.nullcontext() if held else run.lock():
         server = NatsServer(run.nats, token=secrets.token_hex(16), before_exec=die_with_parent())
         url = await asyncio.to_thread(Spawner().call, server.start)
         try:

@@ -25,7 +25,7 @@ class Picture:
     Attributes:
         state: the job's state.
         epoch: the epoch being trained, from 1, and how many there are.
-        batches: batches of finished tasks, and how many the plan has.
+        batches: batches absorbed, as far as finished tasks and snapshots tell, and how many the plan has.
         records: records of finished tasks.
         records_per_s: over the last seconds; 0 when nothing is known.
         loss: mean loss of the epoch so far, or what workers say at the moment; None before the first.
@@ -97,7 +97,7 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
     return Picture(
         state=state.job_state,
         epoch=(min(training.epochs_complete + 1, spec.plan.epochs_run), spec.plan.epochs_run),
-        batches=(_batches(training), spec.plan.batches),
+        batches=(_batches(state, training), spec.plan.batches),
         records=records_of(state),
         records_per_s=records_per_s,
         loss=_loss(training, beats, now_s),
@@ -124,14 +124,15 @@ def _waiting(state: State, beats: Mapping[PodName, Beat]) -> str:
     return f"{names}: {'compiling' if ready else 'building'} {each} model for the first batch"
 
 
-def _batches(training: Training) -> int:
-    """Batches of finished tasks; of those that only the ledgers know of, about as many as tasks have."""
+def _batches(state: State, training: Training) -> int:
+    """Batches that workers told of, or all ps saved; of tasks that only ledgers know of, about as many as usual."""
     plan = training.plan
     if training.is_complete:
         return plan.batches  # Tasks that several workers shared were told by each of them in part.
     told = sum(totals.batches for totals in training.epochs.values())
     untold = max(0, len(training.complete) - len(training.counted))
-    return min(told + untold * plan.batches // max(plan.tasks, 1), plan.batches)
+    saved = min((state.snapshots[ps].step if ps in state.snapshots else 0 for ps in state.holders), default=0)
+    return min(max(told + untold * plan.batches // max(plan.tasks, 1), saved), plan.batches)
 
 
 def _loss(training: Training, beats: Mapping[PodName, Beat], now_s: float) -> float | None:

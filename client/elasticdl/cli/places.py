@@ -12,7 +12,7 @@ from pathlib import Path
 from elasticdl.cli.flags import TrainFlags
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.job import JobSpec
-from elasticdl.shared.storage import display, join, open_store
+from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_store
 
 _PROBE = ".elasticdl-can-write"
 
@@ -65,8 +65,10 @@ def _check_writable(typed: str, uri: str) -> None:
             store.write(probe, b"")
             store.delete(probe)
     except PermanentError as error:
+        # What does not exist is the probe, which nobody has asked for.
+        problem = "no file can be made there" if isinstance(error, ObjectNotFoundError) else error
         raise UserError(
-            f"{typed} can't be written: {error}",
+            f"{typed} can't be written: {problem}",
             hint="Give a folder or bucket that exists, or may be made, and that you may write to.",
         ) from error
 

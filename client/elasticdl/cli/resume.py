@@ -11,20 +11,23 @@ from pathlib import Path
 from rich.console import Console
 
 from elasticdl.cli import run_directory
+from elasticdl.cli.advice import UNBEGUN
+from elasticdl.cli.consoles import JobConsole
 from elasticdl.cli.model_digest import changed_files, file_digests
 from elasticdl.cli.open_log import open_bus
+from elasticdl.cli.past_data import check_data, mend_indices
 from elasticdl.cli.places import check_report
 from elasticdl.cli.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.running import run_job
 from elasticdl.cli.salvage import lost_part, restore_registers, salvage, settle_placement
 from elasticdl.master.core import State
-from elasticdl.master.recovering import recover
+from elasticdl.master.recovery import recover
 from elasticdl.shared.bus.reading import record_at
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.events import Event, JobResumed, JobSubmitted
 from elasticdl.shared.job import JobSpec
-from elasticdl.shared.storage import ObjectNotFoundError, display, open_store
+from elasticdl.shared.storage import display, open_store
 
 
 def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -> int:
@@ -50,16 +53,16 @@ def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -
     record = run.read()
     _check_model(run, record)
     with run.lock():
-        pass  # Only to say that it is running, if it is, before anything else is said.
-    past = asyncio.run(_past(run, record, ps))
-    if past.state.job_state is JobState.SUCCEEDED:
-        raise UserError(f"job {run.job} is finished: there is nothing to go on with")
-    _check_data(run, past.spec)
-    run.create()
-    with run.lock():
+        past = asyncio.run(_past(run, record, ps))
+        if past.state.job_state is JobState.SUCCEEDED:
+            raise UserError(f"job {run.job} is finished: there is nothing to go on with")
+        check_data(run, past.spec)
+        run.create()
+        console = JobConsole()
+        mend_indices(run, past.spec, lambda line: console.print(line, markup=False, soft_wrap=True))
         record = replace(record, launcher_pid=os.getpid(), state=JobState.STARTING.value, message="", advice="")
         run.write(record)
-        _say_where_it_goes_on(run, past)
+        _say_where_it_goes_on(run, past, console)
         return run_job(run, record, past.spec, *past.opening, started_s=started_s, report=report, debug=debug)
 
 
@@ -81,7 +84,7 @@ class _Past:
 async def _past(run: RunDirectory, record: JobRecord, ps: int) -> _Past:
     """Read the log, and have the registers name snapshots, which are what counts."""
     store = open_store(record.storage)
-    async with open_bus(run) as bus:
+    async with open_bus(run, held=True) as bus:
         try:
             state = (await recover(bus)).state
             left = await record_at(bus.log, await bus.log.last_seq())
@@ -96,9 +99,9 @@ async def _past(run: RunDirectory, record: JobRecord, ps: int) -> _Past:
             salvaged = await asyncio.to_thread(salvage, store, record.storage, run.job)
             if salvaged is None:
                 raise UserError(
-                    f"job {run.job} ended before it had learned anything, or its event log and its snapshots in "
-                    f"{display(record.storage)} are lost",
-                    hint="Train anew.",
+                    f"there is nothing to go on with: neither the event log of job {run.job} nor a snapshot in "
+                    f"{display(record.storage)}",
+                    hint=UNBEGUN,
                 )
             spec = salvaged.spec
         lost = lost_part(left, run.read_log_end())
@@ -119,14 +122,16 @@ def _how_to_do_without(run: RunDirectory, record: JobRecord) -> str:
     return f"delete {run.nats}, then resume again." if record.own_nats else f"delete its streams EDL-{run.job}-*."
 
 
-def _say_where_it_goes_on(run: RunDirectory, past: _Past) -> None:
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+def _say_where_it_goes_on(run: RunDirectory, past: _Past, console: Console) -> None:
     if past.state.spec is None:
-        console.print(f"job {run.job} goes on from its snapshots, because its event log is lost; logs in {run.logs}")
+        line = f"job {run.job} goes on from its snapshots, because its event log is lost; logs in {run.logs}"
+        console.print(line, markup=False, soft_wrap=True)
         return
     done = len(past.state.training.complete) if past.state.training else 0
     console.print(
-        f"job {run.job} goes on: {done:,} of {past.spec.plan.tasks:,} tasks were finished; logs in {run.logs}"
+        f"job {run.job} goes on: {done:,} of {past.spec.plan.tasks:,} tasks were finished; logs in {run.logs}",
+        markup=False,
+        soft_wrap=True,
     )
 
 
@@ -144,18 +149,3 @@ def _check_model(run: RunDirectory, record: JobRecord) -> None:
             f"{names} changed since job {run.job} was planned",
             hint="Undo the change to go on with this job, or train the new model with: elasticdl train",
         )
-
-
-def _check_data(run: RunDirectory, spec: JobSpec) -> None:
-    """Refuse data that is not what was planned; a ledger over other records would say nothing."""
-    for plan in (spec.plan, spec.validation):
-        for source in plan.sources if plan else ():
-            try:
-                info = open_store(source.uri).info(source.uri)
-            except ObjectNotFoundError as error:
-                raise UserError(f"{display(source.uri)} of job {run.job} is gone", hint="Put it back.") from error
-            if (info.size_bytes, info.etag) != (source.size_bytes, source.etag):
-                raise UserError(
-                    f"{display(source.uri)} changed since job {run.job} was planned",
-                    hint="Put the old file back to go on with this job, or train anew with: elasticdl train",
-                )

@@ -28,6 +28,10 @@ from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.names import JobId
 
 ROOT_VARIABLE = "ELASTICDL_RUN_DIR"
+DISK_BYTES_MIN = 8 << 20
+"""Free space in the run directory below which a job stops while it still can, and none is resumed."""
+READ_BYTES_MIN = 1 << 20
+"""Free space without which a nats-server does not even start to read a log."""
 INTERRUPTED = "interrupted"
 """The state of a job whose launcher is gone without a last word."""
 
@@ -49,6 +53,7 @@ class JobRecord:
         storage: URI of its snapshots.
         nats_url: where its broker is, or was.
         own_nats: whether the launcher keeps that broker itself.
+        temporary: folder of its processes' temporary files, or empty.
         pids: process ids of what is in no log: the master and nats-server.
         launcher_pid: process that keeps the job, or kept it.
     """
@@ -65,6 +70,7 @@ class JobRecord:
     storage: str = ""
     nats_url: str = ""
     own_nats: bool = True
+    temporary: str = ""
     pids: Mapping[str, int] = field(default_factory=dict)
     launcher_pid: int = 0
 
@@ -171,7 +177,10 @@ class RunDirectory:
         except FileNotFoundError as error:
             raise self._unknown() from error
         except (ValueError, TypeError) as error:
-            raise UserError(f"{self.path / 'job.json'} is damaged: {error}") from error
+            raise UserError(
+                f"{self.path / 'job.json'} is damaged: {error}",
+                hint="Without it the job can't be resumed: put back a copy of it, or train anew and delete the folder.",
+            ) from error
 
     def write(self, record: JobRecord) -> None:
         """Replace the record, all or nothing.
@@ -211,13 +220,30 @@ class RunDirectory:
         if not _try_lock(descriptor, attempts=3):
             os.close(descriptor)
             raise UserError(
-                f"job {self.job} is running (process {self.read().launcher_pid})",
+                f"job {self.job} is running (process {self.holder()})",
                 hint=f"Stop it with: elasticdl stop {self.arguments}",
             )
+        with suppress(OSError):  # A full disk: then nobody can be told which process it is.
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
         try:
             yield
         finally:
             os.close(descriptor)
+
+    def holder(self) -> int:
+        """Process that holds the folder, or held it last; 0: nobody knows."""
+        try:
+            return int((self.path / "lock").read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def disk_problem(self, bytes_min: int) -> str:
+        """That its disk is full, or empty while so many bytes are free."""
+        free = shutil.disk_usage(self.path).free
+        if free >= bytes_min:
+            return ""
+        return f"the disk of the run directory {self.path} is full ({free / 1e6:.1f} MB are free)"
 
     def is_there(self) -> bool:
         """Whether the folder of a job that holds its lock was not removed from under it."""

@@ -7,6 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +15,8 @@ from rich.text import Text
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli import report as reports
-from elasticdl.cli.going_on import advice
+from elasticdl.cli.advice import advice
+from elasticdl.cli.consoles import JobConsole
 from elasticdl.cli.launcher.broker import Broker, ForeignBroker, OwnBroker
 from elasticdl.cli.launcher.environment import job_environment, threads_each
 from elasticdl.cli.launcher.fork_server import ForkServers
@@ -23,8 +25,10 @@ from elasticdl.cli.launcher.logs import tail
 from elasticdl.cli.launcher.pods import service_command
 from elasticdl.cli.launcher.spawner import Spawner
 from elasticdl.cli.live import open_view
+from elasticdl.cli.outlook import next_step
 from elasticdl.cli.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.watching import Watcher
+from elasticdl.cli.temporary import make_temporary, remove_temporary
+from elasticdl.cli.watcher import Watcher
 from elasticdl.shared.bus import Bus, BusSettings
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.errors import ElasticDLError
@@ -64,7 +68,10 @@ def run_job(
     Raises:
         ElasticDLError: the job could not be started.
     """
-    console = Console(highlight=False)
+    console = JobConsole()
+    remove_temporary(run.job, record.temporary)
+    record = replace(record, temporary=make_temporary(run.job))
+    run.write(record)
     view = open_view(console)
     try:
         watcher = Watcher(run, record, view)
@@ -77,16 +84,21 @@ def run_job(
         raise
     finally:
         view.close()
+        remove_temporary(run.job, record.temporary)
     facts = reports.build(ending, run, started_s, time.time()) if ending.state.spec else None
     message = reports.message_of(ending)
     if facts:
         if run.is_there():
-            reports.write(facts, run.report)
-            watcher.note(state=facts["state"], message=message, advice=advice(run, ending.state))
-        if report:
-            reports.write(facts, report)
+            try:
+                reports.write(facts, run.report)
+                watcher.note(state=facts["state"], message=message, advice=advice(run, ending.state))
+            except ElasticDLError as error:  # The disk is full: that must not keep the last words from being said.
+                console.print(Text(f"not kept: {error}"), soft_wrap=True)
         reports.print_summary(facts, console)
-    return _last_words(run, ending, message, debug)
+    exit_code = _last_words(run, ending, message, debug)
+    if facts and report:
+        reports.write(facts, report)
+    return exit_code
 
 
 def cut_text(plan: Plan) -> str:
@@ -125,11 +137,12 @@ def _local_job(
             url, spec.job, BusSettings(lease_s=spec.limits.lease_s, run_directory=str(run.path))
         )
 
+    base = {**os.environ, "TMPDIR": record.temporary} if record.temporary else os.environ
     return LocalJob(
         run=run,
         broker=broker,
         connect=connect,
-        environment=job_environment(os.environ, spec, run, secrets.token_hex(16)),
+        environment=job_environment(base, spec, run, secrets.token_hex(16)),
         audience=watcher,
         spawner=spawner,
         forks=ForkServers(spawner, command) if command is service_command else None,
@@ -150,5 +163,5 @@ def _last_words(run: RunDirectory, ending: Ending, message: str, debug: bool) ->
         if guilty and debug:
             errors.print(Text(tail(run.log(guilty), _DEBUG_LINES)), soft_wrap=True)
     gone = "Train anew: what the job had learned was in that folder, or can't be found without it."
-    errors.print(Text(advice(run, ending.state) if run.is_there() else gone), soft_wrap=True)
+    errors.print(Text(next_step(run, ending.state) if run.is_there() else gone), soft_wrap=True)
     return exit_codes.INTERRUPTED if ending.interrupted and state is not JobState.FAILED else exit_codes.FAILED

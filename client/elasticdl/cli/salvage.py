@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from elasticdl.cli.run_directory import LogEnd
@@ -54,7 +54,7 @@ def salvage(store: ObjectStore, storage: str, job: JobId) -> Salvaged | None:
     Raises:
         TransientError, PermanentError: the store.
     """
-    found = list(_manifests(store, snapshots_folder(storage, job)))
+    found = list(_manifests(store, storage, job))
     if not found:
         return None
     of_ps: dict[PodName, list[_Found]] = {}
@@ -69,6 +69,11 @@ def salvage(store: ObjectStore, storage: str, job: JobId) -> Salvaged | None:
     )
 
 
+def has_snapshots(store: ObjectStore, storage: str, job: JobId) -> bool:
+    """Whether ``salvage`` would find anything; the arguments and errors are its own."""
+    return next(_manifests(store, storage, job), None) is not None
+
+
 async def settle_placement(
     registers: Register,
     store: ObjectStore,
@@ -79,8 +84,8 @@ async def settle_placement(
 ) -> Placement | None:
     """Make the placement known that the snapshots are of, if a part of the log is lost and groups had moved.
 
-    The lost part may have known of later versions, so the new one is numbered by the clock. All registers are written
-    anew, because they may be from before a move.
+    The lost part may have known of later versions, and have published one that no snapshot is of yet, so the new one is
+    numbered by the clock. All registers are written anew, because they may be from before a move.
 
     Args:
         registers: the job's.
@@ -100,10 +105,11 @@ async def settle_placement(
     if lost is None:
         return None
     salvaged = salvaged or await asyncio.to_thread(salvage, store, spec.storage, spec.job)
-    if salvaged is None or salvaged.placement.version == 1:
+    found = salvaged.placement if salvaged else Placement.even(spec.ps)
+    if found.version == 1 and await registers.read(PLACEMENT) is None:
         return None
-    placement = replace(salvaged.placement, version=max(salvaged.placement.version + 1, int(now_s)))
-    for ps, register in salvaged.registers.items():
+    placement = replace(found, version=max(found.version + 1, int(now_s)))
+    for ps, register in salvaged.registers.items() if salvaged else ():
         await _write(registers, ps, encode_register(register))
     await _write(registers, PLACEMENT, encode_placement(placement))
     return placement
@@ -179,15 +185,13 @@ def _names_something(store: ObjectStore, register: PsRegister) -> bool:
     return False
 
 
-def _manifests(store: ObjectStore, folder: str) -> list[_Found]:
-    found: list[_Found] = []
-    for info in store.list(folder):
+def _manifests(store: ObjectStore, storage: str, job: JobId) -> Iterator[_Found]:
+    for info in store.list(snapshots_folder(storage, job)):
         if info.uri.endswith(f"/{MANIFEST_NAME}"):
             try:
-                found.append((info.uri, read_manifest(store, info.uri)))
+                yield info.uri, read_manifest(store, info.uri)
             except DamagedError:
                 continue  # Its ps says so, should it have been registered.
-    return found
 
 
 def _placement(spec: JobSpec, newest: list[Manifest]) -> Placement:

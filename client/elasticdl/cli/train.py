@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from elasticdl.cli import exit_codes
+from elasticdl.cli.consoles import JobConsole
 from elasticdl.cli.flags import TrainFlags
 from elasticdl.cli.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.running import cut_text, run_job, start_lines
@@ -31,7 +32,7 @@ def train(flags: TrainFlags, root: Path) -> int:
         ElasticDLError: the job can't be planned or started.
     """
     started_s = time.time()
-    console = Console(highlight=False)
+    console = JobConsole()
     submission = prepare(flags, root, lambda line: console.print(line, markup=False, soft_wrap=True))
     spec = submission.spec
     if flags.dry_run:

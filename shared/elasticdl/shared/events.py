@@ -182,7 +182,7 @@ class WorkerFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTaken:
-    """A worker has a delivery. ``reply`` is where anybody may give it back."""
+    """A worker has an ``attempt`` (delivery) of a ``dispatch`` (publication); at ``reply`` anybody may give it back."""
 
     task: TaskRef
     dispatch: int
@@ -195,17 +195,15 @@ class TaskFinished:
     """Every group has absorbed the task's last batch (train), or its result is in this record.
 
     Attributes:
-        task: which task.
-        dispatch: which publication of it.
-        attempt: which delivery.
         credits: train: the incarnation of each ps that answered.
-        records: records computed by this attempt.
-        batches: batches computed by this attempt.
-        loss_sum: sum over batches of the mean loss of a batch.
-        states: metric states of this attempt's batches.
+        records: records of the batches that were counted.
+        batches: how many were counted: those that this worker computed, each once however often it did.
+        loss_sum: sum over them of the mean loss of a batch.
+        states: metric states of them.
         results: merge: metric name -> value; export: empty.
         seconds: where the worker's time went: ``read``, ``feed``, ``pull``, ``compute``, ``push``, ``total``.
         placement_version: train: version of the placement under which every ps answered.
+        counted: train: their numbers in the task, as ranges; empty in old logs, which meant the last ``batches``.
     """
 
     task: TaskRef
@@ -219,16 +217,21 @@ class TaskFinished:
     results: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     placement_version: int = 1
+    counted: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReturned:
-    """A worker gave a task back unfinished, on purpose."""
+    """A worker gave a task back unfinished, on purpose; train: with what it had counted of it, see ``TaskFinished``."""
 
     task: TaskRef
     dispatch: int
     attempt: int
     reason: str
+    records: int = 0
+    loss_sum: float = 0.0
+    states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
+    counted: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,9 +239,6 @@ class TaskFailed:
     """A task can't be done: the user's code or the data.
 
     Attributes:
-        task: which task.
-        dispatch: which publication of it.
-        attempt: which delivery.
         kind: whose fault.
         message: one clear sentence for the user.
         traceback: the user's frames.

@@ -26,6 +26,8 @@ FORMAT = 2
 MANIFEST_NAME = "manifest"
 COPY_NAME = "copy"
 """Name of the manifest of a copy for a move, which is no snapshot of anybody."""
+NOTHING_LEFT = "The job can't be resumed from anything"
+"""What a ps says whose snapshots are all lost; the log keeps only its words, and by these the advice goes."""
 _MAGIC = b"EDLM"
 _CHECKSUM_BYTES = 16
 _READS = 2

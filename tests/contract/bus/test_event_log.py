@@ -7,6 +7,7 @@ import pytest
 from tests.contract.bus.values import decision, fact
 
 from elasticdl.shared.bus import Bus
+from elasticdl.shared.bus.opening import open_run
 from elasticdl.shared.errors import FencedError, PermanentError
 from elasticdl.shared.events import LogRecord
 
@@ -54,6 +55,37 @@ async def test_many_records_are_read_without_gaps(bus: Bus) -> None:
     records = await take(bus, 1300)
     assert [each.seq for each in records] == list(range(1, 1301))
     assert {each.envelope.number for each in records} == set(range(1, 1301))
+
+
+async def test_a_record_that_has_to_come_next_comes_next_or_not_at_all(
+    connect_bus: Callable[[], Awaitable[Bus]],
+) -> None:
+    late, bus = await connect_bus(), await connect_bus()
+    assert await bus.log.append_next(fact(1), after=0) == 1
+    with pytest.raises(FencedError, match="does not end at 0"):
+        await late.log.append_next(fact(2), after=0)
+    await bus.log.append_decision(decision(1), after=0)
+    assert await late.log.append_next(fact(2), after=2) == 3
+    with pytest.raises(FencedError):
+        await late.log.append_next(fact(3), after=7)
+    assert await bus.log.last_seq() == 3
+
+
+async def test_a_next_record_whose_acknowledgement_was_lost_is_found_again(bus: Bus) -> None:
+    await bus.log.append(fact(1))
+    assert await bus.log.append_next(fact(2), after=1) == 2
+    await bus.log.append(fact(3))
+    assert await bus.log.append_next(fact(2), after=1) == 2
+    assert await bus.log.last_seq() == 3
+
+
+async def test_a_run_is_opened_behind_whatever_comes_meanwhile(connect_bus: Callable[[], Awaitable[Bus]]) -> None:
+    one, other = await connect_bus(), await connect_bus()
+    opened = await asyncio.gather(
+        open_run(one.log, fact(1)), *(other.log.append(fact(number)) for number in range(2, 20))
+    )
+    records = await take(one, 19)
+    assert records[opened[0] - 1].envelope == fact(1)
 
 
 async def test_only_one_master_decides(connect_bus: Callable[[], Awaitable[Bus]]) -> None:

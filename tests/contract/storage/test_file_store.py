@@ -5,12 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
-from elasticdl.shared.storage import ObjectNotFoundError, open_store, to_uri
+from elasticdl.shared.storage import ObjectNotFoundError, open_store, remove_empty_folders, to_uri
 from elasticdl.shared.storage.file_store import FileStore, translate
 
 STORE = FileStore()
@@ -34,6 +35,36 @@ def test_replacing_with_the_same_size_and_time_changes_the_etag(tmp_path: Path) 
     os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
     other.replace(tmp_path / "a")
     assert STORE.info(uri).etag != before.etag
+
+
+def test_empty_folders_are_removed_and_made_again_for_who_writes_there(tmp_path: Path) -> None:
+    folder = to_uri(tmp_path / "snapshots")
+    for name in ("empty", "whole"):
+        STORE.write(f"{folder}/{name}/object", b"1")
+    STORE.delete(f"{folder}/empty/object")
+    remove_empty_folders(folder)
+    assert os.listdir(tmp_path / "snapshots") == ["whole"]
+    remove_empty_folders(to_uri(tmp_path / "nowhere"))
+    remove_empty_folders("memory://elsewhere")
+
+
+def test_a_write_succeeds_beside_somebody_who_removes_empty_folders(tmp_path: Path) -> None:
+    folder = to_uri(tmp_path / "snapshots")
+    ended = threading.Event()
+
+    def remove() -> None:
+        while not ended.is_set():
+            remove_empty_folders(folder)
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    try:
+        for number in range(100):
+            STORE.write(f"{folder}/{number}/object", b"1")
+    finally:
+        ended.set()
+        remover.join()
+    assert len(list(STORE.list(folder))) == 100
 
 
 def test_folders_are_no_objects(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from elasticdl.cli.narration import Narrator
 from elasticdl.master.core import State, evolve
 from elasticdl.shared import commands, events
-from elasticdl.shared.events import Envelope, Event, LogRecord
+from elasticdl.shared.commands import JobState
+from elasticdl.shared.events import Envelope, Event, ExitCause, LogRecord
 from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.names import Incarnation, JobId, PodName, Purpose, Service
 from elasticdl.shared.plan import Plan, Shuffle, Source
@@ -62,3 +63,53 @@ class Log:
     def decide(self, *ordered: commands.Command) -> None:
         decided = events.Decided(term=1, after_seq=len(self.records), now_s=100.0 + len(self.records), commands=ordered)
         self.add(Service.MASTER, PodName("master"), decided)
+
+
+def half_done() -> Log:
+    """A job of two tasks in the middle of its second, which a killed worker had in hand."""
+    log = Log()
+    launcher = PodName("launcher")
+    log.add(Service.LAUNCHER, launcher, events.JobSubmitted(spec=SPEC))
+    log.add(Service.MASTER, PodName("master"), events.TermStarted(term=1))
+    log.decide(
+        commands.StartPod(pod=PS, service=Service.PS),
+        commands.StartPod(pod=WORKER, service=Service.WORKER),
+        commands.EnterState(state=JobState.TRAINING),
+        commands.Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 2),)),
+    )
+    log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=PS, service=Service.PS, pid=1))
+    log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=WORKER, service=Service.WORKER, pid=2))
+    log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
+    log.add(Service.WORKER, WORKER, events.WorkerStarted(notes=("one thread",)))
+    first = TaskRef(purpose=Purpose.TRAIN, number=0)
+    log.add(
+        Service.WORKER,
+        WORKER,
+        events.TaskTaken(task=first, dispatch=1, attempt=1, reply="r0"),
+        events.TaskFinished(
+            task=first, dispatch=1, attempt=1, credits={PS: PS * 2}, records=20, batches=2, loss_sum=1.0
+        ),
+        events.TaskTaken(task=TASK, dispatch=1, attempt=1, reply="r1"),
+    )
+    held = events.BatchInHand(task=TASK, batch=1)
+    log.add(
+        Service.LAUNCHER,
+        launcher,
+        events.PodExited(
+            pod=WORKER, service=Service.WORKER, pid=2, cause=ExitCause.OUTSIDE, exit_code=-9, in_hand=(held,)
+        ),
+    )
+    return log
+
+
+def finish(log: Log) -> None:
+    """What was in hand is done by the next worker."""
+    log.decide(commands.ReturnDelivery(reply="r1"), commands.StartPod(pod=WORKER, service=Service.WORKER))
+    log.add(
+        Service.WORKER,
+        WORKER,
+        events.TaskTaken(task=TASK, dispatch=1, attempt=2, reply="r2"),
+        events.TaskFinished(
+            task=TASK, dispatch=1, attempt=2, credits={PS: PS * 2}, records=20, batches=2, loss_sum=2.0
+        ),
+    )

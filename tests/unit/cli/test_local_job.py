@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from elasticdl.cli.jobs import clean
 
 pytestmark = pytest.mark.e2e
 
@@ -30,8 +33,9 @@ from elasticdl.shared.names import Service
 from pathlib import Path
 
 POD = '''
-import signal, sys, time
+import signal, sys, tempfile, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+tempfile.mkstemp()
 print("ready", flush=True)
 time.sleep(600)
 '''
@@ -96,7 +100,9 @@ class Launched:
 
 
 @pytest.fixture
-def launched(tmp_path: Path) -> Iterator[Launched]:
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launched]:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     (tmp_path / "model.py").write_text(
         "def custom_model(): ...\ndef loss(a, b): ...\ndef optimizer(): ...\ndef feed(a, b, c): ...\n"
     )
@@ -123,7 +129,11 @@ def test_ctrl_c_ends_everything_and_prints_how_to_go_on(launched: Launched) -> N
     assert launched.ended() == 130
     assert not any(child.is_running() for child in children)
     assert f"elasticdl resume {launched.run.name} --run_dir={launched.run.parent}" in launched.printed
+    assert not list((launched.folder / "tmp").iterdir())
     assert launched.record()["state"] == "stopped"
+    status = [sys.executable, "-m", "elasticdl.cli.main", "status", launched.run.name]
+    told = subprocess.run([*status, f"--run_dir={launched.run.parent}"], capture_output=True, text=True, check=True)
+    assert told.stdout.count("exited") == 3 and "stopping" not in told.stdout
 
 
 def test_nats_server_and_master_are_revived(launched: Launched) -> None:
@@ -133,7 +143,7 @@ def test_nats_server_and_master_are_revived(launched: Launched) -> None:
     launched.wait_for("nats-server died; it is restarted on its port")
     children["elasticdl.master.main"[-20:]].kill()
     launched.wait_for("the master was killed and is started again")
-    launched.wait_for(r"has read the log \(term 2\)")
+    launched.wait_for("the master was restarted and has read the log")
     launched.process.send_signal(signal.SIGTERM)
     assert launched.ended() == 130
     report = json.loads((launched.run / "report.json").read_text())
@@ -170,8 +180,50 @@ def test_a_run_directory_that_is_removed_ends_the_job(launched: Launched) -> Non
     assert launched.ended() == 1
     assert "was removed while the job ran" in launched.printed
     assert "Train anew" in launched.printed and "Traceback" not in launched.printed
+    assert "started again" not in launched.printed
     assert not any(child.is_running() for child in children)
     assert not list((launched.folder / "jobs").iterdir())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 32 MiB where jobs are kept."""
+    disk = tmp_path / "jobs"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "none", disk], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("mounting needs root")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_a_full_disk_ends_the_job_with_its_name_and_the_way_on(small_disk: Path, launched: Launched) -> None:
+    all_ready(launched)
+    children = psutil.Process(launched.process.pid).children()
+    fill(launched.run / "filling")
+    assert launched.ended() == 1
+    said = f"the disk of the run directory {launched.run} is full"
+    assert f"{said} (0.0 MB are free); the job stops and can be resumed" in launched.printed
+    *_, last = launched.printed.strip().splitlines()
+    assert f"elasticdl resume {launched.run.name} --run_dir={small_disk}" in last
+    assert "Traceback" not in launched.printed and "started again" not in launched.printed
+    assert not any(child.is_running() for child in children)
+    for command in ("status", "resume"):
+        refused = subprocess.run(
+            [sys.executable, "-m", "elasticdl.cli.main", command, launched.run.name, f"--run_dir={small_disk}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert refused.returncode == 1
+        assert f"Error: {said}" in refused.stderr and "Free some space there" in refused.stderr
+
+
+def fill(file: Path) -> None:
+    """Take all the room that there is."""
+    with file.open("wb", buffering=0) as filling, contextlib.suppress(OSError):
+        while True:
+            filling.write(bytes(1 << 20))
 
 
 def test_who_follows_the_events_of_a_job_sees_the_end_of_a_killed_launcher(launched: Launched) -> None:
@@ -187,3 +239,14 @@ def test_who_follows_the_events_of_a_job_sees_the_end_of_a_killed_launcher(launc
         assert "Traceback" not in rest
         assert f"no process of it runs any more; go on with: elasticdl resume {launched.run.name}" in rest
         assert following.wait(WAIT_S) == 0
+
+
+def test_what_a_killed_launcher_leaves_among_temporary_files_goes_when_its_job_is_cleaned(launched: Launched) -> None:
+    all_ready(launched)
+    (temporary,) = (launched.folder / "tmp").iterdir()
+    assert temporary.name == f"elasticdl-{launched.run.name}"
+    assert len(list(temporary.iterdir())) == 3, "a file of each worker and ps"
+    launched.process.kill()
+    launched.process.wait()
+    clean(launched.run.parent, [launched.run.name], older_than_days=0.0, unfinished=True, dry_run=False)
+    assert not temporary.exists()

@@ -48,7 +48,7 @@ def test_a_lock_is_held_until_its_process_ends(tmp_path: Path) -> None:
         assert holder.stdout is not None
         holder.stdout.readline()
         assert run.is_locked()
-        with pytest.raises(UserError, match=r"job job-1 is running \(process 12\)"), run.lock():
+        with pytest.raises(UserError, match=rf"job job-1 is running \(process {holder.pid}\)"), run.lock():
             pass
         holder.kill()
     assert not run.is_locked()
@@ -100,7 +100,7 @@ def test_digests_cover_what_a_model_file_imports_from_its_folder(tmp_path: Path)
     [
         ("succeeded", "", ""),
         ("failed", "Mend the model file and train anew.", "Mend the model file and train anew."),
-        ("training", "", "elasticdl resume job-1 --run_dir={root}"),
+        ("training", "", "elasticdl status job-1 --run_dir={root}"),
     ],
 )
 def test_a_job_that_does_not_run_can_not_be_scaled_and_says_what_can_be_done(

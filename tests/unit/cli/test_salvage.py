@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +13,20 @@ from tests.unit.ps.jobs import Job
 from tests.unit.ps.test_service import snapshot
 
 from elasticdl.cli.history import full_rows, read_history
-from elasticdl.cli.run_directory import LogEnd, RunDirectory
+from elasticdl.cli.inspect import status
+from elasticdl.cli.jobs import list_jobs
+from elasticdl.cli.resume import resume
+from elasticdl.cli.run_directory import JobRecord, LogEnd, RunDirectory
 from elasticdl.cli.salvage import lost_part, restore_registers, salvage, settle_placement
 from elasticdl.master.core import State
 from elasticdl.shared.bus.memory import MemoryBroker
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.events import Envelope, LogRecord, LostLog, TermStarted
 from elasticdl.shared.manifests import encode_manifest, read_manifest
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
-from elasticdl.shared.placement import ALL, decode_placement
+from elasticdl.shared.placement import ALL, PARTITIONS, Placement, decode_placement, encode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
-from elasticdl.shared.storage import MemoryStore
+from elasticdl.shared.storage import MemoryStore, join, open_store, to_uri
 from elasticdl.shared.subjects import PLACEMENT
 
 STORAGE = "memory://job"
@@ -81,6 +86,27 @@ async def test_the_placement_of_the_newest_snapshots_is_made_known(job: Job) -> 
     register = await bus.register.read(PS_0)
     assert register is not None
     assert decode_register(register.value).manifest.endswith("/ps-0/x/manifest")
+
+
+async def test_a_placement_that_was_published_and_that_no_snapshot_is_of_is_taken_back(job: Job) -> None:
+    bus = MemoryBroker().connect()
+    published = Placement(version=2, owners=(0,) * PARTITIONS)
+    await bus.register.write(PLACEMENT, encode_placement(published), after=0)
+    placement = await settle_placement(bus.register, job.store, job.spec, None, LostLog(), 7.0)
+    assert placement is not None
+    assert (placement.version, placement.owners) == (7, Placement.even(2).owners)
+    entry = await bus.register.read(PLACEMENT)
+    assert entry is not None
+    assert decode_placement(entry.value) == placement
+
+
+async def test_without_snapshots_a_published_placement_gives_way_to_an_even_one(job: Job) -> None:
+    bus = MemoryBroker().connect()
+    assert await settle_placement(bus.register, MemoryStore(), job.spec, None, LostLog(), 7.0) is None, "nothing moved"
+    published = Placement(version=2, owners=(0,) * PARTITIONS)
+    await bus.register.write(PLACEMENT, encode_placement(published), after=0)
+    placement = await settle_placement(bus.register, MemoryStore(), job.spec, None, LostLog(), 7.0)
+    assert placement == Placement(version=7, owners=Placement.even(2).owners)
 
 
 async def test_a_group_that_was_held_counts_where_its_move_was_finished(job: Job) -> None:
@@ -159,3 +185,28 @@ def test_the_history_file_fills_what_the_log_has_lost(tmp_path: Path) -> None:
     assert full_rows(State(lost_logs=[(1.0, LostLog())]), former) == former
     file.write_text("damaged")
     assert read_history(file) == []
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("learned", [True, False])
+def test_jobs_status_and_resume_say_the_same_of_a_job_whose_log_is_lost(
+    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], learned: bool
+) -> None:
+    run = RunDirectory(tmp_path, job.spec.job)
+    run.create()
+    run.write(JobRecord(job=run.job, created_s=1.0, state="training", storage=to_uri(run.storage)))
+    if learned:
+        for info in job.store.list(STORAGE):
+            place = join(to_uri(run.storage), info.uri.removeprefix(STORAGE).lstrip("/"))
+            open_store(place).write(place, job.store.read(info.uri))
+    advice = f"elasticdl resume {run.arguments}" if learned else "Train anew: it ended before it had learned anything"
+    list_jobs(tmp_path)
+    assert advice in capsys.readouterr().out
+    shutil.rmtree(run.nats)
+    status(run.job, tmp_path, as_json=False)
+    told = capsys.readouterr().out
+    assert advice in told and "interrupted" in told
+    if not learned:
+        with pytest.raises(UserError, match="there is nothing to go on with") as refused:
+            resume(run.job, tmp_path, None, ps=0, debug=False)
+        assert advice in refused.value.hint

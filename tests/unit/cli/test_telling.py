@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.unit.cli.log_by_hand import PLAN, PS, SPEC, TASK, WORKER, Log
+from tests.unit.cli.log_by_hand import PLAN, PS, SPEC, TASK, WORKER, Log, finish, half_done
 
-from elasticdl.cli import report
 from elasticdl.cli.describe import one_line, story
-from elasticdl.cli.history import epoch_rows, history_lines
 from elasticdl.cli.launcher.environment import job_environment, threads_each
-from elasticdl.cli.launcher.local_job import Ending
 from elasticdl.cli.launcher.logs import PrintedLines, last_word, readable, tail
-from elasticdl.cli.launcher.processes import Usage
 from elasticdl.cli.live import PlainView, TerminalView, progress_line
-from elasticdl.cli.mishaps import mishap_lines
 from elasticdl.cli.narration import Narrator
 from elasticdl.cli.picture import Picture, Rate, picture
 from elasticdl.cli.run_directory import RunDirectory
@@ -28,60 +22,16 @@ from elasticdl.master.core.pods import PodPhase
 from elasticdl.shared import commands, events
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import ExitCause
-from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
+from elasticdl.shared.events import ExitCause, GroupLedger
+from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service
 from elasticdl.shared.settings import WorkerSettings, from_environment
 from elasticdl.shared.tasks import TaskRef
 
 
 @pytest.fixture
 def log() -> Log:
-    """A job of two tasks in the middle of its second, which a killed worker had in hand."""
-    log = Log()
-    launcher = PodName("launcher")
-    log.add(Service.LAUNCHER, launcher, events.JobSubmitted(spec=SPEC))
-    log.add(Service.MASTER, PodName("master"), events.TermStarted(term=1))
-    log.decide(
-        commands.StartPod(pod=PS, service=Service.PS),
-        commands.StartPod(pod=WORKER, service=Service.WORKER),
-        commands.EnterState(state=JobState.TRAINING),
-        commands.Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 2),)),
-    )
-    log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=PS, service=Service.PS, pid=1))
-    log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=WORKER, service=Service.WORKER, pid=2))
-    log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
-    log.add(Service.WORKER, WORKER, events.WorkerStarted(notes=("one thread",)))
-    first = TaskRef(purpose=Purpose.TRAIN, number=0)
-    log.add(
-        Service.WORKER,
-        WORKER,
-        events.TaskTaken(task=first, dispatch=1, attempt=1, reply="r0"),
-        events.TaskFinished(
-            task=first, dispatch=1, attempt=1, credits={PS: PS * 2}, records=20, batches=2, loss_sum=1.0
-        ),
-        events.TaskTaken(task=TASK, dispatch=1, attempt=1, reply="r1"),
-    )
-    held = events.BatchInHand(task=TASK, batch=1)
-    log.add(
-        Service.LAUNCHER,
-        launcher,
-        events.PodExited(
-            pod=WORKER, service=Service.WORKER, pid=2, cause=ExitCause.OUTSIDE, exit_code=-9, in_hand=(held,)
-        ),
-    )
-    return log
-
-
-def finish(log: Log) -> None:
-    log.decide(commands.ReturnDelivery(reply="r1"), commands.StartPod(pod=WORKER, service=Service.WORKER))
-    log.add(
-        Service.WORKER,
-        WORKER,
-        events.TaskTaken(task=TASK, dispatch=1, attempt=2, reply="r2"),
-        events.TaskFinished(
-            task=TASK, dispatch=1, attempt=2, credits={PS: PS * 2}, records=20, batches=2, loss_sum=2.0
-        ),
-    )
+    return half_done()
 
 
 def test_the_user_is_told_what_matters_once(log: Log) -> None:
@@ -137,6 +87,18 @@ def test_a_finished_job_shows_all_batches_even_if_workers_told_of_fewer() -> Non
         )
         log.add(Service.WORKER, WORKER, finished)
     assert picture(log.state, {}, 120.0, 0.0).batches == (4, 4)
+
+
+def test_a_stopped_job_shows_what_was_given_back_and_what_was_saved(log: Log) -> None:
+    log.add(Service.WORKER, WORKER, events.TaskReturned(
+        task=TASK, dispatch=1, attempt=1, reason="SIGTERM", records=10, loss_sum=1.0, counted=((0, 1),)
+    ))  # fmt: skip
+    seen = picture(log.state, {}, 120.0, 0.0)
+    assert (seen.batches, seen.records) == ((3, 4), 30)
+    ledger = GroupLedger(group=GroupId("g"), ledger=LedgerRecord(finished=((0, 2),), step=4), partitions=((0, 256),))
+    taken = events.SnapshotTaken(manifest="file:///s/1", request=0, ledgers=(ledger,), size_bytes=1, seconds=0.1)
+    log.add(Service.PS, PS, taken)
+    assert picture(log.state, {}, 120.0, 0.0).batches == (4, 4), "a killed worker could tell of no batch"
 
 
 def test_a_story_has_every_turn_of_one_task(log: Log) -> None:
@@ -217,89 +179,6 @@ def test_goodput_is_shown_once_it_is_known() -> None:
     assert "goodput 97%" in progress_line(Picture(state=JobState.TRAINING, goodput=0.9712))
 
 
-def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
-    ending = Ending(
-        state=log.state,
-        gave_up="the disk is full",
-        interrupted=False,
-        usage={
-            "ps-0": Usage(starts=3, cpu_s=1.5, rss_max_bytes=10),
-            "worker-fork-server": Usage(starts=1, cpu_s=2.0, rss_max_bytes=10),
-        },
-        batches_absorbed=3,
-        batches_computed=4,
-        worker_seconds={"useful": 3.0, "recomputed": 1.0, "stalled": 0.0, "starting": 4.0},
-        first_gradient_s=104.5,
-    )
-    run = RunDirectory(tmp_path, SPEC.job)
-    facts = report.build(ending, run, started_s=100.0, ended_s=110.0)
-    assert (facts["state"], facts["message"]) == ("failed", "the disk is full")
-    assert facts["audit"] == {
-        "exact": False, "batches": 0, "records": 0, "groups": 0, "repaired": 0, "problems": []
-    }  # fmt: skip
-    assert facts["services"]["ps-0"] == {"cpu_s": 1.5, "rss_max_bytes": 10, "restarts": 2}
-    assert (facts["wall_s"], facts["start_s"]) == (10.0, 4.5)
-    assert facts["plan"]["records"] == 40
-    assert facts["goodput"] == 0.75
-    assert (facts["metrics"], facts["metrics_from"]) == ({"loss": 0.5}, "training")
-    report.write(facts, tmp_path / "new" / "report.json")
-    assert json.loads((tmp_path / "new" / "report.json").read_text()) == facts
-    out = io.StringIO()
-    report.print_summary(facts, Console(file=out, width=200))
-    assert "training metrics" in out.getvalue()
-    assert "worker-fork-server  2.0 s of CPU" in out.getvalue()
-    assert "75.0% of 4 computed batches were new" in out.getvalue()
-    assert "useful 38%  recomputed 12%  stalled 0%  starting 50%" in out.getvalue()
-
-
-def report_of_an_interrupted_run(log: Log, folder: Path) -> report.Report:
-    """The report of a run that ended before anything was computed."""
-    ending = Ending(
-        state=log.state,
-        gave_up="",
-        interrupted=True,
-        usage={},
-        batches_absorbed=0,
-        batches_computed=0,
-        worker_seconds={},
-        first_gradient_s=0.0,
-    )
-    return report.build(ending, RunDirectory(folder, SPEC.job), started_s=0.0, ended_s=1.0)
-
-
-def test_a_damaged_snapshot_is_told_everywhere(log: Log, tmp_path: Path) -> None:
-    damaged = events.SnapshotDamaged(
-        ps=PS, snapshot="file:///s/2/manifest", object="file:///s/2/dense", problem="is missing",
-        instead="file:///s/1/manifest",
-    )  # fmt: skip
-    log.add(Service.PS, PS, damaged)
-    line = "a snapshot of ps-0 is damaged: /s/2/dense is missing; ps-0 goes on from /s/1/manifest"
-    assert log.told[-1] == line
-    assert list(mishap_lines(log.state)) == [line]
-    facts = report_of_an_interrupted_run(log, tmp_path)
-    assert facts["snapshots"]["damaged"] == [
-        {"ps": "ps-0", "snapshot": "/s/2/manifest", "object": "/s/2/dense", "problem": "is missing",
-         "instead": "/s/1/manifest"}
-    ]  # fmt: skip
-    out = io.StringIO()
-    report.print_summary(facts, Console(file=out, width=200))
-    assert "damaged: /s/2/dense is missing; ps-0 went on from /s/1/manifest" in out.getvalue()
-
-
-def test_every_documented_key_is_in_the_report(log: Log, tmp_path: Path) -> None:
-    facts = report_of_an_interrupted_run(log, tmp_path)
-    text = report.__doc__ or ""
-    for key in facts:
-        assert f"``{key}" in text, key
-
-
-def test_the_history_file_has_a_line_per_epoch(log: Log) -> None:
-    finish(log)
-    (row,) = [json.loads(line) for line in history_lines(log.state).splitlines()]
-    assert (row["epoch"], row["loss"], row["records"], row["validation"]) == (1, 0.75, 40, {})
-    assert row == epoch_rows(log.state)[0]
-
-
 def test_log_lines_are_made_readable(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text('first\n{"level": "error", "event": "no way", "reason": "full", "pod": "ps-0"}\n')
@@ -348,3 +227,12 @@ def test_children_share_the_processor_and_get_their_settings(tmp_path: Path) -> 
     assert environment["MINE"] == "yes"
     assert environment["ELASTICDL_IN_HAND"] == str(run.in_hand / "worker-0")
     assert "MINE" not in job_environment(base, SPEC, run, "secret")("nats://x", PodName("master"), Service.MASTER)
+
+
+def test_what_the_log_numbers_is_told_in_plain_words(log: Log) -> None:
+    log.add(Service.MASTER, PodName("master"), events.TermStarted(term=1_795_298_981))
+    assert log.told[-1] == "the master was restarted and has read the log"
+    log.add(
+        Service.MASTER, PodName("master"), events.SilenceNoticed(pod=PS, incarnation=Incarnation("x"), silent_s=6.2)
+    )
+    assert log.told[-1] == "ps-0 has not been heard of for 6 s; it is killed and replaced"

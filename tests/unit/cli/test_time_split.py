@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 from tests.unit.master.driver import Driver, job_spec
 
-from elasticdl.cli.launcher.following import Follower
+from elasticdl.cli.launcher.follower import Follower
 from elasticdl.cli.launcher.time_split import TimeSplit
 from elasticdl.master.core import State
-from elasticdl.master.recovering import recover
+from elasticdl.master.recovery import recover
 from elasticdl.shared import commands
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.memory import MemoryBroker
-from elasticdl.shared.events import ExitCause, LogRecord
+from elasticdl.shared.bus.memory.broker import MemoryBus
+from elasticdl.shared.events import ExitCause, LogRecord, SnapshotTaken
+from elasticdl.shared.ledger import LedgerRecord
 from elasticdl.shared.names import Incarnation, PodName, Service
 
 WORKER = PodName("worker-0")
@@ -61,6 +64,13 @@ def test_time_without_progress_beyond_the_usual_pace_is_stalled(split: TimeSplit
     starting_s, working_s, stalled_s = found(split)
     assert (starting_s, working_s + stalled_s) == (1.0, 29.0)
     assert stalled_s == 18.0  # Two of the twenty seconds may have been work.
+
+
+def test_what_came_of_many_seconds_is_measured_by_the_usual_pace(split: TimeSplit) -> None:
+    for second in range(1, 11):
+        split.beat(beat(float(second), 40.0 * second))
+    split.beat(beat(18.0, 400.0 + 80.0))  # The broker was frozen, and beats with it; 80 batches take two seconds.
+    assert found(split) == (1.0, 9.0 + 3.0, 5.0)
 
 
 def test_slow_batches_are_no_stall(split: TimeSplit) -> None:
@@ -135,50 +145,74 @@ async def test_what_happened_before_is_told_once_and_folded_as_the_master_does()
 async def test_what_a_killed_worker_had_computed_counts_to_the_last_batch() -> None:
     driver = Driver(job_spec(workers=1))
     driver.start_all()
-    bus = MemoryBroker().connect()
-    for record in driver.log:
-        await bus.log.append(record.envelope)
-    listener = Listener()
-    follower = Follower(listener, past=await recover(MemoryBroker().connect()))
-    following, listening = asyncio.create_task(follower.follow(bus.log)), asyncio.create_task(follower.listen(bus))
-    await until(lambda: listener.seen == len(driver.log))
-    life = driver.life("worker-0")
-    await bus.signals.beat(beat(1.0, 120.0, life))
-    of_ps = replace(beat(1.0, 0.0), service=Service.PS, name=PodName("ps-0"), metrics={"step": 117.0})
-    await bus.signals.beat(of_ps)
-    await until(lambda: len(follower.beats) == 2)
-    assert follower.batches_computed == 120
-    driver.take(commands.Dispatch)
-    driver.exit_pod("worker-0", ExitCause.OUTSIDE, batches=130)
-    for record in driver.log[listener.seen :]:
-        await bus.log.append(record.envelope)
-    await until(lambda: listener.seen == len(driver.log))
-    assert follower.batches_computed == 130
-    assert follower.goodput == pytest.approx((117 + 10) / 130)
-    for task in (following, listening):
-        task.cancel()
-    await asyncio.gather(following, listening, return_exceptions=True)
+    bus, listener = MemoryBroker().connect(), Listener()
+    async with followed(driver, bus, listener) as follower:
+        life = driver.life("worker-0")
+        await bus.signals.beat(beat(1.0, 120.0, life))
+        of_ps = replace(beat(1.0, 0.0), service=Service.PS, name=PodName("ps-0"), metrics={"step": 117.0})
+        await bus.signals.beat(of_ps)
+        await until(lambda: len(follower.beats) == 2)
+        assert follower.batches_computed == 120
+        driver.take(commands.Dispatch)
+        driver.exit_pod("worker-0", ExitCause.OUTSIDE, batches=130)
+        for record in driver.log[listener.seen :]:
+            await bus.log.append(record.envelope)
+        await until(lambda: listener.seen == len(driver.log))
+        assert follower.batches_computed == 130
+        assert follower.goodput == pytest.approx((117 + 10) / 130)
 
 
 async def test_a_ps_that_has_handed_everything_over_does_not_hold_goodput_back() -> None:
     driver = Driver(job_spec(workers=1))
     driver.start_all()
-    bus = MemoryBroker().connect()
+    bus, listener = MemoryBroker().connect(), Listener()
+    async with followed(driver, bus, listener) as follower:
+        await bus.signals.beat(beat(1.0, 200.0, driver.life("worker-0")))
+        for name, step in (("ps-0", 200.0), ("ps-1", 20.0)):
+            await bus.signals.beat(
+                replace(beat(1.0, 0.0), service=Service.PS, name=PodName(name), metrics={"step": step})
+            )
+        await until(lambda: len(follower.beats) == 3)
+        assert follower.state.holders == ("ps-0",)
+        assert (follower.batches_absorbed, follower.goodput) == (200, 1.0)
+
+
+async def test_what_a_snapshot_has_counts_though_no_beat_tells_of_it() -> None:
+    driver = Driver(job_spec(workers=1))
+    driver.start_all()
+    bus, listener = MemoryBroker().connect(), Listener()
+    async with followed(driver, bus, listener) as follower:
+        life = driver.life("ps-0")
+        told = Beat(
+            service=Service.PS, name=PodName("ps-0"), incarnation=Incarnation(life), time_s=1.0, metrics={"step": 3.0}
+        )
+        await bus.signals.beat(told)
+        await until(lambda: follower.batches_absorbed == 3)
+        ledgers = driver.groups("ps-0", LedgerRecord(open={0: 4}, step=7))
+        taken = SnapshotTaken(manifest="memory://s/1", request=1, ledgers=ledgers, size_bytes=1, seconds=0.1)
+        driver.feed(taken, Service.PS, "ps-0", life)
+        for record in driver.log[listener.seen :]:
+            await bus.log.append(record.envelope)
+        await until(lambda: listener.seen == len(driver.log))
+        await bus.signals.beat(replace(told, time_s=2.0, metrics={"step": 5.0}))  # It was sent before the snapshot.
+        await until(lambda: follower.beats[PodName("ps-0")].time_s == 2.0)
+        assert follower.batches_absorbed == 7
+
+
+@asynccontextmanager
+async def followed(driver: Driver, bus: MemoryBus, listener: Listener) -> AsyncIterator[Follower]:
+    """A follower that has heard all of a job's log, and goes on listening."""
     for record in driver.log:
         await bus.log.append(record.envelope)
-    listener = Listener()
     follower = Follower(listener, past=await recover(MemoryBroker().connect()))
     following, listening = asyncio.create_task(follower.follow(bus.log)), asyncio.create_task(follower.listen(bus))
     await until(lambda: listener.seen == len(driver.log))
-    await bus.signals.beat(beat(1.0, 200.0, driver.life("worker-0")))
-    for name, step in (("ps-0", 200.0), ("ps-1", 20.0)):
-        await bus.signals.beat(replace(beat(1.0, 0.0), service=Service.PS, name=PodName(name), metrics={"step": step}))
-    await until(lambda: len(follower.beats) == 3)
-    assert follower.state.holders == ("ps-0",)
-    assert (follower.batches_absorbed, follower.goodput) == (200, 1.0)
-    following.cancel()
-    listening.cancel()
-    await asyncio.gather(following, listening, return_exceptions=True)
+    try:
+        yield follower
+    finally:
+        following.cancel()
+        listening.cancel()
+        await asyncio.gather(following, listening, return_exceptions=True)
 
 
 async def until(holds: Callable[[], bool]) -> None:

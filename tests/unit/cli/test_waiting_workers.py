@@ -48,8 +48,9 @@ class Launcher:
         run.create()
         self.noted: asyncio.Queue[Event] = asyncio.Queue()
         self.kettle = Kettle()
+        self.processes = Processes(Spawner(), self._ended)
         self.keeper = PodKeeper(
-            Processes(Spawner(), self._ended),
+            self.processes,
             run,
             lambda pod, service: os.environ,
             lambda event, cause="": self.noted.put_nowait(event),
@@ -100,6 +101,22 @@ async def test_a_worker_that_is_stopped_while_it_waits_has_come_and_gone(tmp_pat
     assert isinstance(started, PodStarted)
     assert started.pid > 0
     assert isinstance(await launcher.next(), PodExited)
+
+
+@pytest.mark.parametrize(("kill", "returns"), [(False, 1), (True, 0)])
+async def test_who_is_called_back_after_an_ordered_end_is_not_restarted(
+    tmp_path: Path, kill: bool, returns: int
+) -> None:
+    launcher = Launcher(tmp_path, code="import time; time.sleep(600)")
+    start = StartPod(pod=PS, service=Service.PS)
+    await launcher.keeper.obey(start, "3")
+    await launcher.next()
+    await launcher.keeper.obey(StopPod(pod=PS, reason="fewer ps", kill=kill), "4")
+    assert isinstance(await launcher.next(), PodExited)
+    await launcher.keeper.obey(StopPod(pod=PS, reason="again", kill=False), "5")
+    await launcher.keeper.obey(start, "6")
+    assert (launcher.processes.usage[PS].starts, launcher.processes.usage[PS].returns) == (2, returns)
+    launcher.processes.kill_all()
 
 
 async def test_a_worker_that_can_not_be_started_after_all_has_refused(tmp_path: Path) -> None:

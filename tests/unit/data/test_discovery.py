@@ -143,21 +143,23 @@ def test_parquet_types_over_several_files() -> None:
         plan_sources("memory://d", ReaderOptions(), store)
 
 
-def test_saved_indices_are_used_again_until_the_data_changes() -> None:
+def test_a_saved_index_is_that_of_the_data_as_it_was() -> None:
     store = MemoryStore()
     uri = store.write("memory://d/a.csv", b"a\n1\n").uri
     saved = IndexStore(store, "memory://run/index")
-    first = plan_sources("memory://d", ReaderOptions(), store, saved=saved)
+    first = plan_sources("memory://d", ReaderOptions(), store)
+    saved.save(first.indices[0], ReaderOptions())
     kept = list(store.list("memory://run/index"))
     assert len(kept) == 1
     assert saved.load(first.sources[0], 0, ReaderOptions()).total == first.indices[0].total
-    again = plan_sources("memory://d", ReaderOptions(), store, saved=saved)
-    assert again.sources == first.sources
-    assert list(store.list("memory://run/index")) == kept
+    saved.save(plan_sources("memory://d", ReaderOptions(), store).indices[0], ReaderOptions())
+    assert [info.uri for info in store.list("memory://run/index")] == [info.uri for info in kept]
     store.write(uri, b"a\n1\n2\n")
-    assert plan_sources("memory://d", ReaderOptions(), store, saved=saved).sources[0].records == 2
-    with pytest.raises(PermanentError, match=r"the index of memory://d/a\.csv is not in memory://run/index"):
-        saved.load(first.sources[0], 1, ReaderOptions())
+    changed = plan_sources("memory://d", ReaderOptions(), store)
+    missing = r"the index of memory://d/a\.csv is not in memory://run/index"
+    for source, number in ((changed.sources[0], 0), (first.sources[0], 1)):
+        with pytest.raises(PermanentError, match=missing):
+            saved.load(source, number, ReaderOptions())
 
 
 def test_the_data_folder_is_left_as_it_was(tmp_path: Path) -> None:
@@ -165,7 +167,8 @@ def test_the_data_folder_is_left_as_it_was(tmp_path: Path) -> None:
     data.mkdir()
     (data / "a.csv").write_bytes(b"a\n1\n")
     store = open_store(str(tmp_path))
-    plan_sources(str(data), ReaderOptions(), store, saved=IndexStore(store, to_uri(run)))
+    (index,) = plan_sources(str(data), ReaderOptions(), store).indices
+    IndexStore(store, to_uri(run)).save(index, ReaderOptions())
     assert [path.name for path in data.iterdir()] == ["a.csv"]
     assert len(list(run.iterdir())) == 1
 

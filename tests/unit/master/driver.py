@@ -58,7 +58,7 @@ class Driver:
         self.commands: list[Command] = []
         self._numbers: dict[Incarnation, int] = {}
         self._lives: dict[PodName, int] = {}
-        self.feed(events.JobSubmitted(spec=spec or job_spec()), Service.CLIENT, "client")
+        self.feed(events.JobSubmitted(spec=spec or job_spec()), Service.LAUNCHER, "launcher")
         self.feed(events.TermStarted(term=1), Service.MASTER, "master")
 
     def feed(self, event: Event, service: Service, name: str, incarnation: str = "") -> None:
@@ -105,16 +105,20 @@ class Driver:
         """Incarnation id of a pod's present life."""
         return f"{pod}.{self._lives.get(PodName(pod), 0)}"
 
-    def start_pod(self, pod: str, ledgers: Mapping[str, LedgerRecord] | None = None) -> None:
-        """A process appears under this name and says that it is ready."""
+    def start_pod(
+        self, pod: str, ledgers: Mapping[str, LedgerRecord] | None = None, *, initialised: bool = False
+    ) -> None:
+        """A process appears under this name and says that it is ready; ``initialised``: a ps has a model, too."""
         service = Service(pod.split("-")[0])
         self._lives[PodName(pod)] = self._lives.get(PodName(pod), 0) + 1
-        self.feed(events.PodStarted(pod=PodName(pod), service=service, pid=self.pid(pod)), Service.LAUNCHER, "launcher")
+        self.say_as_launcher(events.PodStarted(pod=PodName(pod), service=service, pid=self.pid(pod)))
         if service is Service.WORKER:
             self.feed(events.WorkerStarted(), service, pod, self.life(pod))
             return
         groups = tuple(group for ledger in (ledgers or {}).values() for group in self.groups(pod, ledger))
         self.feed(events.PsStarted(address="127.0.0.1:1", ledgers=groups), service, pod, self.life(pod))
+        if initialised and service is Service.PS:
+            self.feed(events.ModelInitialised(signature="s", parameters=1), service, pod, self.life(pod))
 
     def groups(self, ps: str, ledger: LedgerRecord) -> tuple[GroupLedger, ...]:
         """A ledger as that of everything that a ps has."""
@@ -124,10 +128,10 @@ class Driver:
         """Process id of a pod's present life."""
         return 1000 * self._lives[PodName(pod)] + int(pod.split("-")[1])
 
-    def start_all(self) -> None:
+    def start_all(self, *, initialised: bool = False) -> None:
         """Start everything that the master asked for."""
         for command in self.take(commands.StartPod):
-            self.start_pod(command.pod)
+            self.start_pod(command.pod, initialised=initialised)
 
     def exit_pod(self, pod: str, cause: events.ExitCause, exit_code: int = -9, **details: object) -> None:
         """A process ends."""
@@ -139,7 +143,11 @@ class Driver:
             exit_code=exit_code,
             **details,  # type: ignore[arg-type]
         )
-        self.feed(event, Service.LAUNCHER, "launcher")
+        self.say_as_launcher(event)
+
+    def say_as_launcher(self, event: Event) -> None:
+        """Append an input of the launcher that opened the present run."""
+        self.feed(event, Service.LAUNCHER, "launcher", self.state.run)
 
     def finish(self, task: int, worker: str = "worker-0", purpose: Purpose = Purpose.TRAIN, **details: object) -> None:
         """A worker finishes a task, credited by every ps' present life unless said otherwise."""

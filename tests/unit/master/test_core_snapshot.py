@@ -17,8 +17,8 @@ from tests.unit.shared_bus.strategies import values
 
 from elasticdl.master import core_snapshot
 from elasticdl.master.core import Fold, State, fold
-from elasticdl.master.recovering import recover
-from elasticdl.master.remembering import CoreSnapshots
+from elasticdl.master.core_snapshot_writer import CoreSnapshotWriter
+from elasticdl.master.recovery import recover
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.events import Decided, Envelope, LogRecord
@@ -189,7 +189,7 @@ async def test_a_state_before_the_snapshot_is_folded_from_the_beginning() -> Non
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
-async def written(bus: MemoryBus, snapshots: CoreSnapshots, state: State, seq: int) -> int:
+async def written(bus: MemoryBus, snapshots: CoreSnapshotWriter, state: State, seq: int) -> int:
     """Offer a state and wait until the register says so."""
     state.seq = seq
     snapshots.offer(state)
@@ -203,21 +203,21 @@ async def written(bus: MemoryBus, snapshots: CoreSnapshots, state: State, seq: i
 
 async def test_a_snapshot_is_written_every_so_many_records() -> None:
     bus = MemoryBroker().connect()
-    snapshots = CoreSnapshots(bus.core, 10, await recover(bus))
+    snapshots = CoreSnapshotWriter(bus.core, 10, await recover(bus))
     state = State()
     assert [await written(bus, snapshots, state, seq) for seq in (9, 10, 19, 21, 30, 31)] == [0, 10, 10, 21, 21, 31]
 
 
 async def test_none_is_written_if_none_is_wanted() -> None:
     bus = MemoryBroker().connect()
-    assert await written(bus, CoreSnapshots(bus.core, 0, await recover(bus)), State(), 1000) == 0
+    assert await written(bus, CoreSnapshotWriter(bus.core, 0, await recover(bus)), State(), 1000) == 0
 
 
 async def test_an_overtaken_master_replaces_nothing_newer_and_its_successor_goes_on() -> None:
     broker = MemoryBroker()
     bus = broker.connect()
     recovered = await recover(bus)
-    old, new = (CoreSnapshots(broker.connect().core, 10, recovered) for _ in range(2))
+    old, new = (CoreSnapshotWriter(broker.connect().core, 10, recovered) for _ in range(2))
     assert await written(bus, old, State(), 10) == 10
     assert await written(bus, new, State(), 30) == 30
     assert await written(bus, old, State(), 20) == 30

@@ -15,7 +15,7 @@ from elasticdl.shared.plan import Plan
 def test_an_evaluation_at_the_end_of_each_epoch_and_of_the_job() -> None:
     validation = plan(records=100, epochs=1)
     driver = Driver(job_spec(validation=validation, validation_data=job_spec().data))
-    driver.start_all()
+    driver.start_all(initialised=True)
     for task in driver.dispatched():
         driver.finish(task)
         evaluate(driver, validation)
@@ -23,7 +23,7 @@ def test_an_evaluation_at_the_end_of_each_epoch_and_of_the_job() -> None:
     evaluate(driver, validation)
     assert driver.is_in(JobState.SUCCEEDED)
     reasons = [(evaluation.reason, evaluation.results) for evaluation in driver.state.evaluations]
-    assert reasons == [("epoch 0 is complete", {"loss": 2.0}), ("training is complete", {"loss": 2.0})]
+    assert reasons == [("epoch 1 is complete", {"loss": 2.0}), ("training is complete", {"loss": 2.0})]
     driver.check_replay()
 
 
@@ -43,7 +43,7 @@ def evaluate(driver: Driver, validation: Plan) -> None:
 def test_a_ps_death_during_an_evaluation_starts_it_again_under_a_new_number() -> None:
     validation = plan(records=100, epochs=1)
     driver = Driver(job_spec(validation=validation, validation_data=job_spec().data))
-    driver.start_all()
+    driver.start_all(initialised=True)
     for task in range(20):
         driver.finish(task)
     (order,) = driver.take(commands.OpenPin)
@@ -55,10 +55,68 @@ def test_a_ps_death_during_an_evaluation_starts_it_again_under_a_new_number() ->
     driver.check_replay()
 
 
+def test_no_evaluation_begins_before_every_ps_has_its_model() -> None:
+    driver = Driver(job_spec(validation=plan(records=100, epochs=1), validation_data=job_spec().data, ps=2))
+    driver.start_all()
+    driver.feed(events.StepReached(step=10), Service.PS, "ps-0", driver.life("ps-0"))
+    for ps in ("ps-0", "ps-1"):
+        assert driver.take(commands.OpenPin) == []
+        driver.feed(events.ModelInitialised(signature="s", parameters=1), Service.PS, ps, driver.life(ps))
+    assert [order.ps for order in driver.take(commands.OpenPin)] == ["ps-0", "ps-1"]
+    driver.check_replay()
+
+
+def test_a_model_is_known_of_a_ps_whose_keeper_speaks_last() -> None:
+    driver = Driver(job_spec(validation=plan(records=100, epochs=1), validation_data=job_spec().data))
+    for event in (events.PsStarted(address="127.0.0.1:1"), events.ModelInitialised(signature="s", parameters=1)):
+        driver.feed(event, Service.PS, "ps-0", "ps-0.1")
+    driver.start_all()
+    driver.feed(events.StepReached(step=10), Service.PS, "ps-0", driver.life("ps-0"))
+    assert len(driver.take(commands.OpenPin)) == 1
+
+
+def test_an_evaluation_waits_until_what_a_ps_lost_is_learned_again() -> None:
+    driver = Driver(job_spec(validation=plan(records=100, epochs=1), validation_data=job_spec().data, ps=2))
+    driver.start_all(initialised=True)
+    for task in range(6):
+        driver.finish(task)
+    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.feed(events.StepReached(step=30), Service.PS, "ps-0", driver.life("ps-0"))
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 4),), step=20)})
+    for task in (4, 5):
+        assert driver.take(commands.OpenPin) == []
+        driver.finish(task)
+    assert [order.ps for order in driver.take(commands.OpenPin)] == ["ps-0", "ps-1"]
+    driver.check_replay()
+
+
+def test_an_order_of_a_former_evaluation_fails_without_ending_the_present_one() -> None:
+    validation = plan(records=100, epochs=1)
+    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data))
+    driver.start_all(initialised=True)
+    for task in range(20):
+        driver.finish(task)
+    ((seq, place),) = [
+        (seq, place)
+        for seq, decided in driver.state.unran
+        for place, command in enumerate(decided.commands)
+        if isinstance(command, commands.OpenPin)
+    ]
+    driver.take(commands.OpenPin)
+    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
+    (again,) = driver.take(commands.OpenPin)
+    failure = events.CommandFailure(position=place, message="ps-0 does not answer")
+    driver.feed(events.CommandsRan(up_to=seq, failures=(failure,)), Service.MASTER, "master", "master")
+    assert driver.state.evaluation
+    assert driver.state.evaluation.number == again.evaluation
+    driver.check_replay()
+
+
 def test_a_step_that_a_restored_ps_reaches_once_more_asks_for_nothing() -> None:
     validation = plan(records=100, epochs=1)
     driver = Driver(job_spec(validation=validation, validation_data=job_spec().data, evaluation_steps=50))
-    driver.start_all()
+    driver.start_all(initialised=True)
     for step in (50, 100):
         driver.feed(events.StepReached(step=step), Service.PS, "ps-0", driver.life("ps-0"))
         evaluate(driver, validation)
@@ -75,7 +133,7 @@ def test_a_step_that_a_restored_ps_reaches_once_more_asks_for_nothing() -> None:
 def test_a_pin_that_was_opened_too_late_is_closed() -> None:
     validation = plan(records=100, epochs=1)
     driver = Driver(job_spec(validation=validation, validation_data=job_spec().data, ps=2))
-    driver.start_all()
+    driver.start_all(initialised=True)
     for task in range(20):
         driver.finish(task)
     first, second = driver.take(commands.OpenPin)

@@ -8,11 +8,12 @@ import pytest
 from tests.unit.master.driver import Driver, close, job_spec, whole
 
 from elasticdl.master.core.messages import messages
+from elasticdl.master.core.pods import PodPhase
 from elasticdl.shared import commands, events
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import LostLog
 from elasticdl.shared.ledger import LedgerRecord
-from elasticdl.shared.names import Purpose, Service
+from elasticdl.shared.names import PodName, Purpose, Service
 
 RESUMED_S = 1_000_000
 
@@ -69,4 +70,18 @@ def test_the_time_between_two_runs_is_in_no_duration() -> None:
     assert 900.0 < pause_s < 1100.0
     assert driver.state.first_step_s == first_s + pause_s
     assert training.epochs[0].started_s == began_s + pause_s
+    driver.check_replay()
+
+
+def test_the_last_words_of_a_former_launcher_say_nothing_about_the_present_run() -> None:
+    driver = Driver(job_spec(workers=1))
+    driver.start_all()
+    driver.feed(events.JobResumed(reason="resumed"), Service.LAUNCHER, "launcher.2")
+    driver.start_all()
+    former = events.PodStarted(pod=PodName("ps-0"), service=Service.PS, pid=17)
+    driver.feed(former, Service.LAUNCHER, "launcher", "launcher")
+    driver.feed(events.StopRequested(reason="SIGINT"), Service.LAUNCHER, "launcher", "launcher")
+    pod = driver.state.pods[PodName("ps-0")]
+    assert (pod.pid, pod.phase) == (driver.pid("ps-0"), PodPhase.RUNNING)
+    assert not driver.state.stop_reason
     driver.check_replay()

@@ -9,7 +9,7 @@ from tests.unit.ps.example import PLAN, ROWS_A, ROWS_B
 
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
-from elasticdl.ps.serving import PsHandler
+from elasticdl.ps.handler import PsHandler
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import PodName, new_incarnation
 from elasticdl.shared.placement import Placement

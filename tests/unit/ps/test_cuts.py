@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tests.unit.ps.example import BATCHES, PLAN, spec
 from tests.unit.ps.test_core import core_of, wire_push
+from tests.unit.ps_engine.chunks import chunks
 
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
@@ -36,9 +37,9 @@ def everything(share: Share) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np
     yield group.dense.state
     yield group.dense.fixed
     for rows in cut.rows:
-        chunks = list(rows.chunks(1 << 20))
-        ids = np.concatenate([ids for ids, _ in chunks]) if chunks else np.empty(0, np.int64)
-        slabs = np.concatenate([slabs for _, slabs in chunks]) if chunks else np.empty((0, 1), np.float32)
+        found = list(chunks(rows, 1 << 20))
+        ids = np.concatenate([ids for ids, _ in found]) if found else np.empty(0, np.int64)
+        slabs = np.concatenate([slabs for _, slabs in found]) if found else np.empty((0, 1), np.float32)
         yield ids[np.argsort(ids)].astype(np.float32)
         yield slabs[np.argsort(ids)]
     cut.close()

@@ -13,7 +13,8 @@ from tests.unit.ps.servers import weights
 from tests.unit.ps.test_damage import flip
 
 from elasticdl.ps.recovery import NothingLeftError
-from elasticdl.ps.referring import is_copy_for
+from elasticdl.ps.references import is_copy_for
+from elasticdl.ps.service import PsService
 from elasticdl.shared.commands import HoldGroup, OpenPin, TakeSnapshot
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.events import GroupHeld, ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
@@ -91,6 +92,15 @@ class Mover:
         self.end(move, to=recipient, partitions=partitions)
 
 
+def training_with_a_second_ps(make_job: MakeJob) -> tuple[Job, PsSet, Mover, PsService]:
+    """A job that has learned four batches, and a ps beside the one that has its model."""
+    job, client = make_job()
+    second = job.start(1)
+    job.await_event(PsStarted, 2)
+    train(client, BATCHES[:4])
+    return job, client, Mover(job), second
+
+
 def final(job: Job, number: int, request: int) -> Manifest:
     version = job.placement().version
     order = TakeSnapshot(ps=PodName(f"ps-{number}"), request=request, reason="final", flush=True, version=version)
@@ -150,7 +160,7 @@ def test_a_move_that_is_given_up_leaves_everything_where_it_was(make_job: MakeJo
     mover.end(2)
     pushing.join()
     final(job, 0, 50)
-    order = OpenPin(ps=PS_1, evaluation=1, version=2)
+    order = TakeSnapshot(ps=PS_1, request=51, reason="test", version=2)
     while True:
         try:
             job.order(order, 1)
@@ -166,11 +176,7 @@ def test_a_move_that_is_given_up_leaves_everything_where_it_was(make_job: MakeJo
 
 
 def test_a_recipient_that_dies_before_it_hears_of_the_outcome_serves_what_it_held(make_job: MakeJob) -> None:
-    job, client = make_job()
-    mover = Mover(job)
-    recipient = job.start(1)
-    job.await_event(PsStarted, 2)
-    train(client, BATCHES[:4])
+    job, client, mover, recipient = training_with_a_second_ps(make_job)
     mover.copy(0, 1, HALF, 2, freeze=False)
     mover.copy(0, 1, HALF, 2, freeze=True)
     recipient.close()
@@ -184,11 +190,7 @@ def test_a_recipient_that_dies_before_it_hears_of_the_outcome_serves_what_it_hel
 
 
 def test_a_donor_that_is_not_there_is_read_from_its_register(make_job: MakeJob) -> None:
-    job, client = make_job()
-    mover = Mover(job)
-    donor = job.start(1)
-    job.await_event(PsStarted, 2)
-    train(client, BATCHES[:4])
+    job, client, mover, donor = training_with_a_second_ps(make_job)
     mover.move(0, 1, HALF, 2)
     train(client, BATCHES[4:6])
     final(job, 1, 40)
@@ -207,11 +209,7 @@ def test_a_donor_that_is_not_there_is_read_from_its_register(make_job: MakeJob) 
 
 
 def test_copies_are_kept_as_long_as_a_snapshot_refers_to_them(make_job: MakeJob) -> None:
-    job, client = make_job()
-    mover = Mover(job)
-    recipient = job.start(1)
-    job.await_event(PsStarted, 2)
-    train(client, BATCHES[:4])
+    job, client, mover, recipient = training_with_a_second_ps(make_job)
     mover.copy(0, 1, HALF, 2, freeze=False)
     train(client, BATCHES[4:6])
     mover.move(0, 1, HALF, 2)
@@ -236,11 +234,7 @@ def test_copies_are_kept_as_long_as_a_snapshot_refers_to_them(make_job: MakeJob)
 
 
 def test_a_damaged_copy_spoils_the_snapshot_that_refers_to_it(make_job: MakeJob) -> None:
-    job, client = make_job()
-    mover = Mover(job)
-    recipient = job.start(1)
-    job.await_event(PsStarted, 2)
-    train(client, BATCHES[:4])
+    job, client, mover, recipient = training_with_a_second_ps(make_job)
     mover.move(0, 1, HALF, 2)
     referring = job.register(1).manifest
     assert isinstance(job.store, MemoryStore)

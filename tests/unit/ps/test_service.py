@@ -182,6 +182,24 @@ def test_old_snapshots_are_deleted_and_kept_ones_stay_whole(make_job: MakeJob) -
     equal(client, untouched_reference(make_job, spec("memory://other"), 21, "sgd"))
 
 
+def test_what_is_deleted_leaves_no_empty_folder(make_job: MakeJob, tmp_path: Path) -> None:
+    job = make_job(spec(to_uri(tmp_path)), open_store(to_uri(tmp_path)))
+    service = job.start()
+    client = job.client(signature())
+    client.initialise(initial_dense())
+    for request, (task, batch) in enumerate(BATCHES[:20], start=1):
+        client.push(push_of(task, batch))
+        snapshot(job, request)
+    (folder,) = {manifest.parents[1] for manifest in tmp_path.rglob("manifest")}
+    assert all(list(each.iterdir()) for each in folder.iterdir())
+    die(service)
+    (folder / "never-written-000001").mkdir()
+    job.start()
+    client.push(push_of(*BATCHES[20]))
+    snapshot(job, 21)  # by the thread that tidied up before
+    assert all(list(each.iterdir()) for each in folder.iterdir())
+
+
 def test_a_repeated_order_is_answered_with_the_same_snapshot(make_job: MakeJob) -> None:
     job = make_job(spec("memory://job"))
     job.start()
@@ -328,6 +346,8 @@ def test_evaluations_read_their_pin(make_job: MakeJob) -> None:
     job = make_job(spec("memory://job"))
     job.start()
     client = job.client(signature("adam"))
+    with pytest.raises(PermanentError, match="the model is not initialised"):
+        job.order(OpenPin(ps=PS, evaluation=3))
     client.initialise(initial_dense())
     client.push(push_of(0, 0))
     pinned = weights(client)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.ps_engine.chunks import chunks
 
 from elasticdl.ps.engine import rows as engine
 from elasticdl.ps.engine.index import IdIndex
@@ -30,7 +31,7 @@ def filled() -> tuple[RowStore, dict[int, list[float]]]:
 def rows_of(store: RowStore) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
     with store.cut() as cut:
-        for ids, slabs in cut.chunks(64):
+        for ids, slabs in chunks(cut, 64):
             found.update(zip(ids.tolist(), slabs.tolist(), strict=True))
     return found
 
@@ -63,7 +64,7 @@ def test_rows_wait_for_an_open_cut() -> None:
     nothing = np.zeros(PARTITIONS, np.bool_)
     with store.cut() as cut:
         assert store.drop(store.rows, nothing) == ROWS
-        assert sum(ids.size for ids, _ in cut.chunks(100)) == ROWS
+        assert sum(ids.size for ids, _ in chunks(cut, 100)) == ROWS
     assert rows_of(store) == rows
     assert store.drop(store.rows, nothing) == 0
     assert store.rows == 0

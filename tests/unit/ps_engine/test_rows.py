@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from numpy.typing import NDArray
+from tests.unit.ps_engine.chunks import chunks
 
 from elasticdl.ps.engine.checks import NotFiniteError
 from elasticdl.ps.engine.cuts import RowCut
@@ -45,9 +46,9 @@ def push(store: RowStore, ids: list[int], seed: int = 0, iteration: int = 0) -> 
 
 
 def slabs_of(cut: RowCut, rows_max: int = 4) -> Slabs:
-    chunks = list(cut.chunks(rows_max))
-    assert all(0 < len(ids) <= rows_max and len(ids) == len(slabs) for ids, slabs in chunks)
-    pairs = [(int(row_id), slab.tolist()) for ids, slabs in chunks for row_id, slab in zip(ids, slabs, strict=True)]
+    found = list(chunks(cut, rows_max))
+    assert all(0 < len(ids) <= rows_max and len(ids) == len(slabs) for ids, slabs in found)
+    pairs = [(int(row_id), slab.tolist()) for ids, slabs in found for row_id, slab in zip(ids, slabs, strict=True)]
     assert len(pairs) == len(dict(pairs))
     return dict(pairs)
 
@@ -160,7 +161,7 @@ def test_a_restored_store_learns_on_bit_for_bit() -> None:
     for seed in range(4):
         push(original, list(range(seed, 40 + seed)), seed, seed)
     with original.cut() as cut:
-        for ids, slabs in cut.chunks(7):
+        for ids, slabs in chunks(cut, 7):
             restored.load(ids, slabs)
     for store in (original, restored):
         push(store, [3, 99, 41], 8, 4)
@@ -190,7 +191,7 @@ def test_a_chain_of_dirty_cuts_restores_everything() -> None:
     for seed in range(6):
         push(original, list(range(seed * 7, seed * 7 + 20)), seed, seed)
         cut = original.cut(dirty_only=True)
-        for ids, slabs in cut.chunks(9):
+        for ids, slabs in chunks(cut, 9):
             restored.load(ids, slabs)
         cut.close(finished=True)
     assert everything(restored) == everything(original)
@@ -218,7 +219,7 @@ def test_a_closed_cut_answers_nothing() -> None:
     with pytest.raises(InvariantError, match="closed"):
         pulled(cut, [1])
     with pytest.raises(InvariantError, match="closed"):
-        next(cut.chunks(1))
+        next(chunks(cut, 1))
 
 
 def test_a_cut_read_by_another_thread_stays_what_it_was() -> None:

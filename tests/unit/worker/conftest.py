@@ -12,30 +12,32 @@ import numpy as np
 import pytest
 
 from elasticdl.shared.clock import VirtualClock
-from elasticdl.shared.data import IndexStore, Reader, ReaderOptions, plan_sources
+from elasticdl.shared.data import Reader, ReaderOptions, plan_sources
 from elasticdl.shared.data.tfrecord import write_records
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.events import Envelope, Event, TaskFailed, TaskFinished, TaskReturned
 from elasticdl.shared.in_hand import InHandFile
+from elasticdl.shared.journal import Journal
 from elasticdl.shared.ledger import Ledger
-from elasticdl.shared.names import Incarnation, PodName, Purpose, TaskId
+from elasticdl.shared.names import Incarnation, PodName, Purpose, Service, TaskId
 from elasticdl.shared.plan import Plan, Shuffle
 from elasticdl.shared.storage import open_store
 from elasticdl.shared.tasks import TaskMessage, TaskRef
+from elasticdl.shared.voice import Voice
 from elasticdl.worker.answers import Answers
 from elasticdl.worker.asides import OtherTasks
-from elasticdl.worker.evaluating import Validation
+from elasticdl.worker.context import WorkContext
+from elasticdl.worker.evaluator import Validation
 from elasticdl.worker.held import HeldTasks
-from elasticdl.worker.journal import Journal
 from elasticdl.worker.leases import Leases
 from elasticdl.worker.model.user_code import UserCodeError
 from elasticdl.worker.ports import Ids
-from elasticdl.worker.preparing import Preparer
+from elasticdl.worker.preparer import Preparer
 from elasticdl.worker.ps_set import PinLostError, Pulled, PushOutcome, PushRequest, Standing
-from elasticdl.worker.pulling import Puller
+from elasticdl.worker.puller import Puller
 from elasticdl.worker.records import TaskRecords
-from elasticdl.worker.stopping import Stop
-from elasticdl.worker.training import Meter, Trainer
+from elasticdl.worker.stop import Stop
+from elasticdl.worker.trainer import Meter, Trainer
 
 
 @dataclass
@@ -238,48 +240,36 @@ class World:
         self.clock = VirtualClock()
         self.leases = Leases(lease_s=9.0, batch_deadline_s=300.0, clock=self.clock)
         self.held = HeldTasks(self.leases)
-        self.journal = Journal(
-            self.envelopes.append, name=PodName("worker-0"), incarnation=Incarnation("cafe"), clock=self.clock
-        )
+        name, life = PodName("worker-0"), Incarnation("cafe")
+        voice = Voice(service=Service.WORKER, name=name, incarnation=life, clock=self.clock)
+        self.journal = Journal(self.envelopes.append, voice)
 
     def publish_plan(self) -> None:
         self.tasks.publish(*(message(task) for task in self.plan.task_ids()))
 
     def run(self, *, validation: bool = True) -> None:
         answers = Answers(self.journal)
-        preparer = Preparer(
-            held=self.held,
-            tasks=self.tasks,
-            records=self.records(),
-            feeder=FakeFeeder(),
+        context = WorkContext(
             model=self.model,
             ps=self.ps,
+            held=self.held,
+            leases=self.leases,
+            answers=answers,
             journal=self.journal,
             hand=self.hand,
             stop=self.stop,
         )
+        preparer = Preparer(context, tasks=self.tasks, records=self.records(), feeder=FakeFeeder())
         asides = OtherTasks(
-            model=self.model,
-            ps=self.ps,
-            held=self.held,
-            leases=self.leases,
-            answers=answers,
-            hand=self.hand,
-            stop=self.stop,
+            context,
             validation=Validation(records=self.records(), feeder=FakeFeeder()) if validation else None,
             export=lambda pin, progress: self.exported.append(pin),
         )
         trainer = Trainer(
+            context,
             plan=self.plan,
-            model=self.model,
-            ps=self.ps,
-            held=self.held,
-            leases=self.leases,
-            puller=Puller(items=preparer.items, held=self.held, ps=self.ps, stop=self.stop),
-            answers=answers,
+            puller=Puller(context, preparer.items),
             asides=asides,
-            hand=self.hand,
-            stop=self.stop,
             meter=self.meter,
             failure_pause_s=0.0,
         )
@@ -314,8 +304,7 @@ def make_world(tmp_path: Path) -> Iterator[MakeWorld]:
         for number, lines in enumerate(files or ([str(n).encode() for n in range(10)],)):
             write_records(folder / f"{number}.tfrecord", lines)
         store = open_store("file:///")
-        indices = IndexStore(store, f"{folder.as_uri()}-index")
-        planned = plan_sources(str(folder), ReaderOptions(), store, saved=indices)
+        planned = plan_sources(str(folder), ReaderOptions(), store)
         plan = Plan(
             sources=planned.sources,
             minibatch_size=2,

@@ -79,14 +79,14 @@ def test_evaluations_leave_the_wire_order_of_training_alone(make_world: MakeWorl
     assert len(of(mixed, Purpose.EVALUATE)) == 3
 
 
-def test_a_task_of_a_lost_pin_is_dropped_silently(world: World) -> None:
+def test_a_task_of_a_lost_pin_is_nobodys_any_more(world: World) -> None:
     world.tasks.publish(task(Purpose.EVALUATE, 0, evaluation=9), task(Purpose.TRAIN, 0))
     world.run()
     assert [delivery.answer for delivery in world.tasks.deliveries] == ["ack", "ack"]
     assert of(world, Purpose.EVALUATE) == []
     assert len(of(world, Purpose.TRAIN)) == 1
     assert world.failed() == []
-    assert world.returned() == []
+    assert [event.reason for event in world.returned()] == ["evaluation 9 is over"]
 
 
 def test_user_code_that_raises_in_an_evaluation_fails_its_task(make_world: MakeWorld) -> None:

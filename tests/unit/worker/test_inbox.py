@@ -10,13 +10,14 @@ from elasticdl.shared.bus import Bus, MemoryBroker
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.events import WorkerStarted
-from elasticdl.shared.names import Incarnation, PodName, Purpose
+from elasticdl.shared.journal import Journal
+from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 from elasticdl.shared.placement import Placement
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.tasks import TaskMessage, TaskRef
+from elasticdl.shared.voice import Voice
 from elasticdl.worker.addresses import Addresses
 from elasticdl.worker.inbox import Inbox
-from elasticdl.worker.journal import Journal
 from elasticdl.worker.ps_set import PsAddress
 
 
@@ -70,12 +71,10 @@ def test_waiting_ends_when_a_task_comes(loop: LoopThread, bus: Bus) -> None:
 
 
 def test_the_journal_numbers_what_it_stores(loop: LoopThread, bus: Bus) -> None:
-    journal = Journal(
-        lambda envelope: loop.call(bus.log.append(envelope)),
-        name=PodName("worker-0"),
-        incarnation=Incarnation("cafe"),
-        clock=SystemClock(),
+    voice = Voice(
+        service=Service.WORKER, name=PodName("worker-0"), incarnation=Incarnation("cafe"), clock=SystemClock()
     )
+    journal = Journal(lambda envelope: loop.call(bus.log.append(envelope)), voice)
     for _ in range(3):
         journal.append(WorkerStarted(), cause="x")
 

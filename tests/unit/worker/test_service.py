@@ -13,7 +13,7 @@ import pytest
 
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
-from elasticdl.ps.serving import PsHandler
+from elasticdl.ps.handler import PsHandler
 from elasticdl.shared.bus import Bus, MemoryBroker
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.reading import read_spec
@@ -41,7 +41,7 @@ from elasticdl.shared.tasks import TaskMessage, TaskRef
 from elasticdl.shared.wire.server import WireServer
 from elasticdl.worker.ps_set import PsAddress, PsSet
 from elasticdl.worker.service import Worker
-from elasticdl.worker.stopping import Stop
+from elasticdl.worker.stop import Stop
 
 pytestmark = pytest.mark.tensorflow
 TOKEN = "secret"
@@ -84,7 +84,7 @@ BAD_LOSS = False
 
 
 @dataclass
-class Watcher:
+class Observer:
     """Opens the ps once it is initialised, as its shell does after snapshot 0."""
 
     happened: threading.Event = field(default_factory=threading.Event)
@@ -101,9 +101,9 @@ class Ps:
     def __init__(self, plan: Plan) -> None:
         self.incarnation = new_incarnation()
         self.fatal: list[BaseException] = []
-        self.watcher = Watcher()
+        self.observer = Observer()
         self.core = PsCore(
-            plan=plan, placement=Placement.even(1), number=0, policy=UpdatePolicy(), watcher=self.watcher
+            plan=plan, placement=Placement.even(1), number=0, policy=UpdatePolicy(), observer=self.observer
         )
         self.server = WireServer(
             PsHandler(self.core, self.incarnation), token=TOKEN, identity=self.incarnation, on_fatal=self.fatal.append
@@ -112,7 +112,7 @@ class Ps:
         threading.Thread(target=self._open, daemon=True).start()
 
     def _open(self) -> None:
-        if self.watcher.happened.wait(60):
+        if self.observer.happened.wait(60):
             self.core.open_for_business()
 
     def close(self) -> None:
@@ -211,8 +211,9 @@ def make_job(tmp_path: Path) -> Iterator[MakeJob]:
         (folder / "data.csv").write_text("\n".join(["id,x,y", *rows]) + "\n")
         storage = (folder / "storage").as_uri()
         options = ReaderOptions()
-        saved = IndexStore.of_job(storage)
-        data = plan_sources(str(folder / "data.csv"), options, open_store(storage), saved=saved)
+        data = plan_sources(str(folder / "data.csv"), options, open_store(storage))
+        for index in data.indices:
+            IndexStore.of_job(storage).save(index, options)
         metadata = data.schema.metadata
         data_spec = DataSpec(format="csv", column_names=metadata.column_names, column_types=metadata.column_types)
         plan = Plan(

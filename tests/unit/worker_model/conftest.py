@@ -12,7 +12,7 @@ import pytest
 
 from elasticdl.shared.model_file import ModelFile
 from elasticdl.worker.model.batch import Batch
-from elasticdl.worker.model.feeding import BatchFeeder
+from elasticdl.worker.model.feeder import BatchFeeder
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 from elasticdl.worker.model.user_module import UserModule, load
 

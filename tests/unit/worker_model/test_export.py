@@ -13,7 +13,7 @@ import pytest
 
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.export import check_export, export
-from elasticdl.worker.model.feeding import BatchFeeder
+from elasticdl.worker.model.feeder import BatchFeeder
 from elasticdl.worker.model.keras_file import loading_notes
 
 from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of

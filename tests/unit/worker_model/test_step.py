@@ -9,7 +9,7 @@ import pytest
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model import VariableKind
-from elasticdl.worker.model.feeding import BatchFeeder
+from elasticdl.worker.model.feeder import BatchFeeder
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 
 from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of

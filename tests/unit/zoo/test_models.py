@@ -17,7 +17,7 @@ from elasticdl.shared.model_file import ModelFile, check_syntax
 from elasticdl.shared.plan import Shard
 from elasticdl.shared.storage import open_store
 from elasticdl.worker.model.batch import Batch
-from elasticdl.worker.model.feeding import BatchFeeder
+from elasticdl.worker.model.feeder import BatchFeeder
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 from elasticdl.worker.model.user_module import UserModule, load
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from elasticdl.shared.bus.opening import open_run
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.events import Envelope, Event
@@ -11,7 +12,7 @@ from elasticdl.shared.names import PodName, Service, new_incarnation
 from elasticdl.shared.voice import Voice
 
 
-class Journal:
+class QueuedJournal:
     """Appends events in the order in which they were noted, numbered within one incarnation.
 
     Args:
@@ -30,14 +31,14 @@ class Journal:
         """Have an event appended after those noted before; on the loop's thread."""
         self._waiting.put_nowait(self._voice.envelope(event, cause=cause))
 
-    async def append(self, event: Event) -> None:
-        """Append an event at once; only while nothing noted waits.
+    async def open(self, event: Event) -> None:
+        """Append the first word of a run at once; only while nothing noted waits.
 
         Raises:
             TransientError: the broker stayed away.
             PermanentError: the log is full or gone.
         """
-        await self._log.append(self._voice.envelope(event))
+        await open_run(self._log, self._voice.envelope(event))
 
     async def run(self) -> None:
         """Append for ever.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -14,18 +13,18 @@ from typing import Any
 
 from elasticdl.cli.launcher.broker import Broker
 from elasticdl.cli.launcher.exits import exit_cause
-from elasticdl.cli.launcher.following import Audience, Follower
+from elasticdl.cli.launcher.follower import Audience, Follower
 from elasticdl.cli.launcher.fork_server import ForkServers
-from elasticdl.cli.launcher.journal import Journal
+from elasticdl.cli.launcher.journal import QueuedJournal
 from elasticdl.cli.launcher.logs import last_word, tail
 from elasticdl.cli.launcher.pods import PodKeeper, service_command
 from elasticdl.cli.launcher.processes import Exit, Processes, Usage
-from elasticdl.cli.launcher.reviving import Revivals
+from elasticdl.cli.launcher.revivals import Revivals
 from elasticdl.cli.launcher.spawner import Spawner
 from elasticdl.cli.launcher.watchdog import Watchdog
-from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.run_directory import DISK_BYTES_MIN, RunDirectory
 from elasticdl.master.core import State
-from elasticdl.master.recovering import recover
+from elasticdl.master.recovery import recover
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.errors import ElasticDLError, PermanentError
@@ -38,8 +37,6 @@ STOP_S_MAX = 45.0
 """Seconds from a request to stop until everything is killed; the master itself gives its pods less."""
 LEFTOVERS_S_MAX = 10.0
 """Seconds that the processes of a job that is over get to end by themselves."""
-DISK_BYTES_MIN = 8 << 20
-"""Free space in the run directory below which the job stops while it still can."""
 
 Environment = Callable[[str, PodName, Service], Mapping[str, str]]
 """(URL of the broker, pod, service) -> environment of its process."""
@@ -140,9 +137,9 @@ class LocalJob:
         if isinstance(opening[-1], JobResumed):
             await bus.tasks.purge()
         self._follower = Follower(self._audience, past=await recover(bus))
-        self._journal = Journal(bus.log, self._clock, Service.LAUNCHER, LAUNCHER)
+        self._journal = QueuedJournal(bus.log, self._clock, Service.LAUNCHER, LAUNCHER)
         for event in opening:
-            await self._journal.append(event)  # Before a master reads the log: without it a stopped job is over.
+            await self._journal.open(event)  # Before a master reads the log: without it a stopped job is over.
         environment = partial(self._environment, url)
         preparations = self._forks.servers if self._forks else {}
         self._keeper = PodKeeper(
@@ -199,6 +196,7 @@ class LocalJob:
                     await asyncio.wait_for(follower.final.wait(), LEFTOVERS_S_MAX)
             return self._ended.result()
         finally:
+            self._end("over")  # Whoever ends from now on is not started again.
             await _cancel_all(tasks)
 
     def _reason(self, task: asyncio.Task[None]) -> str:
@@ -333,10 +331,7 @@ class LocalJob:
         """What is wrong with the run directory: nothing can be kept any more."""
         if not self._run.is_there():
             return f"the run directory {self._run.path} was removed while the job ran"
-        free = shutil.disk_usage(self._run.path).free
-        if free >= DISK_BYTES_MIN:
-            return ""
-        return f"the disk of the run directory {self._run.path} is full ({free / 1e6:.1f} MB are free)"
+        return self._run.disk_problem(DISK_BYTES_MIN)
 
 
 async def _cancel_all(tasks: list[asyncio.Task[None]]) -> None:

@@ -29,7 +29,10 @@ class OomWatch:
 
     def has_killed(self, name: str, exit_code: int) -> bool:
         """Whether the process that ended under this name, with this exit code, was killed for its memory."""
-        return exit_code == -signal.SIGKILL and self._kills() > self._before.get(name, self._kills())
+        if exit_code != -signal.SIGKILL:
+            return False
+        kills = self._kills()
+        return kills > self._before.get(name, kills)
 
     def _kills(self) -> int:
         try:

@@ -89,6 +89,7 @@ class PodKeeper:
         self._note = note
         self._command = command
         self._services: dict[str, Service] = {}
+        self._dismissed: set[PodName] = set()
 
     async def obey(self, command: Command, cause: str) -> None:
         """Carry out an order; one that was carried out before changes nothing.
@@ -108,6 +109,8 @@ class PodKeeper:
                 self._waiting.pop(pod).cancel()
                 self._note_never_started(pod, ExitCause.FINISHED, "")
             case StopPod(pod=pod, kill=kill):
+                if not kill and self._processes.pid(pod):
+                    self._dismissed.add(pod)
                 self._processes.signal(pod, signal.SIGKILL if kill else signal.SIGTERM)
             case _:
                 raise PermanentError(f"the launcher takes no {type(command).__name__}")
@@ -170,6 +173,9 @@ class PodKeeper:
         )
         if new:
             self._oom_watch.started(pod)
+            if pod in self._dismissed:
+                self._dismissed.discard(pod)
+                self._processes.usage[pod].returns += 1
             self._note(PodStarted(pod=pod, service=service, pid=pid), cause=cause)
 
 

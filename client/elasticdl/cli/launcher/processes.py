@@ -44,11 +44,13 @@ class Usage:
 
     Attributes:
         starts: processes started under the name.
+        returns: those of them that followed an end that was ordered: called back by scaling, not restarted.
         cpu_s: processor seconds of those that ended.
         rss_max_bytes: the most resident memory that any of them was seen with.
     """
 
     starts: int = 0
+    returns: int = 0
     cpu_s: float = 0.0
     rss_max_bytes: int = 0
 

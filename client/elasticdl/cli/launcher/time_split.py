@@ -14,7 +14,9 @@ from elasticdl.shared.beats import Beat
 from elasticdl.shared.names import NOBODY, Incarnation, PodName
 
 PATIENCE = 5.0
-"""Times the mean pace within which a worker still counts as working."""
+"""Times the mean pace within which a worker still counts as working on one batch."""
+SLACK = 1.5
+"""Times the mean pace within which it does so on many: they are not all slow at once."""
 WORKING_S_MIN = 2.0
 """Seconds within which it does so whatever its pace: two beats."""
 
@@ -104,7 +106,7 @@ class TimeSplit:
         if track.progress == 0.0:
             self.seconds.starting_s += span_s
             return
-        working_s = min(span_s, max(WORKING_S_MIN, PATIENCE * track.pace_s * max(steps, 1.0)))
+        working_s = min(span_s, max(WORKING_S_MIN, track.pace_s * max(PATIENCE, SLACK * steps)))
         if steps and not track.pace_s:
             working_s = span_s  # Nothing is usual yet.
         self.seconds.working_s += working_s

@@ -11,10 +11,10 @@ from elasticdl.master.ledgers import read_ledgers
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared import logs
 from elasticdl.shared.bus import nats_bus
-from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.exits import EXIT_AWAY, EXIT_FAULT, exit_code, leave
+from elasticdl.shared.heartbeat import keep_beating
 from elasticdl.shared.names import MASTER, Incarnation, Service, new_incarnation
 from elasticdl.shared.settings import MasterSettings, from_environment
 from elasticdl.shared.voice import Voice
@@ -25,7 +25,8 @@ _log = structlog.get_logger()
 async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
     """Run a master until its job is final."""
     bus = await nats_bus.connect(settings.nats_url, settings.job, settings.bus)
-    beats = asyncio.create_task(_beat(bus, incarnation, settings.beat_interval_s))
+    voice = Voice(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=SystemClock())
+    beats = asyncio.create_task(keep_beating(bus.signals, voice, settings.beat_interval_s))
     try:
         master = Master(
             bus,
@@ -44,13 +45,6 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
     finally:
         beats.cancel()
         await bus.close()
-
-
-async def _beat(bus: Bus, incarnation: Incarnation, interval_s: float) -> None:
-    voice = Voice(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=SystemClock())
-    while True:
-        await bus.signals.beat(voice.beat({}))
-        await asyncio.sleep(interval_s)
 
 
 def main() -> int:

@@ -133,11 +133,12 @@ class Outbox:
             self._report(CommandsRan(up_to=done.seq, failures=tuple(done.failures)))
 
     async def _run(self, command: Command, cause: str, term: int) -> None:
+        if isinstance(command, PsOrder):
+            await self._order(command.ps, command, cause)
+            return
         match command:
             case commands.StartPod() | commands.StopPod():
                 await self._order(LAUNCHER, command, cause)
-            case commands.TakeSnapshot() | commands.HoldGroup() | commands.OpenPin() | commands.ClosePin():
-                await self._order(command.ps, command, cause)
             case Dispatch():
                 await self._publish(command, term)
             case commands.ReturnDelivery() if not self.return_deliveries:

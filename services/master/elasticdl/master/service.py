@@ -9,10 +9,10 @@ import structlog
 
 from elasticdl.master.core import Decision, State, decide, evolve
 from elasticdl.master.core.pods import PodPhase
-from elasticdl.master.listening import listen
+from elasticdl.master.core_snapshot_writer import CoreSnapshotWriter
+from elasticdl.master.listener import listen
 from elasticdl.master.outbox import LedgerReader, Outbox
-from elasticdl.master.recovering import Recovered, recover
-from elasticdl.master.remembering import CoreSnapshots
+from elasticdl.master.recovery import Recovered, recover
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.errors import FencedError, InvariantError
@@ -93,7 +93,7 @@ class Master:
             PermanentError: the log refuses (disk full).
         """
         recovered = await self._recover()
-        self._snapshots = CoreSnapshots(self._bus.core, self._options.snapshot_records, recovered)
+        self._snapshots = CoreSnapshotWriter(self._bus.core, self._options.snapshot_records, recovered)
         reader = asyncio.create_task(self._read(), name="log reader")
         outbox = asyncio.create_task(self._outbox.run(), name="outbox")
         snapshots = asyncio.create_task(self._snapshots.run(), name="core snapshots")

@@ -15,9 +15,9 @@ from elasticdl.ps.admission import (
 )
 from elasticdl.ps.engine.checks import NotFiniteError
 from elasticdl.ps.group import GroupCut, UpdatePolicy
-from elasticdl.ps.share import Division, Pin, Share, ShareCut, ledger_of
-from elasticdl.ps.share import Standing as GroupStanding
-from elasticdl.ps.watching import Watcher
+from elasticdl.ps.observer import Observer
+from elasticdl.ps.share import Division, GroupStanding, Share, ledger_of
+from elasticdl.ps.share_cut import Pin, ShareCut
 from elasticdl.shared.errors import InvariantError, ProtocolError, UserError
 from elasticdl.shared.events import GroupLedger
 from elasticdl.shared.ledger import Verdict
@@ -30,15 +30,15 @@ from elasticdl.shared.wire.messages import (
     Floats,
     Ids,
     Initialise,
-    Initialised,
+    InitialiseReply,
     NextBatch,
+    NextBatchReply,
     Pull,
-    Pulled,
+    PullReply,
     Push,
-    Pushed,
+    PushReply,
     PushVerdict,
     RefusalKind,
-    Standing,
 )
 
 
@@ -51,7 +51,7 @@ class PsCore:
         number: of this ps in the placement.
         policy: when pushes become updates.
         memory_bytes_max: bytes of weights and slots above which pushes are refused; 0: no limit.
-        watcher: who wants to know what happened.
+        observer: who wants to know what happened.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PsCore:
         number: int,
         policy: UpdatePolicy,
         memory_bytes_max: int = 0,
-        watcher: Watcher | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.plan = plan
         self.placement = placement
@@ -74,9 +74,9 @@ class PsCore:
         """Not 0: pushes wait until the table has the version that this move leads to."""
         self._reply_bytes_max = FrameLimits().payload_bytes_max - 2 * ALIGNMENT_BYTES
         self._ready = False
-        self._pin: Pin | None = None
+        self._pin = Pin()
         self._memory_bytes_max = memory_bytes_max
-        self._watcher = watcher
+        self._observer = observer
 
     @property
     def step(self) -> int:
@@ -128,7 +128,7 @@ class PsCore:
         with self.lock:
             self._ready = True
 
-    def initialise(self, request: Initialise) -> Initialised:
+    def initialise(self, request: Initialise) -> InitialiseReply:
         """Make the model; the first signature wins, every later one must equal it.
 
         Raises:
@@ -143,7 +143,7 @@ class PsCore:
             check_version(request.placement_version, self.placement.version)
             if self.share is not None:
                 check_same_model(self.share.signature, signature)
-                return Initialised(first=False)
+                return InitialiseReply(first=False)
             try:
                 share = self.make_share(signature)
                 group = share.create(self.owned)
@@ -152,11 +152,11 @@ class PsCore:
                 raise RefusedError(RefusalKind.USER, f"the model can't be trained: {error}") from error
             share.install([group])
             self.share = share
-            if self._watcher:
-                self._watcher.initialised()
-            return Initialised(first=True)
+            if self._observer:
+                self._observer.initialised()
+            return InitialiseReply(first=True)
 
-    def next_batch(self, request: NextBatch) -> Standing:
+    def next_batch(self, request: NextBatch) -> NextBatchReply:
         """Where a task stands.
 
         Raises:
@@ -167,7 +167,7 @@ class PsCore:
         check_task(request.task, request.batches, self.plan)
         with self.lock:
             share = self._serving(request.placement_version)
-            return Standing(next_batch=share.next_batch(TaskId(request.task), request.batches))
+            return NextBatchReply(next_batch=share.next_batch(TaskId(request.task), request.batches))
 
     def pull_size(self, request: Pull) -> tuple[int, int]:
         """How many floats a pull answers: (dense, rows).
@@ -187,7 +187,7 @@ class PsCore:
                 raise ProtocolError(f"a pull of {dense + rows} floats is beyond {self._reply_bytes_max} bytes")
             return dense, rows
 
-    def pull(self, request: Pull, *, dense: Floats, rows: Floats) -> Pulled:
+    def pull(self, request: Pull, *, dense: Floats, rows: Floats) -> PullReply:
         """Write what is wanted into ``dense`` and ``rows``, sized as ``pull_size`` said.
 
         Raises:
@@ -197,15 +197,13 @@ class PsCore:
         check_plan(request.plan, self.plan)
         with self.lock:
             share = self._serving(request.placement_version)
-            source: Share | ShareCut = share
-            if request.pin:
-                if self._pin is None or self._pin.evaluation != request.pin:
-                    raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
-                source = self._pin.cut
+            source = self._pin.of(request.pin) if request.pin else share
+            if source is None:
+                raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
             source.pull(request.tables, rows, dense if request.dense else None)
-            return Pulled(iteration=source.iteration, step=source.step, dense=dense, rows=rows)
+            return PullReply(iteration=source.iteration, step=source.step, dense=dense, rows=rows)
 
-    def push(self, push: Push) -> Pushed:
+    def push(self, push: Push) -> PushReply:
         """Absorb a batch in every group whose turn it is. Validated whole before anything changes.
 
         Raises:
@@ -235,12 +233,21 @@ class PsCore:
                     raise RefusedError(RefusalKind.NOT_READY, "no memory for the rows of the push") from error
                 else:
                     self._apply(share, applying)
-            return Pushed(
+            return PushReply(
                 verdict=answer,
                 next_batch=share.next_batch(TaskId(push.task), push.batches),
                 step=share.step,
                 message=message,
             )
+
+    def check_serves(self) -> None:
+        """Refuse an order that needs the model while there is none; later it may be given again.
+
+        Raises:
+            RefusedError: not ready.
+        """
+        with self.lock:
+            self._serving(self.placement.version)
 
     def open_pin(self, evaluation: int) -> int:
         """Keep the present state readable for an evaluation, in place of an earlier one; its step.
@@ -251,16 +258,13 @@ class PsCore:
         room = self.share.room_for_cut() if self.share else None
         with self.lock:
             share = self._serving(self.placement.version)
-            if self._pin is None or self._pin.evaluation != evaluation:
-                self._close_pin()
-                self._pin = Pin(evaluation=evaluation, cut=share.cut(room=room))
-            return self._pin.cut.step
+            return self._pin.open(evaluation, lambda: share.cut(room=room))
 
     def close_pin(self, evaluation: int) -> None:
         """Forget an evaluation's state; nothing happens when it is not the pinned one."""
         with self.lock:
-            if self._pin is not None and self._pin.evaluation == evaluation:
-                self._close_pin()
+            if self._pin.of(evaluation):
+                self._pin.close()
 
     def changed_since(self, standings: Sequence[GroupStanding], *, flush: bool) -> bool:
         """Whether ``cut`` would give another state than the one with these standings; with ``flush``, flushed."""
@@ -268,8 +272,7 @@ class PsCore:
             share = self.share
             if share is None:
                 return False
-            waiting = any(group.accumulator.batches for group in share.groups)
-            return share.standings != tuple(standings) or (flush and waiting and share.has_all(self.plan.tasks))
+            return share.standings != tuple(standings) or (flush and share.has_rest(self.plan.tasks))
 
     def cut(self, *, dirty_only: bool, flush: bool, since: Sequence[int] = ()) -> ShareCut:
         """The state between two pushes, for a snapshot.
@@ -287,7 +290,7 @@ class PsCore:
         with self.lock:
             if self.share is None:
                 raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
-            if flush and self.share.has_all(self.plan.tasks):
+            if flush and self.share.has_rest(self.plan.tasks):
                 self.share.flush()
             return self.share.cut(dirty_only=dirty_only, since=since, room=room)
 
@@ -314,7 +317,7 @@ class PsCore:
             if self.share is None:
                 self.share = self.make_share(signature)
             check_same_model(self.share.signature, signature)
-            self._close_pin()  # No evaluation goes on while a group moves.
+            self._pin.close()  # No evaluation goes on while a group moves.
             if not self.share.await_rows(move, partitions):
                 raise RefusedError(
                     RefusalKind.NOT_READY, "rows of an earlier move can't be dropped while a cut is open"
@@ -359,7 +362,7 @@ class PsCore:
             if self.frozen <= placement.version:
                 self.frozen = 0
             if self.owned != before:
-                self._close_pin()
+                self._pin.close()
             if self.share is not None:
                 self.share.adopt(self.owned, placement.version)
             return True
@@ -368,11 +371,6 @@ class PsCore:
         if self.share is None:
             raise InvariantError("there is no share to hold anything in")
         return self.share
-
-    def _close_pin(self) -> None:
-        if self._pin is not None:
-            self._pin.cut.close()
-            self._pin = None
 
     def _apply(self, share: Share, applying: Sequence[Division]) -> None:
         try:
@@ -384,8 +382,8 @@ class PsCore:
             self._ready = False
             push = applying[0].push
             raise InvariantError(f"task {push.task}, batch {push.batch}: applying a checked push failed") from error
-        if self._watcher:
-            self._watcher.stepped(share.step)
+        if self._observer:
+            self._observer.stepped(share.step)
 
     def _check_memory(self, share: Share) -> None:
         if self._memory_bytes_max and share.nbytes > self._memory_bytes_max:

@@ -12,7 +12,7 @@ from elasticdl.ps.history import Snapshot
 from elasticdl.ps.share import Share
 from elasticdl.ps.snapshots import read_chain, restore
 from elasticdl.shared.errors import PermanentError
-from elasticdl.shared.manifests import DamagedError, Manifest, read_manifest
+from elasticdl.shared.manifests import NOTHING_LEFT, DamagedError, Manifest, read_manifest
 from elasticdl.shared.registers import PsRegister
 from elasticdl.shared.storage import ObjectStore
 
@@ -29,7 +29,7 @@ class NothingLeftError(PermanentError):
     def __init__(self, snapshots: int, damages: Sequence[DamagedError]) -> None:
         super().__init__(
             f"none of the {snapshots} snapshots that were kept can be restored: {damages[0]}. "
-            "The job can't be resumed from anything; train anew."
+            f"{NOTHING_LEFT}; train anew."
         )
         self.damages = tuple(damages)
 

@@ -9,33 +9,37 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import psutil
 import structlog
 
 from elasticdl.ps.admission import RefusedError, check_known
-from elasticdl.ps.announcing import Announcer, Registration
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
-from elasticdl.ps.holding import HoldOrder
+from elasticdl.ps.handler import PsHandler
+from elasticdl.ps.holder import HoldOrder
 from elasticdl.ps.orders import Order, SnapshotPolicy
 from elasticdl.ps.recovery import NothingLeftError, recover
-from elasticdl.ps.serving import PsHandler
+from elasticdl.ps.registration import Registration
+from elasticdl.ps.snapshot_thread import SnapshotThread
 from elasticdl.ps.snapshots import SnapshotWriter
-from elasticdl.ps.snapshotting import Snapshots
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError
 from elasticdl.shared.events import GroupLedger, ModelPinned, PsStarted, StepReached
+from elasticdl.shared.heartbeat import keep_beating
 from elasticdl.shared.job import JobSpec
+from elasticdl.shared.journal import Journal
 from elasticdl.shared.manifests import DamagedError, damage
-from elasticdl.shared.names import Incarnation, PodName, pod_number
+from elasticdl.shared.names import Incarnation, PodName, Service, pod_number
 from elasticdl.shared.placement import Placement
 from elasticdl.shared.registers import PsRegister
 from elasticdl.shared.storage import ObjectStore
+from elasticdl.shared.voice import Voice
 from elasticdl.shared.wire.server import ServerSettings, WireServer
 
 _SIGNAL_S = 0.5
@@ -102,7 +106,8 @@ class PsService:
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._announcer = Announcer(bus, loop, clock, identity.ps, identity.incarnation)
+        self._voice = Voice(service=Service.PS, name=identity.ps, incarnation=identity.incarnation, clock=clock)
+        self._journal = Journal(lambda envelope: loop.call(bus.log.append(envelope)), self._voice)
         self._registration = Registration(bus, loop, identity.ps)
         self.core = PsCore(
             plan=spec.plan,
@@ -110,15 +115,15 @@ class PsService:
             number=identity.number,
             policy=UpdatePolicy(grads_to_wait=spec.grads_to_wait, staleness_scaled_rate=spec.staleness_scaled_rate),
             memory_bytes_max=identity.memory_bytes_max,
-            watcher=self,
+            observer=self,
         )
-        self._snapshots = Snapshots(
+        self._snapshots = SnapshotThread(
             core=self.core,
             ps=identity.ps,
             writer=SnapshotWriter(store, spec, identity.ps, identity.incarnation),
             store=store,
             registration=self._registration,
-            announcer=self._announcer,
+            journal=self._journal,
             policy=SnapshotPolicy(interval_s=spec.snapshot_interval_s, steps=spec.snapshot_steps),
             clock=clock,
             failed=self.fail,
@@ -130,10 +135,8 @@ class PsService:
             on_fatal=self.fail,
             settings=wire,
         )
-        self._threads = [
-            threading.Thread(target=self._run_errands, name="errands", daemon=True),
-            threading.Thread(target=self._beat, name="beats", daemon=True),
-        ]
+        self._beating: Future[None] | None = None
+        self._thread = threading.Thread(target=self._run_errands, name="errands", daemon=True)
 
     @property
     def address(self) -> str:
@@ -158,12 +161,13 @@ class PsService:
         restored, ledgers = self._restore(register) if register.manifest else ("", ())
         self._server.start()
         started = PsStarted(address=self.address, ledgers=ledgers, restored_from=restored, claim=self._registration.seq)
-        self._announcer.announce(started)
+        self._journal.append(started)
         if restored or not self.core.owned:
             self.core.open_for_business()
         self._snapshots.start()
-        for thread in self._threads:
-            thread.start()
+        self._thread.start()
+        beating = keep_beating(self._bus.signals, self._voice, self._identity.beat_interval_s, self._metrics)
+        self._beating = self._loop.spawn(beating)
         self._loop.call(self._bus.signals.serve_orders(self._identity.ps, self.take_order))
         self._loop.spawn(self._end_when_fenced())
         self._log.info("ps started", address=self.address, restored_from=restored, step=self.core.step)
@@ -192,22 +196,23 @@ class PsService:
     def close(self) -> None:
         """Finish the requests in hand, end all threads. The model is not saved: that is ordered before."""
         self._ended.set()
+        if self._beating:
+            self._beating.cancel()
         self._server.close()
         self._snapshots.stop()
         self._errands.put(None)
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
     def initialised(self) -> None:
-        """See ``Watcher``."""
+        """See ``Observer``."""
         self._snapshots.initialised()
 
     def stepped(self, step: int) -> None:
-        """See ``Watcher``."""
+        """See ``Observer``."""
         self._snapshots.stepped(step)
         if self._spec.evaluation_steps and step % self._spec.evaluation_steps == 0:
-            self._errands.put(lambda: self._announcer.announce(StepReached(step=step)))
+            self._errands.put(lambda: self._journal.append(StepReached(step=step)))
 
     async def take_order(self, command: Command, cause: str) -> None:
         """Begin what is ordered; threads do it, because nothing may block the bus' loop.
@@ -223,6 +228,7 @@ class PsService:
             case HoldGroup(ps=target) if target == ps:
                 self._errands.put(lambda: self._hold(command, cause))
             case OpenPin(ps=target, evaluation=evaluation) if target == ps:
+                self.core.check_serves()  # Once it does, it goes on to: the errand won't fail.
                 self._errands.put(lambda: self._open_pin(evaluation, cause))
             case ClosePin(ps=target, evaluation=evaluation) if target == ps:
                 self._errands.put(lambda: self.core.close_pin(evaluation))
@@ -251,7 +257,7 @@ class PsService:
     def _announce_damages(self, damages: Iterable[DamagedError], instead: str) -> None:
         for error in damages:
             self._log.error("a snapshot is damaged", reason=str(error), instead=instead)
-            self._announcer.announce(damage(self._identity.ps, error, instead))
+            self._journal.append(damage(self._identity.ps, error, instead))
 
     async def _end_when_fenced(self) -> None:
         try:
@@ -284,7 +290,7 @@ class PsService:
         except RefusedError as error:
             self._log.warning("not pinned", evaluation=evaluation, reason=str(error))
             return
-        self._announcer.announce(ModelPinned(evaluation=evaluation, step=step), cause=cause)
+        self._journal.append(ModelPinned(evaluation=evaluation, step=step), cause=cause)
 
     def _run_errands(self) -> None:
         try:
@@ -293,15 +299,11 @@ class PsService:
         except BaseException as error:  # the thread's outermost frame
             self.fail(error)
 
-    def _beat(self) -> None:
-        process = psutil.Process()
-        while not self._ended.wait(self._identity.beat_interval_s):
-            share = self.core.share
-            self._announcer.beat(
-                {
-                    "step": float(self.core.step),
-                    "rows": float(share.rows if share else 0),
-                    "model_bytes": float(share.nbytes if share else 0),
-                    "rss_bytes": float(process.memory_info().rss),
-                }
-            )
+    def _metrics(self) -> dict[str, float]:
+        share = self.core.share
+        return {
+            "step": float(self.core.step),
+            "rows": float(share.rows if share else 0),
+            "model_bytes": float(share.nbytes if share else 0),
+            "rss_bytes": float(psutil.Process().memory_info().rss),
+        }

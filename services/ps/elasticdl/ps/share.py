@@ -8,21 +8,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom, RowCut
+from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.group import Group, GroupCut, UpdatePolicy
 from elasticdl.ps.regrouping import common, joined, lay_out, reduced, union
+from elasticdl.ps.share_cut import ShareCut
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.events import GroupLedger
 from elasticdl.shared.ledger import Verdict
 from elasticdl.shared.manifests import GroupState
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.parts import DensePart, dense_part, mask_of, partitions_of, take
+from elasticdl.shared.parts import dense_part, mask_of, partitions_of, take
 from elasticdl.shared.placement import PARTITIONS, Ranges, group_id
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, TableGradients, TableIds, split_rows
 
-Standing = tuple[Ranges, int, int, int]
+GroupStanding = tuple[Ranges, int, int, int]
 """Partitions of a group, the move that it is held for or 0, its step, and its updates, which a flush adds to."""
 
 _NO_GROUP = -1
@@ -35,71 +36,6 @@ class Division:
     group: Group
     push: Push
     verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareCut:
-    """A share at one moment between two pushes; close it when it is not needed any more.
-
-    Attributes:
-        rows: copy-on-write cut of each table, in the signature's order.
-        groups: the groups, those that are held included.
-        part: dense elements of those that are served.
-        parts: the same of each of them.
-        losses: how often rows had been dropped before.
-    """
-
-    rows: tuple[RowCut, ...]
-    groups: tuple[GroupCut, ...]
-    part: DensePart
-    parts: tuple[DensePart, ...]
-    losses: int
-
-    @property
-    def generations(self) -> tuple[int, ...]:
-        """What another cut may begin after, by table."""
-        return tuple(cut.generation for cut in self.rows)
-
-    @property
-    def served(self) -> tuple[GroupCut, ...]:
-        """The groups that are not held."""
-        return tuple(group for group in self.groups if not group.move)
-
-    @property
-    def iteration(self) -> int:
-        """Optimizer updates, the least over its groups."""
-        return min((group.iteration for group in self.served), default=0)
-
-    @property
-    def step(self) -> int:
-        """Batches absorbed, the most of its groups."""
-        return max((group.ledger.step for group in self.served), default=0)
-
-    def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None) -> None:
-        """As ``Share.pull``, at the moment of the cut."""
-        for table, out in zip(tables, split_rows(rows, tables), strict=True):
-            if table.table >= len(self.rows):
-                raise ProtocolError(f"table {table.table} of a model with {len(self.rows)}")
-            self.rows[table.table].pull(table.ids, out)
-        if dense is None:
-            return
-        for group, part in zip(self.served, self.parts, strict=True):
-            values = np.empty(part.size, np.float32)
-            group.dense.pull(values)
-            lay_out(self.part, part, values, dense)
-
-    def close(self, *, finished: bool = False) -> None:
-        """Free what was saved; ``finished``: the next dirty cut may start here."""
-        for cut in self.rows:
-            cut.close(finished=finished)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pin:
-    """An evaluation's cut."""
-
-    evaluation: int
-    cut: ShareCut
 
 
 class Share:
@@ -162,7 +98,7 @@ class Share:
         return max((group.ledger.step for group in self.groups), default=0)
 
     @property
-    def standings(self) -> tuple[Standing, ...]:
+    def standings(self) -> tuple[GroupStanding, ...]:
         """Where the groups stand; equal to those of a snapshot as long as nothing has happened since."""
         return tuple((one.partitions, one.move, one.ledger.step, one.iteration) for one in self.groups + self.held)
 
@@ -252,9 +188,11 @@ class Share:
             losses=self.losses,
         )
 
-    def has_all(self, tasks: int) -> bool:
-        """Whether every group that is served has finished all of so many tasks."""
-        return all(next(group.ledger.missing(tasks), None) is None for group in self.groups)
+    def has_rest(self, tasks: int) -> bool:
+        """Whether accumulators are half-filled and nothing will fill them: all of so many tasks are finished."""
+        return any(group.accumulator.batches for group in self.groups) and all(
+            next(group.ledger.missing(tasks), None) is None for group in self.groups
+        )
 
     def flush(self) -> None:
         """Make updates of what is accumulated, if anything is."""
@@ -390,7 +328,7 @@ def ledger_of(group: Group) -> GroupLedger:
     return GroupLedger(group=group_id(group.partitions), partitions=group.partitions, ledger=group.ledger.record())
 
 
-def standings_of(groups: Sequence[GroupState]) -> tuple[Standing, ...]:
+def standings_of(groups: Sequence[GroupState]) -> tuple[GroupStanding, ...]:
     """Where the groups of a snapshot stood."""
     return tuple((group.partitions, group.move, group.ledger.step, group.iteration) for group in groups)
 

@@ -24,9 +24,10 @@ from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.group import GroupCut
 from elasticdl.ps.history import Snapshot
 from elasticdl.ps.orders import Copy
-from elasticdl.ps.referring import folders_of, referred
+from elasticdl.ps.references import folders_of, referred
 from elasticdl.ps.regrouping import common, reduced, union
-from elasticdl.ps.share import Share, ShareCut
+from elasticdl.ps.share import Share
+from elasticdl.ps.share_cut import ShareCut
 from elasticdl.shared.codec import encode_spec
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import JobSpec
@@ -50,7 +51,7 @@ from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.shared.parts import mask_of, partitions_of
 from elasticdl.shared.placement import ALL, Ranges
-from elasticdl.shared.storage import ObjectInfo, ObjectStore
+from elasticdl.shared.storage import ObjectInfo, ObjectStore, remove_empty_folders
 
 CHUNK_BYTES = 8 << 20
 """Size of a chunk of rows, about: what is copied under a table's lock, and held in memory twice while it is written."""
@@ -212,6 +213,11 @@ class SnapshotWriter:
         """
         for uri in garbage:
             self._store.delete(uri)
+        self.remove_empty_folders()
+
+    def remove_empty_folders(self) -> None:
+        """What snapshots of this ps leave in a local storage when they are deleted, or were never written."""
+        remove_empty_folders(snapshots_folder(self._spec.storage, self._spec.job, self._ps))
 
 
 def read_chain(store: ObjectStore, uri: str) -> list[tuple[str, Manifest]]:

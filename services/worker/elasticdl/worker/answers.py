@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from elasticdl.shared.events import TaskFailed, TaskFinished, TaskReturned
+from elasticdl.shared.journal import Journal
 from elasticdl.shared.metric_states import encode_states
+from elasticdl.shared.names import Purpose
 from elasticdl.shared.plan import Shard
 from elasticdl.worker.failures import Failure
-from elasticdl.worker.journal import Journal
 from elasticdl.worker.ports import Delivery
 from elasticdl.worker.ps_set.requests import Absorbed
 from elasticdl.worker.tallies import Tally
@@ -60,6 +61,7 @@ class Answers:
                 states=encode_states(tally.states),
                 results=dict(results or {}),
                 seconds={**tally.seconds, "total": sum(tally.seconds.values())},
+                counted=tuple(tally.counted.ranges()) if message.task.purpose is Purpose.TRAIN else (),
             )
             self._journal.append(event, cause=message.message_id)
         for delivery in deliveries:
@@ -104,10 +106,34 @@ class Answers:
         for delivery in deliveries:
             delivery.nak()
 
-    def give_back(self, deliveries: Sequence[Delivery], reason: str) -> None:
-        """Return tasks unfinished, on purpose; these may be deliveries of several tasks."""
+    def drop(self, deliveries: Sequence[Delivery], reason: str) -> None:
+        """The task is nobody's any more: say so, and take it off the queue."""
         for delivery in deliveries:
-            message = delivery.message
-            event = TaskReturned(task=message.task, dispatch=message.dispatch, attempt=delivery.attempt, reason=reason)
-            self._journal.append(event, cause=message.message_id)
+            self._say_returned(delivery, reason, Tally())
+            delivery.ack()
+
+    def give_back(self, deliveries: Sequence[Delivery], reason: str, tally: Tally | None = None) -> None:
+        """Return tasks unfinished, on purpose.
+
+        Args:
+            deliveries: of several tasks perhaps; of one train task if there is a tally.
+            reason: why.
+            tally: what was counted of that task.
+        """
+        for delivery in deliveries:
+            self._say_returned(delivery, reason, tally or Tally())
             delivery.nak()
+
+    def _say_returned(self, delivery: Delivery, reason: str, tally: Tally) -> None:
+        message = delivery.message
+        event = TaskReturned(
+            task=message.task,
+            dispatch=message.dispatch,
+            attempt=delivery.attempt,
+            reason=reason,
+            records=tally.records,
+            loss_sum=tally.loss_sum,
+            states=encode_states(tally.states),
+            counted=tuple(tally.counted.ranges()),
+        )
+        self._journal.append(event, cause=message.message_id)

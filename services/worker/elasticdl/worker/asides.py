@@ -9,18 +9,14 @@ import structlog
 
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.events import FailureKind
-from elasticdl.shared.in_hand import InHandFile
 from elasticdl.shared.metric_states import decode_states
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.tasks import TaskMessage
-from elasticdl.worker.answers import Answers
-from elasticdl.worker.evaluating import BatchError, Evaluator, Validation
+from elasticdl.worker.context import WorkContext
+from elasticdl.worker.evaluator import BatchError, Evaluator, Validation
 from elasticdl.worker.failures import of_user_error
-from elasticdl.worker.held import HeldTasks
-from elasticdl.worker.leases import Leases
-from elasticdl.worker.ports import Delivery, ParameterServers, Trainee
+from elasticdl.worker.ports import Delivery
 from elasticdl.worker.ps_set import PinLostError
-from elasticdl.worker.stopping import Stop
 from elasticdl.worker.tallies import Tally
 
 _log = structlog.get_logger()
@@ -32,13 +28,7 @@ class OtherTasks:
     """Runs on the main thread, between two training batches.
 
     Args:
-        model: computes losses and metrics.
-        ps: serves pinned states of the model.
-        held: the tasks in hand.
-        leases: is told about progress.
-        answers: answers deliveries.
-        hand: where evaluated batches are noted.
-        stop: ends an evaluation after the batch in hand.
+        context: what the threads share.
         validation: the validation data, if there is any.
         export: writes the model to the job's output, pinned for the given evaluation (0: as it is), calling its
             second argument now and then.
@@ -46,23 +36,17 @@ class OtherTasks:
 
     def __init__(
         self,
+        context: WorkContext,
         *,
-        model: Trainee,
-        ps: ParameterServers,
-        held: HeldTasks,
-        leases: Leases,
-        answers: Answers,
-        hand: InHandFile,
-        stop: Stop,
         validation: Validation | None,
         export: Callable[[int, Callable[[], None]], None],
     ) -> None:
-        self._model = model
-        self._evaluator = Evaluator(model=model, ps=ps, leases=leases, hand=hand, stop=stop)
-        self._held = held
-        self._leases = leases
-        self._answers = answers
-        self._stop = stop
+        self._model = context.model
+        self._evaluator = Evaluator(context)
+        self._held = context.held
+        self._leases = context.leases
+        self._answers = context.answers
+        self._stop = context.stop
         self._validation = validation
         self._export = export
 
@@ -81,10 +65,9 @@ class OtherTasks:
                 case purpose:
                     self._give_back(message, f"this worker does no {purpose.value} tasks")
         except PinLostError:
-            # The master starts the evaluation again, under another number; this task is nobody's any more.
+            # The master starts the evaluation again, under another number.
             _log.info("pin gone, task dropped", task=str(message.task), evaluation=message.evaluation)
-            for held in self._held.give_away(message.task):
-                held.ack()
+            self._answers.drop(self._held.give_away(message.task), f"evaluation {message.evaluation} is over")
         except UserError as error:
             failure = of_user_error(error, FailureKind.USER_CODE)
             self._answers.fail(self._held.give_away(message.task), failure)

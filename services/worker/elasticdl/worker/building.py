@@ -11,13 +11,13 @@ from elasticdl.shared.in_hand import InHandFile
 from elasticdl.shared.job import DataSpec, JobSpec
 from elasticdl.shared.model_file import ModelFile, literal_params
 from elasticdl.shared.plan import Plan
-from elasticdl.worker.evaluating import Validation
+from elasticdl.worker.evaluator import Validation
+from elasticdl.worker.job_data import first_batch, open_records, schema_of
 from elasticdl.worker.model.export import check_export, export
-from elasticdl.worker.model.feeding import BatchFeeder
+from elasticdl.worker.model.feeder import BatchFeeder
 from elasticdl.worker.model.keras_file import loading_notes
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 from elasticdl.worker.model.user_module import UserModule, load
-from elasticdl.worker.opening import first_batch, open_records, schema_of
 from elasticdl.worker.ports import Feeder, Floats, Ids
 from elasticdl.worker.records import TaskRecords
 

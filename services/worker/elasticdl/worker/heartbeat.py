@@ -1,22 +1,18 @@
-"""Signs of life: the heartbeat that people watch, and the leases of the tasks in hand."""
+"""Signs of life: what the heartbeat tells people, and the leases of the tasks in hand."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 
 import psutil
 
-from elasticdl.shared.beats import Beat
-from elasticdl.shared.bus import Signals
-from elasticdl.worker.journal import Journal
 from elasticdl.worker.leases import Leases
-from elasticdl.worker.stopping import Stop
-from elasticdl.worker.training import Meter
+from elasticdl.worker.stop import Stop
+from elasticdl.worker.trainer import Meter
 
 
-def beat_of(journal: Journal, meter: Meter, leases: Leases) -> Beat:
-    """A heartbeat as of now."""
+def metrics_of(meter: Meter, leases: Leases) -> dict[str, float]:
+    """What a heartbeat says as of now."""
     metrics = {
         "records": float(meter.records),
         "batches": float(meter.batches),
@@ -27,14 +23,7 @@ def beat_of(journal: Journal, meter: Meter, leases: Leases) -> Beat:
     }
     if not meter.batches:
         del metrics["loss"]  # Nobody should take the zero for a loss.
-    return journal.voice.beat(metrics)
-
-
-async def keep_beating(signals: Signals, journal: Journal, meter: Meter, leases: Leases, interval_s: float) -> None:
-    """Beat until cancelled."""
-    while True:
-        await signals.beat(beat_of(journal, meter, leases))
-        await asyncio.sleep(interval_s)
+    return metrics
 
 
 def keep_leases(leases: Leases, stop: Stop) -> threading.Thread:

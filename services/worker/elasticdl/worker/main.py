@@ -21,7 +21,7 @@ from elasticdl.shared.names import Incarnation, Service, new_incarnation
 from elasticdl.shared.settings import WorkerSettings, describe, from_environment
 from elasticdl.worker.importing import import_model_code
 from elasticdl.worker.service import Worker
-from elasticdl.worker.stopping import Stop, catch_signals, watch
+from elasticdl.worker.stop import Stop, catch_signals, watch
 
 _log = structlog.get_logger()
 STOP_GRACE_S = 1.4

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,25 +19,29 @@ from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.events import WorkerFailed, WorkerStarted, WorkerStopped
 from elasticdl.shared.exits import EXIT_AWAY, EXIT_REFUSED
+from elasticdl.shared.heartbeat import keep_beating
 from elasticdl.shared.in_hand import ENVIRONMENT_VARIABLE, InHandFile, file_of
 from elasticdl.shared.job import JobSpec
+from elasticdl.shared.journal import Journal
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
 from elasticdl.shared.placement import Placement
 from elasticdl.shared.settings import WorkerSettings
-from elasticdl.worker import failures, heartbeat
+from elasticdl.shared.voice import Voice
+from elasticdl.worker import failures
 from elasticdl.worker.addresses import Addresses
 from elasticdl.worker.answers import Answers
 from elasticdl.worker.asides import OtherTasks
-from elasticdl.worker.exporting import Exporter
+from elasticdl.worker.context import WorkContext
+from elasticdl.worker.exporter import Exporter
+from elasticdl.worker.heartbeat import keep_leases, metrics_of
 from elasticdl.worker.held import HeldTasks
 from elasticdl.worker.inbox import Inbox
-from elasticdl.worker.journal import Journal
 from elasticdl.worker.leases import Leases
-from elasticdl.worker.preparing import Preparer
+from elasticdl.worker.preparer import Preparer
 from elasticdl.worker.ps_set import PsSet
-from elasticdl.worker.pulling import Puller
-from elasticdl.worker.stopping import Stop
-from elasticdl.worker.training import Meter, Trainer
+from elasticdl.worker.puller import Puller
+from elasticdl.worker.stop import Stop
+from elasticdl.worker.trainer import Meter, Trainer
 
 if TYPE_CHECKING:
     from elasticdl.worker.building import Built
@@ -70,18 +75,17 @@ class Worker:
     environment: Mapping[str, str]
     clock: SystemClock = field(default_factory=SystemClock)
     meter: Meter = field(default_factory=Meter)
+    voice: Voice = field(init=False)
     journal: Journal = field(init=False)
     answers: Answers = field(init=False)
     held: HeldTasks = field(init=False)
     leases: Leases = field(init=False)
 
     def __post_init__(self) -> None:
-        self.journal = Journal(
-            lambda envelope: self.loop.call(self.bus.log.append(envelope)),
-            name=self.settings.pod,
-            incarnation=self.incarnation,
-            clock=self.clock,
+        self.voice = Voice(
+            service=Service.WORKER, name=self.settings.pod, incarnation=self.incarnation, clock=self.clock
         )
+        self.journal = Journal(lambda envelope: self.loop.call(self.bus.log.append(envelope)), self.voice)
         self.answers = Answers(self.journal)
         deadline_s = self.spec.limits.batch_deadline_s
         self.leases = Leases(lease_s=self.spec.limits.lease_s, batch_deadline_s=deadline_s, clock=self.clock)
@@ -93,10 +97,8 @@ class Worker:
         Returns:
             The process' exit code.
         """
-        beating = heartbeat.keep_beating(
-            self.bus.signals, self.journal, self.meter, self.leases, self.settings.beat_interval_s
-        )
-        self.loop.spawn(beating)
+        metrics = partial(metrics_of, self.meter, self.leases)
+        self.loop.spawn(keep_beating(self.bus.signals, self.voice, self.settings.beat_interval_s, metrics))
         try:
             with InHandFile(in_hand_path(self.settings, self.environment)) as hand:
                 self._work(hand)
@@ -145,44 +147,37 @@ class Worker:
         ps.close()
 
     def _train(self, built: Built, ps: PsSet, hand: InHandFile) -> None:
-        preparer = Preparer(
-            held=self.held,
-            tasks=Inbox(self.bus.tasks, self.loop),
-            records=built.records,
-            feeder=built.feeder,
-            model=built.runner,
-            ps=ps,
-            journal=self.journal,
-            hand=hand,
-            stop=self.stop,
-            idle_poll_s=self.settings.idle_poll_s,
-        )
-        others = OtherTasks(
+        context = WorkContext(
             model=built.runner,
             ps=ps,
             held=self.held,
             leases=self.leases,
             answers=self.answers,
+            journal=self.journal,
             hand=hand,
             stop=self.stop,
+        )
+        preparer = Preparer(
+            context,
+            tasks=Inbox(self.bus.tasks, self.loop),
+            records=built.records,
+            feeder=built.feeder,
+            idle_poll_s=self.settings.idle_poll_s,
+        )
+        others = OtherTasks(
+            context,
             validation=built.validation,
             export=Exporter(ps=ps, write=built.write, output=self.spec.output).export,
         )
         trainer = Trainer(
+            context,
             plan=self.spec.plan,
-            model=built.runner,
-            ps=ps,
-            held=self.held,
-            leases=self.leases,
-            puller=Puller(items=preparer.items, held=self.held, ps=ps, stop=self.stop),
-            answers=self.answers,
+            puller=Puller(context, preparer.items),
             asides=others,
-            hand=hand,
-            stop=self.stop,
             meter=self.meter,
             rate_from_worker=built.runner.signature().optimizer.rate_from_worker,
         )
-        heartbeat.keep_leases(self.leases, self.stop)
+        keep_leases(self.leases, self.stop)
         preparer.start()
         trainer.run()
 

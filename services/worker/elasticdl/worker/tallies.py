@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from elasticdl.shared.metric_states import MetricArrays, sum_states
+from elasticdl.shared.rangeset import RangeSet
 
 
 class Stopwatch:
@@ -32,22 +33,29 @@ class Tally:
 
     Attributes:
         records: raw records, those that the user's filter dropped included.
-        batches: batches, empty ones included.
+        counted: numbers of the batches, empty ones included.
         loss_sum: sum over batches of the mean loss of a batch.
         states: metric states, the loss (weighted by records) among them.
         seconds: phase -> seconds.
     """
 
     records: int = 0
-    batches: int = 0
+    counted: RangeSet = field(default_factory=RangeSet)
     loss_sum: float = 0.0
     states: MetricArrays = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def add_batch(self, *, records: int, loss: float = 0.0) -> None:
-        """Count a batch of so many raw records and this mean loss."""
+    @property
+    def batches(self) -> int:
+        """How many batches were counted."""
+        return len(self.counted)
+
+    def add_batch(self, batch: int, *, records: int, loss: float = 0.0) -> None:
+        """Count a batch of so many raw records and this mean loss; one that was counted before adds nothing."""
+        if batch in self.counted:
+            return
+        self.counted.add(batch)
         self.records += records
-        self.batches += 1
         self.loss_sum += loss
 
     def add_states(self, states: MetricArrays) -> None:

@@ -31,6 +31,23 @@ class EventLog(Protocol):
         """
         ...
 
+    async def append_next(self, envelope: Envelope, *, after: int) -> int:
+        """Add a fact as the record right after another one, or not at all.
+
+        Args:
+            envelope: the fact.
+            after: sequence number of the last record that the writer knows of (0: the log is empty).
+
+        Returns:
+            The sequence number, also when only the acknowledgement of an earlier try was lost.
+
+        Raises:
+            FencedError: the log goes on otherwise.
+            TransientError: the broker stayed away longer than the settings allow.
+            PermanentError: the log is full or gone.
+        """
+        ...
+
     async def append_decision(self, envelope: Envelope, *, after: int) -> int:
         """Add a master's decision, if no other master has added one since.
 

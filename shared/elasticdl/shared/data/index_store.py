@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import zipfile
+import zlib
 from dataclasses import asdict
 
 import numpy as np
@@ -13,10 +15,12 @@ from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.schema import Column, ReaderOptions
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.plan import Source
-from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, join, open_store
+from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, join, open_store
 
 _VERSION = 1
 """Changes whenever the record hash or the layout does."""
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError)
+"""What numpy and JSON say of a file that is not what was written."""
 
 
 def to_bytes(index: SourceIndex) -> bytes:
@@ -47,8 +51,12 @@ def from_bytes(data: bytes) -> SourceIndex:
         )
 
 
+class IndexLostError(PermanentError):
+    """An index was not saved, or can't be read any more; ``elasticdl resume`` makes it anew."""
+
+
 class IndexStore:
-    """Saves and finds indices by what they were made of.
+    """Saves and loads indices by what they were made of.
 
     Args:
         store: holds the run's objects.
@@ -70,28 +78,23 @@ class IndexStore:
 
     def save(self, index: SourceIndex, options: ReaderOptions) -> None:
         """Keep an index."""
-        info = ObjectInfo(uri=index.source.uri, size_bytes=index.source.size_bytes, etag=index.source.etag)
-        self._store.write(self._uri(info, index.number, options), to_bytes(index))
-
-    def find(self, info: ObjectInfo, number: int, options: ReaderOptions) -> SourceIndex | None:
-        """The index of an object as source ``number``, or None when it was not saved."""
-        try:
-            return from_bytes(self._store.read(self._uri(info, number, options)))
-        except ObjectNotFoundError:
-            return None
+        self._store.write(self._uri(index.source, index.number, options), to_bytes(index))
 
     def load(self, source: Source, number: int, options: ReaderOptions) -> SourceIndex:
         """The index of a source of the plan.
 
         Raises:
-            PermanentError: it was not saved.
+            IndexLostError: it is not there, or damaged.
         """
-        info = ObjectInfo(uri=source.uri, size_bytes=source.size_bytes, etag=source.etag)
-        index = self.find(info, number, options)
-        if index is None:
-            raise PermanentError(f"the index of {source.uri} is not in {self._prefix}")
-        return index
+        uri = self._uri(source, number, options)
+        try:
+            return from_bytes(self._store.read(uri))
+        except ObjectNotFoundError as error:
+            raise IndexLostError(f"the index of {display(source.uri)} is not in {display(self._prefix)}") from error
+        except _UNREADABLE as error:
+            raise IndexLostError(f"the index of {display(source.uri)}, {display(uri)}, is damaged") from error
 
-    def _uri(self, info: ObjectInfo, number: int, options: ReaderOptions) -> str:
+    def _uri(self, source: Source, number: int, options: ReaderOptions) -> str:
+        info = ObjectInfo(uri=source.uri, size_bytes=source.size_bytes, etag=source.etag)
         facts = json.dumps([_VERSION, asdict(info), number, asdict(options)], sort_keys=True)
         return join(self._prefix, hashlib.sha256(facts.encode()).hexdigest()[:32] + ".npz")

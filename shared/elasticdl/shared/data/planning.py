@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from elasticdl.shared.data.discovery import discover
 from elasticdl.shared.data.index import SourceIndex, build_index
-from elasticdl.shared.data.index_store import IndexStore
 from elasticdl.shared.data.schema import (
     Column,
     DataFormat,
@@ -40,30 +39,21 @@ def plan_sources(
     options: ReaderOptions,
     store: ObjectStore,
     *,
-    saved: IndexStore | None = None,
     schema: DataSchema | None = None,
 ) -> PlannedData:
-    """Find, read and index a data set; the data is read once from beginning to end unless indices were saved.
+    """Find, read and index a data set; the data is read once from beginning to end.
 
     Args:
         training_data: file, folder or glob.
         options: how to read it.
         store: holds the data.
-        saved: where indices are looked for first and kept afterwards.
         schema: of the training data, when this is the validation data: it must fit, and is returned unchanged.
 
     Raises:
         UserError: the data is missing, empty, damaged or inconsistent; names the file, and the record where it is one.
     """
     objects = discover(training_data, store)
-    indices: list[SourceIndex] = []
-    for number, data in enumerate(objects):
-        index = saved.find(data.info, number, options) if saved else None
-        if index is None:
-            index = build_index(store, data, number, options)
-            if saved:
-                saved.save(index, options)
-        indices.append(index)
+    indices = [build_index(store, data, number, options) for number, data in enumerate(objects)]
     if not any(index.source.records for index in indices):
         raise UserError(f"{training_data} holds no records", hint="Training needs at least one.")
     found = DataSchema(

@@ -45,5 +45,5 @@ def changed(uri: str) -> UserError:
     """The error for data that is not what was planned with."""
     return UserError(
         f"{display(uri)} changed since the job was planned",
-        hint="Restore the file, or start a new job on the new data.",
+        hint="Put the old file back with its times and resume, or start a new job on the new data.",
     )

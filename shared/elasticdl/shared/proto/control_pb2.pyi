@@ -1501,6 +1501,7 @@ class TaskFinished(_message.Message):
     RESULTS_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
+    COUNTED_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     records: _builtins.int
@@ -1517,6 +1518,8 @@ class TaskFinished(_message.Message):
     def results(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
     def seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    @_builtins.property
+    def counted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
     def __init__(
         self,
         *,
@@ -1531,10 +1534,11 @@ class TaskFinished(_message.Message):
         results: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         placement_version: _builtins.int | None = ...,
+        counted: _abc.Iterable[Global___Range] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "placement_version", b"placement_version", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "attempt", b"attempt", "batches", b"batches", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "states", b"states", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "attempt", b"attempt", "batches", b"batches", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "states", b"states", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__placement_version: _TypeAlias = _typing.Literal["placement_version"]  # noqa: Y015
     _WhichOneofArgType__placement_version: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version"]  # noqa: Y015
@@ -1546,15 +1550,46 @@ Global___TaskFinished: _TypeAlias = TaskFinished  # noqa: Y015
 class TaskReturned(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class StatesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___MetricState: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___MetricState | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TASK_FIELD_NUMBER: _builtins.int
     DISPATCH_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    LOSS_SUM_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    COUNTED_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     reason: _builtins.str
+    records: _builtins.int
+    loss_sum: _builtins.float
     @_builtins.property
     def task(self) -> Global___TaskRef: ...
+    @_builtins.property
+    def states(self) -> _containers.MessageMap[_builtins.str, Global___MetricState]: ...
+    @_builtins.property
+    def counted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
     def __init__(
         self,
         *,
@@ -1562,10 +1597,14 @@ class TaskReturned(_message.Message):
         dispatch: _builtins.int = ...,
         attempt: _builtins.int = ...,
         reason: _builtins.str = ...,
+        records: _builtins.int = ...,
+        loss_sum: _builtins.float = ...,
+        states: _abc.Mapping[_builtins.str, Global___MetricState] | None = ...,
+        counted: _abc.Iterable[Global___Range] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "dispatch", b"dispatch", "reason", b"reason", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "reason", b"reason", "records", b"records", "states", b"states", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,6 +4,7 @@ May import the standard library, tenacity and, in ``s3_store`` alone, minio and 
 mean: no plan, no ledger, no file format.
 """
 
+from elasticdl.shared.storage.file_store import remove_empty_folders
 from elasticdl.shared.storage.memory_store import MemoryStore
 from elasticdl.shared.storage.settings import StorageSettings
 from elasticdl.shared.storage.store import ObjectInfo, ObjectNotFoundError, ObjectStore
@@ -19,6 +20,7 @@ __all__ = [
     "display",
     "join",
     "open_store",
+    "remove_empty_folders",
     "scheme_of",
     "to_uri",
 ]

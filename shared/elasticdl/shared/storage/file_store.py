@@ -13,10 +13,12 @@ from typing import BinaryIO
 
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
 from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectInfo, ObjectNotFoundError
-from elasticdl.shared.storage.uris import local_path, to_uri
+from elasticdl.shared.storage.uris import local_path, scheme_of, to_uri
 
 _TEMPORARY_SUFFIX = ".partial"
 """Ends the name of a file that is still being written; such files are never listed."""
+_CREATIONS_MAX = 20
+"""Times that a file's folder is made."""
 _AWAY = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.EMFILE, errno.ENFILE}
 
 
@@ -76,9 +78,8 @@ class FileStore:
         target = local_path(uri)
         temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}{_TEMPORARY_SUFFIX}")
         with _translated(uri):
-            target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                with temporary.open("xb") as file:
+                with _created(temporary) as file:
                     if isinstance(data, Path):
                         with data.open("rb") as source:
                             shutil.copyfileobj(source, file, READ_AHEAD_BYTES)
@@ -117,6 +118,31 @@ def _walk(folder: str, prefix: str) -> Iterator[str]:
 
 def _may_hold(folder: str, prefix: str) -> bool:
     return folder.startswith(prefix) or prefix.startswith(folder)
+
+
+def _created(path: Path) -> BinaryIO:
+    """A new file; its folder is made again should ``remove_empty_folders`` take it away before it has a file."""
+    for _ in range(_CREATIONS_MAX):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            return path.open("xb")
+    return path.open("xb")
+
+
+def remove_empty_folders(prefix: str) -> None:
+    """Remove the folders in a local one that hold nothing, which object stores do not have; elsewhere do nothing.
+
+    It is safe beside others who write there: a folder with a file in it stays, and ``write`` makes its own again.
+
+    Args:
+        prefix: URI of the folder.
+    """
+    if scheme_of(prefix) != "file":
+        return
+    with suppress(OSError):
+        for folder in list(os.scandir(local_path(prefix))):
+            with suppress(OSError):
+                os.rmdir(folder.path)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -20,18 +20,18 @@ from elasticdl.shared.wire.messages import (
     NO_IDS,
     Ids,
     Initialise,
-    Initialised,
+    InitialiseReply,
     NextBatch,
+    NextBatchReply,
     Pull,
-    Pulled,
+    PullReply,
     Push,
-    Pushed,
+    PushReply,
     PushVerdict,
     Refusal,
     RefusalKind,
     Reply,
     Request,
-    Standing,
     TableGradients,
     TableIds,
 )
@@ -95,14 +95,14 @@ def encode_reply(reply: Reply, incarnation: str) -> tuple[bytes, list[Tensor]]:
     match reply:
         case Refusal():
             message.refusal.kind, message.refusal.message = reply.kind.value, reply.message
-        case Initialised():
+        case InitialiseReply():
             message.initialise.first = reply.first
-        case Standing():
+        case NextBatchReply():
             message.next_batch.next_batch = reply.next_batch
-        case Pulled():
+        case PullReply():
             message.pull.iteration, message.pull.step = reply.iteration, reply.step
             tensors = [reply.dense, reply.rows]
-        case Pushed():
+        case PushReply():
             message.push.verdict, message.push.next_batch = reply.verdict.value, reply.next_batch
             message.push.step, message.push.message = reply.step, reply.message
     return message.SerializeToString(), tensors
@@ -121,15 +121,15 @@ def decode_reply(meta: bytes, tensors: Sequence[Tensor]) -> tuple[Reply, str]:
             case "refusal":
                 reply = Refusal(kind=RefusalKind(message.refusal.kind), message=message.refusal.message)
             case "initialise":
-                reply = Initialised(first=message.initialise.first)
+                reply = InitialiseReply(first=message.initialise.first)
             case "next_batch":
-                reply = Standing(next_batch=message.next_batch.next_batch)
+                reply = NextBatchReply(next_batch=message.next_batch.next_batch)
             case "pull":
                 dense, rows = _expect(tensors, np.float32, np.float32)
-                reply = Pulled(iteration=message.pull.iteration, step=message.pull.step, dense=dense, rows=rows)
+                reply = PullReply(iteration=message.pull.iteration, step=message.pull.step, dense=dense, rows=rows)
             case "push":
                 push = message.push
-                reply = Pushed(
+                reply = PushReply(
                     verdict=PushVerdict(push.verdict), next_batch=push.next_batch, step=push.step, message=push.message
                 )
             case _:

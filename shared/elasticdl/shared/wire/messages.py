@@ -134,21 +134,21 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Initialised:
+class InitialiseReply:
     """The model is there; ``first``: by this request."""
 
     first: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class NextBatchReply:
     """The next batch that some group of the ps wants of a task; the number of its batches once it is finished."""
 
     next_batch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulled:
+class PullReply:
     """What a pull brought.
 
     Attributes:
@@ -174,7 +174,7 @@ class PushVerdict(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pushed:
+class PushReply:
     """The answer to a push.
 
     Attributes:
@@ -190,7 +190,7 @@ class Pushed:
     message: str = ""
 
 
-Reply = Refusal | Initialised | Standing | Pulled | Pushed
+Reply = Refusal | InitialiseReply | NextBatchReply | PullReply | PushReply
 
 
 def split_rows(flat: Floats, tables: Sequence[TableIds]) -> list[Floats]:

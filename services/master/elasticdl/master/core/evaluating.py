@@ -53,14 +53,16 @@ def evaluation_tasks(state: State) -> int:
 
 
 def _start(state: State, now_s: float) -> Decisions:
-    if state.job.validation is None or not state.all_ps_running or state.training is None:
+    if state.job.validation is None or state.training is None or PIN_PAUSE in state.timers:
         return []
-    if PIN_PAUSE in state.timers:
+    if not state.all_ps_running or not all(pod.has_model for pod in state.running_holders):
         return []
     reason = ""
     if state.job_state is JobState.TRAINING and state.evaluation_due and not wants_move(state):
         if state.evaluations and now_s < state.evaluations[-1].started_s + state.job.evaluation_interval_s:
             return []
+        if state.training.is_behind:
+            return []  # What a ps lost is learned again first: its state is older than that of the others.
         reason = state.evaluation_due[-1]
     elif state.job_state is JobState.CLOSING and wants_final_evaluation(state):
         reason = "training is complete"

@@ -13,7 +13,7 @@ from elasticdl.master.core.ordered import note_command, note_failed_command
 from elasticdl.master.core.pods import Holding, Pod, PodPhase
 from elasticdl.master.core.poison import forget_deaths, note_death
 from elasticdl.master.core.runs import note_resumed, note_submitted
-from elasticdl.master.core.state import Snapshot, State
+from elasticdl.master.core.state import RegisteredSnapshot, State
 from elasticdl.shared import events
 from elasticdl.shared.commands import OpenPin, TakeSnapshot
 from elasticdl.shared.events import Envelope, Event, ExitCause, LogRecord
@@ -38,9 +38,16 @@ def evolve(state: State, record: LogRecord) -> State:
         state.last_id = envelope.id
     if envelope.service is Service.MASTER:
         state.master_seq = max(state.master_seq, record.seq)
-    note = _NOTES[type(envelope.event)]
-    note(state, envelope, envelope.event)
+    if not _is_of_former_run(state, envelope):
+        _NOTES[type(envelope.event)](state, envelope, envelope.event)
     return state
+
+
+def _is_of_former_run(state: State, envelope: Envelope) -> bool:
+    """Whether a launcher that is gone says this: its last words can reach the log after its successor's first."""
+    if envelope.service is not Service.LAUNCHER or isinstance(envelope.event, events.JobSubmitted | events.JobResumed):
+        return False
+    return envelope.incarnation != state.run
 
 
 # --- the job ----------------------------------------------------------------------------------------------------
@@ -68,7 +75,6 @@ def _pod_started(state: State, envelope: Envelope, event: events.PodStarted) -> 
         pod.phase = PodPhase.STARTING
         state.timers[timers.start_of(pod.name)] = envelope.time_s + state.job.limits.start_s
     pod.incarnation = NOBODY
-    pod.has_model = False
     pod.is_silent = False
     early, pod.early = pod.early, None
     if early:
@@ -203,11 +209,13 @@ def _train_finished(state: State, envelope: Envelope, event: events.TaskFinished
     if training.epochs_complete > before and state.job.validation and not training.is_complete:
         by_clock_or_step = state.job.evaluation_steps or state.job.evaluation_interval_s
         if not by_clock_or_step:
-            state.evaluation_due.append(f"epoch {training.epochs_complete - 1} is complete")
+            state.evaluation_due.append(f"epoch {training.epochs_complete} is complete")
 
 
 def _task_returned(state: State, envelope: Envelope, event: events.TaskReturned) -> None:
     _release(state, envelope, event)
+    if state.training and event.task.purpose is Purpose.TRAIN:
+        state.training.count(event, envelope.time_s)
 
 
 def _task_failed(state: State, envelope: Envelope, event: events.TaskFailed) -> None:
@@ -244,7 +252,8 @@ def _ps_started(state: State, envelope: Envelope, event: events.PsStarted) -> No
     pod.incarnation = envelope.incarnation
     pod.address = event.address
     state.timers.pop(timers.start_of(pod.name), None)
-    pod.has_model = bool(event.ledgers)
+    if event.ledgers:
+        pod.with_model = pod.incarnation
     if pod.phase is not PodPhase.STOPPING:
         pod.phase = PodPhase.RUNNING
     moving.note_ledgers_of(state, envelope, event)
@@ -252,9 +261,13 @@ def _ps_started(state: State, envelope: Envelope, event: events.PsStarted) -> No
 
 def _model_initialised(state: State, envelope: Envelope, _event: events.ModelInitialised) -> None:
     pod = state.pods.get(envelope.name)
-    if pod and pod.incarnation == envelope.incarnation:
+    if pod is None:
+        return
+    if pod.incarnation == envelope.incarnation:
         pod.faults = 0
-        pod.has_model = True
+        pod.with_model = envelope.incarnation
+    elif pod.phase in (PodPhase.ORDERED, PodPhase.EXITED):
+        pod.with_model = envelope.incarnation  # Its keeper's word is late, as with its start.
 
 
 def _snapshot_taken(state: State, envelope: Envelope, event: events.SnapshotTaken) -> None:
@@ -272,8 +285,12 @@ def _snapshot_taken(state: State, envelope: Envelope, event: events.SnapshotTake
     moving.note_donor_snapshot(state, envelope.name, event)
     if event.move:
         return
-    state.snapshots[envelope.name] = Snapshot(
-        manifest=event.manifest, size_bytes=event.size_bytes, seconds=event.seconds, time_s=envelope.time_s
+    state.snapshots[envelope.name] = RegisteredSnapshot(
+        manifest=event.manifest,
+        size_bytes=event.size_bytes,
+        seconds=event.seconds,
+        time_s=envelope.time_s,
+        step=min((group.ledger.step for group in event.ledgers), default=0),
     )
     damaged = state.closing.damaged.get(envelope.name, ())
     if event.request and event.request == state.closing.request and event.manifest not in damaged:

@@ -217,7 +217,7 @@ def _note_placement(state: State, command: PublishPlacement, now_s: float) -> No
         state.timers[MOVE_PAUSE] = now_s + MOVE_PAUSE_S
         return
     pod = state.pods[move.recipient]
-    pod.has_model = True
+    pod.with_model = pod.incarnation
     if state.training:
         is_last = move.donor not in state.holders
         held = finished_in_all(move.ledgers)

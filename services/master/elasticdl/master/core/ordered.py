@@ -65,7 +65,7 @@ def note_failed_command(state: State, command: Command, time_s: float) -> None:
         case commands.ReadLedgers():
             state.closing.reading.discard(command.ps)
             state.timers[READ_PAUSE] = time_s + ORDER_AGAIN_S
-        case commands.OpenPin():
+        case commands.OpenPin() if state.evaluation and state.evaluation.number == command.evaluation:
             abandon_evaluation(state)
             state.timers[PIN_PAUSE] = time_s + ORDER_AGAIN_S
         case _:

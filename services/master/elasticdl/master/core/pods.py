@@ -34,7 +34,7 @@ class Pod:
         pid: process id of the present or last process.
         incarnation: id of the present life, empty until it has said something.
         address: ps: where it serves.
-        has_model: ps: whether the present life holds its part of the model.
+        with_model: ps: the last life that said that it holds its part of the model.
         starts: processes started under this name.
         faults: own-fault exits in a row without progress in between.
         notes: worker: its start-up lines.
@@ -50,7 +50,7 @@ class Pod:
     pid: int = 0
     incarnation: Incarnation = NOBODY
     address: str = ""
-    has_model: bool = False
+    with_model: Incarnation = NOBODY
     starts: int = 0
     faults: int = 0
     notes: tuple[str, ...] = ()
@@ -58,6 +58,11 @@ class Pod:
     is_silent: bool = False
     claim: int = 0
     early: Envelope | None = None
+
+    @property
+    def has_model(self) -> bool:
+        """Ps: whether the present life holds its part of the model."""
+        return bool(self.incarnation) and self.with_model == self.incarnation
 
 
 @dataclass(slots=True, kw_only=True)

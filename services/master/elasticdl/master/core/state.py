@@ -181,7 +181,7 @@ class Stopping:
 
 
 @dataclass(slots=True, kw_only=True)
-class Snapshot:
+class RegisteredSnapshot:
     """A ps' latest registered snapshot.
 
     Attributes:
@@ -189,12 +189,14 @@ class Snapshot:
         size_bytes: bytes written for it.
         seconds: from the cut to the registration.
         time_s: when the ps said so.
+        step: batches that every group in it has absorbed.
     """
 
     manifest: str
     size_bytes: int
     seconds: float
     time_s: float
+    step: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -279,7 +281,7 @@ class State:
     """Timer (see ``timers.py``) -> when it is due."""
     closing: Closing = field(default_factory=Closing)
     stopping: Stopping = field(default_factory=Stopping)
-    snapshots: dict[PodName, Snapshot] = field(default_factory=dict)
+    snapshots: dict[PodName, RegisteredSnapshot] = field(default_factory=dict)
     damaged: dict[str, SnapshotDamaged] = field(default_factory=dict)
     """URI of a damaged object -> what became of its snapshot."""
     repaired: int = 0

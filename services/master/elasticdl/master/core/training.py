@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticdl.shared.events import TaskFinished
+from elasticdl.shared.events import TaskFinished, TaskReturned
 from elasticdl.shared.names import NOBODY, Incarnation, PodName, TaskId
 from elasticdl.shared.plan import Plan
 from elasticdl.shared.rangeset import RangeSet
@@ -37,8 +37,36 @@ class Credit:
 
 
 @dataclass(slots=True, kw_only=True)
+class Share:
+    """What is known of some batches of one task: sums, which can't be taken apart.
+
+    Attributes:
+        batches: their numbers in the task.
+        records: of all of them.
+        loss_sum: sum over them of the mean loss of a batch.
+        states: metric states over them.
+    """
+
+    batches: RangeSet = field(default_factory=RangeSet)
+    records: int = 0
+    loss_sum: float = 0.0
+    states: MetricSums = field(default_factory=dict)
+
+    def add(self, other: Share) -> None:
+        """Add what is known of other batches."""
+        for start, end in other.batches.ranges():
+            self.batches.add_range(start, end)
+        self.records += other.records
+        self.loss_sum += other.loss_sum
+        add_states(self.states, other.states)
+
+
+@dataclass(slots=True, kw_only=True)
 class EpochTotals:
-    """Sums over the tasks of one epoch; of each task the first completion counts."""
+    """Sums over those batches of one epoch whose loss and metrics are known, each once.
+
+    A worker that is killed takes what it knew with it.
+    """
 
     tasks: int = 0
     records: int = 0
@@ -52,8 +80,18 @@ class EpochTotals:
 
     @property
     def loss(self) -> float:
-        """Mean over batches of the batch loss."""
+        """Mean over records, as Keras' loss metric has it, once the metrics are there; over batches until then."""
+        if "loss" in self.results:
+            return self.results["loss"]
         return self.loss_sum / self.batches if self.batches else float("nan")
+
+    def add(self, share: Share, sign: int = 1) -> None:
+        """Add what is known of some batches, or with ``sign`` -1 take it back."""
+        self.records += sign * share.records
+        self.batches += sign * len(share.batches)
+        self.loss_sum += sign * share.loss_sum
+        if not self.merged:
+            add_states(self.states, share.states, sign)
 
 
 @dataclass(slots=True)
@@ -66,8 +104,11 @@ class Training:
         outstanding: dispatched and not complete: a message about them is in the queue or in somebody's hands.
         lacking: dispatched before, not complete, and no message about them is left: to be dispatched again.
         complete: credited to every ps.
+        finished: somebody has finished them, whether or not every ps still has them.
         credits: what each ps is believed to have.
-        counted: tasks whose sums are in ``epochs``.
+        counted: tasks that a worker has finished, having computed something of them.
+        partial: what is known of tasks of which some batches are not known; it is in ``epochs``, too.
+        known: tasks of which every batch is in ``epochs``.
         epochs: sums per epoch.
         speculated: tasks of which a second attempt was dispatched.
         seconds: where the workers' time went, summed.
@@ -78,8 +119,11 @@ class Training:
     outstanding: set[int] = field(default_factory=set)
     lacking: set[int] = field(default_factory=set)
     complete: RangeSet = field(default_factory=RangeSet)
+    finished: RangeSet = field(default_factory=RangeSet)
     credits: dict[PodName, Credit] = field(default_factory=dict)
     counted: RangeSet = field(default_factory=RangeSet)
+    partial: dict[int, Share] = field(default_factory=dict)
+    known: RangeSet = field(default_factory=RangeSet)
     epochs: dict[int, EpochTotals] = field(default_factory=dict)
     speculated: set[int] = field(default_factory=set)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -93,6 +137,11 @@ class Training:
     def is_complete(self) -> bool:
         """Whether every ps that there is has everything."""
         return len(self.complete) == self.plan.tasks
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether some ps lost what was finished once, and has not learned it again yet."""
+        return len(self.finished.intersection(self.complete)) < len(self.finished)
 
     def has_epoch(self, epoch: int) -> bool:
         """Whether every task of an epoch is complete."""
@@ -186,6 +235,7 @@ class Training:
             placement_version: the present version.
         """
         task = event.task.number
+        self.finished.add(task)
         for ps, credit in self.credits.items() if event.placement_version == placement_version else ():
             if credit.incarnation and event.credits.get(ps) == credit.incarnation:
                 credit.finished.add(task)
@@ -199,7 +249,9 @@ class Training:
             # It was acknowledged under an older incarnation of some ps or placement: nobody would do it again.
             self.outstanding.discard(task)
             self.lacking.add(task)
-        self._count(event, time_s)
+        for part, seconds in event.seconds.items():
+            self.seconds[part] = self.seconds.get(part, 0.0) + seconds
+        self.count(event, time_s)
         return not was_complete and task in self.complete
 
     def forget(self, tasks: RangeSet) -> None:
@@ -226,21 +278,49 @@ class Training:
             if totals.tasks < self.plan.tasks_per_epoch:
                 totals.started_s += pause_s
 
-    def _count(self, event: TaskFinished, time_s: float) -> None:
-        for part, seconds in event.seconds.items():
-            self.seconds[part] = self.seconds.get(part, 0.0) + seconds
+    def count(self, event: TaskFinished | TaskReturned, time_s: float) -> None:
+        """Add what a worker has counted of a task to its epoch's sums, every batch at most once.
+
+        Sums that share a batch with what is known can't be added; they take its place if they are of more batches.
+        """
         task = TaskId(event.task.number)
-        if task in self.counted or event.batches == 0:
+        batches = self.plan.batches_of(task)
+        share = _share(event, batches)
+        if not share.batches:
             return
-        self.counted.add(task)
         totals = self.epochs.setdefault(self.plan.epoch(task), EpochTotals(started_s=time_s))
-        totals.tasks += 1
-        totals.records += event.records
-        totals.batches += event.batches
-        totals.loss_sum += event.loss_sum
-        totals.ended_s = time_s
-        if not totals.merged:
-            add_states(totals.states, event.states)
+        if isinstance(event, TaskFinished) and task not in self.counted:
+            self.counted.add(task)
+            totals.tasks += 1
+            totals.ended_s = time_s
+        former = self.partial.get(task)
+        if task in self.known or not all(0 <= batch < batches for batch in share.batches):
+            return
+        if former and former.batches.intersection(share.batches):
+            if len(share.batches) <= len(former.batches):
+                return
+            totals.add(former, -1)
+            former = None
+        totals.add(share)
+        totals.ended_s = max(totals.ended_s, totals.started_s)
+        if former:
+            former.add(share)
+            share = former
+        if len(share.batches) == batches:
+            self.known.add(task)
+            self.partial.pop(task, None)
+        else:
+            self.partial[task] = share
+
+
+def _share(event: TaskFinished | TaskReturned, batches: int) -> Share:
+    """What an event says of a task of so many batches."""
+    counted = event.counted
+    if isinstance(event, TaskFinished) and not counted:  # In an old log.
+        counted = ((batches - event.batches, batches),)
+    return Share(
+        batches=RangeSet(counted), records=event.records, loss_sum=event.loss_sum, states=_numbers(event.states)
+    )
 
 
 def window_of(tasks_per_s: float, window_s: float, workers: int) -> int:
@@ -255,23 +335,25 @@ def window_of(tasks_per_s: float, window_s: float, workers: int) -> int:
     return max(WINDOW_TASKS_MIN, TASKS_EACH_MIN * workers, min(wanted, WINDOW_TASKS_MAX))
 
 
-def add_states(total: MetricSums, states: MetricStates) -> None:
-    """Add one task's metric states to a running sum, in place."""
+def add_states(total: MetricSums, states: MetricSums, sign: int = 1) -> None:
+    """Add metric states to a running sum, in place, or with ``sign`` -1 take them from it."""
     for name, variables in states.items():
-        values = tuple(array("d", variable).tolist() for variable in variables)
         if name not in total:
-            total[name] = values
-            continue
-        for mine, theirs in zip(total[name], values, strict=True):
+            total[name] = tuple([0.0] * len(variable) for variable in variables)
+        for mine, theirs in zip(total[name], variables, strict=True):
             for index, value in enumerate(theirs):
-                mine[index] += value
+                mine[index] += sign * value
+
+
+def _numbers(states: MetricStates) -> MetricSums:
+    return {name: tuple(array("d", variable).tolist() for variable in variables) for name, variables in states.items()}
 
 
 def sum_states(many: Mapping[int, MetricStates]) -> MetricStates:
     """Sum metric states over tasks, in the order of their numbers, so that the sum has the same bits every time."""
     total: MetricSums = {}
     for number in sorted(many):
-        add_states(total, many[number])
+        add_states(total, _numbers(many[number]))
     return to_bytes(total)
 
 

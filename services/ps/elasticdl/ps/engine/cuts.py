@@ -70,7 +70,7 @@ class CutRoom:
 class RowCut:
     """The rows of a store as they were when ``RowStore.cut`` made it.
 
-    The store's owner calls ``save_aside`` under the store's lock. ``chunks``, ``pull`` and ``close`` may be called by
+    The store's owner calls ``save_aside`` under the store's lock. ``packed``, ``pull`` and ``close`` may be called by
     one other thread, which holds the lock for the copy of a part of a chunk at a time.
 
     Attributes:
@@ -105,34 +105,20 @@ class RowCut:
         """Bytes in use, at most."""
         return self._saved_at.nbytes + 4 * self._used * (self._store.slab_width + 1)
 
-    def chunks(
-        self, rows_max: int, partitions: NDArray[np.bool_] | None = None
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Yield (ids int64[k], slabs float32[k, slab_width]) with 1 <= k <= ``rows_max``, in the order of insertion.
-
-        The arrays are the caller's. A cut of what changed since another one leaves out other rows.
-
-        Args:
-            rows_max: rows of a chunk; all but the last have at least half as many.
-            partitions: bool by partition: whether its rows are wanted; None: all are.
-        """
-        for slots in self._slots(rows_max, partitions):
-            ids, out = np.empty(slots.size, np.int64), np.empty((slots.size, self._store.slab_width), np.float32)
-            self._copy(slots, ids, out)
-            yield ids, out
-
     def packed(
         self, rows_max: int, partitions: NDArray[np.bool_] | None = None, *, buffers: int = 1
     ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        """``chunks`` as bytes, the ids and then the slabs, in the same memory again and again.
+        """The rows in the order of insertion, a chunk at a time.
+
+        A cut of what changed since another one leaves out other rows.
 
         Args:
-            rows_max: see ``chunks``.
-            partitions: see ``chunks``.
-            buffers: a chunk is valid until so many others were asked for.
+            rows_max: rows of a chunk, at most; all but the last have at least half as many.
+            partitions: bool by partition: whether its rows are wanted; None: all are.
+            buffers: a chunk is valid until so many others were asked for: its memory is used again.
 
         Yields:
-            Rows, and their bytes.
+            The number k of rows, at least 1, and their bytes: ids int64[k], then slabs float32[k, slab_width].
         """
         width = self._store.slab_width
         ring = [Pages(rows_max * (8 + 4 * width)) for _ in range(buffers)]

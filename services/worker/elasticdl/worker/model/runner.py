@@ -21,7 +21,7 @@ from elasticdl.worker.model.dense import DenseVariables, Float32Array
 from elasticdl.worker.model.gradients import loss_scale
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import translate
-from elasticdl.worker.model.step import CompiledStep, Pulled
+from elasticdl.worker.model.step import CompiledStep, PulledTensors
 from elasticdl.worker.model.user_code import user_code
 from elasticdl.worker.model.user_module import UserModule
 
@@ -229,11 +229,11 @@ class ModelRunner:
         for metrics in self._metrics.values():
             metrics.probe(batch.labels, predictions, batch.weights)
 
-    def _pulled(self, dense: Float32Array, rows: TableRows) -> Pulled:
+    def _pulled(self, dense: Float32Array, rows: TableRows) -> PulledTensors:
         if dense.shape != (self.dense.size,):
             raise InvariantError(f"the dense vector has shape {dense.shape}, the model needs ({self.dense.size},)")
         pairs = [rows[table.name] for table in self.tables]
-        return Pulled(
+        return PulledTensors(
             dense=_lent(dense),
             rows=tuple(_lent(unique) for unique, _ in pairs),
             inverses=tuple(_lent(inverse) for _, inverse in pairs),

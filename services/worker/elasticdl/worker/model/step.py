@@ -32,7 +32,7 @@ NOTHING: tuple[()] = ()
 """Stands for absent weights: a traced function takes tensors and structures of tensors only."""
 
 
-class Pulled(NamedTuple):
+class PulledTensors(NamedTuple):
     """What a worker pulled for one batch, as tensors.
 
     Attributes:
@@ -112,7 +112,15 @@ class CompiledStep:
         return found
 
     def train(
-        self, spec: BatchSpec, features: Any, labels: Any, weights: Any, pulled: Pulled, *, seed: int, scale: float
+        self,
+        spec: BatchSpec,
+        features: Any,
+        labels: Any,
+        weights: Any,
+        pulled: PulledTensors,
+        *,
+        seed: int,
+        scale: float,
     ) -> Gradients:
         """Gradients of one batch; the training metrics are updated."""
         seeds = np.random.SeedSequence(seed).generate_state(2 * len(self._seeds)).reshape(-1, 2)
@@ -122,11 +130,11 @@ class CompiledStep:
         )
         return result
 
-    def evaluate(self, spec: BatchSpec, features: Any, labels: Any, weights: Any, pulled: Pulled) -> Any:
+    def evaluate(self, spec: BatchSpec, features: Any, labels: Any, weights: Any, pulled: PulledTensors) -> Any:
         """Mean loss of one batch; the evaluation metrics are updated."""
         return self._call("evaluate", spec, features, labels, _present(weights), pulled)
 
-    def predict(self, spec: BatchSpec, features: Any, pulled: Pulled) -> Any:
+    def predict(self, spec: BatchSpec, features: Any, pulled: PulledTensors) -> Any:
         """The model's outputs."""
         return self._call("predict", spec, features, pulled)
 
@@ -147,7 +155,7 @@ class CompiledStep:
         return self._functions[key]
 
     def _input_signature(self, kind: str, spec: BatchSpec) -> tuple[Any, ...]:
-        pulled = Pulled(
+        pulled = PulledTensors(
             dense=tf.TensorSpec([self._dense.size], tf.float32),
             rows=tuple(tf.TensorSpec([None, table.width], tf.float32) for table in self._specs),
             inverses=tuple(tf.TensorSpec([None], tf.int32) for _ in self._specs),
@@ -175,7 +183,9 @@ class CompiledStep:
         self._traced("evaluate_ids")
         return record_ids(self._model, features, self._census, training=False).ids(self._layers)
 
-    def _train(self, features: Any, labels: Any, weights: Any, pulled: Pulled, seeds: Any, scale: Any) -> Gradients:
+    def _train(
+        self, features: Any, labels: Any, weights: Any, pulled: PulledTensors, seeds: Any, scale: Any
+    ) -> Gradients:
         self._traced("train")
         values = self._dense.split(pulled.dense)
         count = self._dense.trainable_count
@@ -198,7 +208,7 @@ class CompiledStep:
         self._metrics["train"].update(labels, predictions, _absent(weights), loss)
         return Gradients(loss, flat_concat(clipped[:count]), delta, clipped[count:], finite)
 
-    def _evaluate(self, features: Any, labels: Any, weights: Any, pulled: Pulled) -> Any:
+    def _evaluate(self, features: Any, labels: Any, weights: Any, pulled: PulledTensors) -> Any:
         self._traced("evaluate")
         with self._stateless(self._dense.split(pulled.dense), pulled):
             predictions = self._model(features, training=False)
@@ -206,19 +216,19 @@ class CompiledStep:
         self._metrics["evaluate"].update(labels, predictions, _absent(weights), loss)
         return loss
 
-    def _predict(self, features: Any, pulled: Pulled) -> Any:
+    def _predict(self, features: Any, pulled: PulledTensors) -> Any:
         self._traced("predict")
         with self._stateless(self._dense.split(pulled.dense), pulled):
             return self._model(features, training=False)
 
     @contextmanager
-    def _stateless(self, values: list[Any], pulled: Pulled, seeds: list[Any] | None = None) -> Iterator[Any]:
+    def _stateless(self, values: list[Any], pulled: PulledTensors, seeds: list[Any] | None = None) -> Iterator[Any]:
         mapping = [*self._dense.mapping(values), *(seeds or ())]
         lookup = PulledRows(self._layers, list(pulled.rows), list(pulled.inverses))
         with keras.StatelessScope(mapping, collect_losses=True) as scope, serving.looking_up(lookup):
             yield scope
 
-    def _mean_loss(self, labels: Any, predictions: Any, weights: Any, pulled: Pulled) -> Any:
+    def _mean_loss(self, labels: Any, predictions: Any, weights: Any, pulled: PulledTensors) -> Any:
         """The user's loss, averaged if it is one value per record, plus what layers and regularizers add."""
         arguments = (labels, predictions) if isinstance(weights, tuple) else (labels, predictions, weights)
         loss = tf.reduce_mean(tf.cast(tf.convert_to_tensor(self._loss(*arguments)), tf.float32))

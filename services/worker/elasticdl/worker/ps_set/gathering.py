@@ -9,7 +9,7 @@ import numpy as np
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.parts import DensePart, RowSplit
 from elasticdl.shared.wire.buffers import BufferPool, Bytes
-from elasticdl.shared.wire.messages import Floats, Pulled, TableIds, split_rows
+from elasticdl.shared.wire.messages import Floats, PullReply, TableIds, split_rows
 
 
 class Gathering:
@@ -19,7 +19,7 @@ class Gathering:
         self._pool = pool
         self._buffers: list[Bytes] = []
 
-    def dense(self, parts: Sequence[DensePart], replies: Sequence[Pulled]) -> Floats:
+    def dense(self, parts: Sequence[DensePart], replies: Sequence[PullReply]) -> Floats:
         """The flat vector over all variables in the signature's order.
 
         Raises:
@@ -39,7 +39,7 @@ class Gathering:
         self,
         splits: Mapping[str, RowSplit],
         tables: Sequence[Sequence[TableIds]],
-        replies: Sequence[Pulled],
+        replies: Sequence[PullReply],
     ) -> dict[str, Floats]:
         """Rows float32[n, width] of each table in the order of the pull's ids.
 

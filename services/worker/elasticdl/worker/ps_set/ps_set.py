@@ -22,9 +22,9 @@ from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids
 from elasticdl.worker.ps_set.gathering import Gathering
 from elasticdl.worker.ps_set.link import Answer, Link, Pending, PsSetSettings, Resolve
 from elasticdl.worker.ps_set.requests import Pulled, PushOutcome, PushRequest, Standing
-from elasticdl.worker.ps_set.rules import MovedError, PushReply, outcome_of, standing_of
-from elasticdl.worker.ps_set.splitting import Split, Splitter
-from elasticdl.worker.ps_set.standings import Said, Standings
+from elasticdl.worker.ps_set.rules import BatchReply, MovedError, outcome_of, standing_of
+from elasticdl.worker.ps_set.splitter import Split, Splitter
+from elasticdl.worker.ps_set.standings import Standings
 
 _R = TypeVar("_R", bound=messages.Reply)
 
@@ -128,16 +128,15 @@ class PsSet:
             raise ValueError(f"{dense.shape} initial values for {self._dense_size} elements")
         self._initial = dense.copy()
         _, answers = self._settle(self._send(lambda splitter: splitter.initialise(dense)))
-        taken = [_take(answer, messages.Initialised).first for answer in answers]
+        taken = [_take(answer, messages.InitialiseReply).first for answer in answers]
         return all(taken)
 
     def next_batch(self, task: TaskId, batches: int) -> Standing:
         """Where a task of so many batches stands; a worker begins it at the answer's ``next_batch``."""
         sent, answers = self._settle(self._send(lambda splitter: splitter.next_batch(task, batches)))
-        replies = [_take(answer, messages.Standing) for answer in answers]
-        lives = _lives(sent, answers)
-        self._note(task, sent, lives, replies)
-        return standing_of(_by_ps(sent, replies), lives, sent.splitter.version)
+        said = _by_ps(sent, [_take(answer, messages.NextBatchReply) for answer in answers]), _lives(sent, answers)
+        self._standings.note(task, *said, sent.splitter.version)
+        return standing_of(*said, sent.splitter.version)
 
     def send_pull(self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True) -> PullTicket:
         """Ask for rows and dense variables.
@@ -159,7 +158,7 @@ class PsSet:
         """
         sent, answers = self._settle(ticket.sent)
         try:
-            replies = [_reply(answer, messages.Pulled) for answer in answers]
+            replies = [_reply(answer, messages.PullReply) for answer in answers]
             gathering = Gathering(self._pool)
             dense = gathering.dense(sent.splitter.parts, replies) if ticket.dense else NO_FLOATS
             rows = gathering.rows(sent.parts.rows, _tables_of(sent), replies)
@@ -200,11 +199,10 @@ class PsSet:
         if ticket.sent is None:
             return PushOutcome(next_batch=request.batch, credits={}, step=0, not_finite=ticket.refused)
         sent, answers = self._settle(ticket.sent)
-        replies = [_take_pushed(answer) for answer in answers]
+        said = _by_ps(sent, [_take_pushed(answer) for answer in answers]), _lives(sent, answers)
         self._forget_initial()
-        lives = _lives(sent, answers)
-        self._note(request.task, sent, lives, replies)
-        return outcome_of(_by_ps(sent, replies), lives, sent.splitter.version)
+        self._standings.note(request.task, *said, sent.splitter.version)
+        return outcome_of(*said, sent.splitter.version)
 
     def push(self, request: PushRequest) -> PushOutcome:
         """``send_push`` and ``receive_push``."""
@@ -224,12 +222,6 @@ class PsSet:
     def _life_of(self, ps: PodName) -> Incarnation | None:
         place = self._resolve().get(ps)
         return place.incarnation if place else None
-
-    def _note(
-        self, task: TaskId, sent: Sent, lives: Mapping[PodName, Incarnation], replies: Sequence[PushReply]
-    ) -> None:
-        next_batches = {ps: reply.next_batch for ps, reply in _by_ps(sent, replies).items()}
-        self._standings.note(task, Said(sent.splitter.version, lives, next_batches))
 
     def _not_finite(self, request: PushRequest) -> str:
         """Where NaN or infinity is. Several ps must agree on it; one finds it itself, at less cost."""
@@ -328,11 +320,11 @@ def _reply(answer: Answer, kind: type[_R]) -> _R:
     return answer.reply
 
 
-def _take_pushed(answer: Answer) -> PushReply:
+def _take_pushed(answer: Answer) -> BatchReply:
     """The reply of a ps that a batch was sent to, or that had it already."""
-    if isinstance(answer.reply, messages.Standing):
-        return _take(answer, messages.Standing)
-    return _take(answer, messages.Pushed)
+    if isinstance(answer.reply, messages.NextBatchReply):
+        return _take(answer, messages.NextBatchReply)
+    return _take(answer, messages.PushReply)
 
 
 def _take(answer: Answer, kind: type[_R]) -> _R:

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from elasticdl.shared.errors import ProtocolError, TransientError, UserError
 from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.shared.wire import messages
-from elasticdl.shared.wire.messages import Pulled, Pushed, PushVerdict, Refusal, RefusalKind, Reply
+from elasticdl.shared.wire.messages import PullReply, PushReply, PushVerdict, Refusal, RefusalKind, Reply
 from elasticdl.worker.ps_set.requests import PushOutcome, Standing
 
-PushReply = Pushed | messages.Standing
+BatchReply = PushReply | messages.NextBatchReply
 """Of a ps that was pushed to, and of one that has the batch and was asked only where the task stands."""
 
 
@@ -59,11 +59,11 @@ def wants_initial_values(refusal: Refusal) -> bool:
 
 def has_model_on_record(reply: Reply) -> bool:
     """Whether an answer proves that the ps' first snapshot is registered: it will not need the initial values again."""
-    return isinstance(reply, Pulled | Pushed)
+    return isinstance(reply, PullReply | PushReply)
 
 
 def standing_of(
-    replies: Mapping[PodName, messages.Standing], lives: Mapping[PodName, Incarnation], version: int
+    replies: Mapping[PodName, messages.NextBatchReply], lives: Mapping[PodName, Incarnation], version: int
 ) -> Standing:
     """Where a task stands over all groups: at the batch that the most backward one wants.
 
@@ -79,9 +79,11 @@ def standing_of(
     )
 
 
-def outcome_of(replies: Mapping[PodName, PushReply], lives: Mapping[PodName, Incarnation], version: int) -> PushOutcome:
+def outcome_of(
+    replies: Mapping[PodName, BatchReply], lives: Mapping[PodName, Incarnation], version: int
+) -> PushOutcome:
     """What became of a push, over all groups; arguments as ``standing_of``."""
-    pushed = [reply for reply in replies.values() if isinstance(reply, Pushed)]
+    pushed = [reply for reply in replies.values() if isinstance(reply, PushReply)]
     return PushOutcome(
         next_batch=min([reply.next_batch for reply in replies.values()]),
         credits=MappingProxyType(dict(lives)),

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from elasticdl.shared.names import Incarnation, PodName, TaskId
+from elasticdl.worker.ps_set.rules import BatchReply
 
 TASKS_MAX = 16
 """A worker has fewer tasks in hand."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class _Said:
     """What the ps said about a task.
 
     Attributes:
@@ -35,11 +36,18 @@ class Standings:
     """
 
     def __init__(self) -> None:
-        self._tasks: OrderedDict[TaskId, Said] = OrderedDict()
+        self._tasks: OrderedDict[TaskId, _Said] = OrderedDict()
 
-    def note(self, task: TaskId, said: Said) -> None:
-        """Keep what all ps answered about a task."""
-        self._tasks[task] = said
+    def note(
+        self,
+        task: TaskId,
+        replies: Mapping[PodName, BatchReply],
+        lives: Mapping[PodName, Incarnation],
+        version: int,
+    ) -> None:
+        """Keep what all ps answered about a task; arguments as ``rules.outcome_of``."""
+        next_batches = {ps: reply.next_batch for ps, reply in replies.items()}
+        self._tasks[task] = _Said(version, lives, next_batches)
         self._tasks.move_to_end(task)
         if len(self._tasks) > TASKS_MAX:
             self._tasks.popitem(last=False)

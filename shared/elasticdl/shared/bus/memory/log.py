@@ -44,6 +44,14 @@ class MemoryEventLog:
         self._client.bell.ring()
         return seq
 
+    async def append_next(self, envelope: Envelope, *, after: int) -> int:
+        """Add a fact right after a record."""
+        if after != len(self._records.data):
+            if self._records.seqs.get(envelope.id) == after + 1:
+                return after + 1
+            raise FencedError(f"the log does not end at {after} any more")
+        return await self.append(envelope)
+
     async def append_decision(self, envelope: Envelope, *, after: int) -> int:
         """Add a decision unless another master has."""
         last = self._records.last_decision_seq

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from elasticdl.shared import codec, subjects
 from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, WRONG_LAST_SEQUENCE, Connection, RefusedError
@@ -24,6 +24,20 @@ class NatsEventLog:
         subject = subjects.event(self._connection.job, envelope.service, envelope.name)
         data = codec.encode_envelope(envelope)
         return await self._connection.store(self._stream, subject, data, {"Nats-Msg-Id": envelope.id})
+
+    async def append_next(self, envelope: Envelope, *, after: int) -> int:
+        """Add a fact right after a record; as with decisions, a repetition is refused and what is there tells whose."""
+        subject = subjects.event(self._connection.job, envelope.service, envelope.name)
+        headers = {"Nats-Msg-Id": envelope.id, "Nats-Expected-Last-Sequence": str(after)}
+        try:
+            return await self._connection.store(self._stream, subject, codec.encode_envelope(envelope), headers)
+        except RefusedError as error:
+            if error.error_code not in WRONG_LAST_SEQUENCE:
+                raise
+            there = await self._record({"seq": after + 1})
+            if there is not None and there.envelope.id == envelope.id:
+                return there.seq
+            raise FencedError(f"the log does not end at {after} any more") from error
 
     async def append_decision(self, envelope: Envelope, *, after: int) -> int:
         """Add a decision unless another master has.
@@ -56,7 +70,9 @@ class NatsEventLog:
 
     async def last_decision(self) -> LogRecord | None:
         """The last decision of any master."""
-        request = {"last_by_subj": subjects.decision(self._connection.job)}
+        return await self._record({"last_by_subj": subjects.decision(self._connection.job)})
+
+    async def _record(self, request: Mapping[str, object]) -> LogRecord | None:
         try:
             message = (await self._connection.api(f"STREAM.MSG.GET.{self._stream}", request))["message"]
         except RefusedError as error:

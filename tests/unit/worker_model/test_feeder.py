@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.worker.model.feeding import BatchFeeder
+from elasticdl.worker.model.feeder import BatchFeeder
 from elasticdl.worker.model.user_code import UserCodeError
 
 from .conftest import WriteModule
@@ -125,7 +125,7 @@ def test_an_exception_in_feed_shows_only_the_users_lines(write_module: WriteModu
     with pytest.raises(UserCodeError, match=r"feed\(\) of model.py raised KeyError at model.py:\d+") as caught:
         BatchFeeder(write_module(body), "train", None).feed(lines(1))
     assert "in broken" in caught.value.traceback
-    assert "feeding.py" not in caught.value.traceback
+    assert "feeder.py" not in caught.value.traceback
 
 
 def test_an_exception_in_a_mapped_function_names_its_line(write_module: WriteModule) -> None:
@@ -151,7 +151,7 @@ def test_an_error_while_the_graph_runs_names_the_users_line(write_module: WriteM
     with pytest.raises(UserCodeError, match=message) as caught:
         feeder.feed([b"abc"])
     assert "tf.strings.to_number(records)" in caught.value.traceback
-    assert "feeding.py" not in caught.value.traceback
+    assert "feeder.py" not in caught.value.traceback
 
 
 def test_an_error_while_a_mapped_function_runs_says_what_was_wrong(write_module: WriteModule) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from elasticdl.ps.core import PsCore
-from elasticdl.ps.share import ShareCut
+from elasticdl.ps.share_cut import ShareCut
 
 
 class Copies:

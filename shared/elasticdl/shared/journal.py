@@ -1,32 +1,26 @@
-"""A worker's own line of events: numbered, stamped and appended in order."""
+"""A process' own line of events: numbered, stamped and appended in order, from whichever thread."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
-from elasticdl.shared.clock import Clock
 from elasticdl.shared.events import Envelope, Event
-from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.voice import Voice
 
 
 class Journal:
-    """Appends this process' events to the job's log; any thread may.
+    """Appends this process' events to the job's log; any thread may that does not keep ``append`` from its work.
 
     Args:
         append: stores an envelope and returns once that is acknowledged.
-        name: this process.
-        incarnation: this life of it.
-        clock: for the envelope's time.
+        voice: numbers the events.
     """
 
-    def __init__(
-        self, append: Callable[[Envelope], object], *, name: PodName, incarnation: Incarnation, clock: Clock
-    ) -> None:
+    def __init__(self, append: Callable[[Envelope], object], voice: Voice) -> None:
         self._append = append
         self._lock = threading.Lock()
-        self.voice = Voice(service=Service.WORKER, name=name, incarnation=incarnation, clock=clock)
+        self._voice = voice
 
     def append(self, event: Event, *, cause: str = "") -> None:
         """Store an event; returns once the log has acknowledged it.
@@ -36,8 +30,9 @@ class Journal:
             cause: id of what led to it.
 
         Raises:
-            TransientError: the log can't be reached and the adapter gave up.
+            TransientError: the broker stayed away longer than its settings allow.
+            PermanentError: the log is full or gone.
         """
         # The lock is held while appending so that the log sees the numbers in order: readers ignore lower ones.
         with self._lock:
-            self._append(self.voice.envelope(event, cause=cause))
+            self._append(self._voice.envelope(event, cause=cause))

@@ -9,17 +9,18 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from elasticdl.ps.admission import RefusedError
-from elasticdl.ps.announcing import Announcer, Registration
-from elasticdl.ps.copying import Copies
+from elasticdl.ps.copies import Copies
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.history import Snapshot, SnapshotHistory
-from elasticdl.ps.holding import Holder, HoldOrder
+from elasticdl.ps.holder import Holder, HoldOrder
+from elasticdl.ps.next_cut import next_cut
 from elasticdl.ps.orders import Copy, Order, SnapshotPolicy
-from elasticdl.ps.share import standings_of
+from elasticdl.ps.registration import Registration
 from elasticdl.ps.snapshots import SnapshotWriter, Written, delete_snapshot
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError, UserError
 from elasticdl.shared.events import GroupHeld, ModelInitialised, SnapshotTaken
+from elasticdl.shared.journal import Journal
 from elasticdl.shared.manifests import decode_manifest
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import ObjectStore
@@ -28,7 +29,7 @@ _DROP_PAUSE_S = 0.001
 """Seconds in which pushes get their turn while rows are dropped."""
 
 
-class Snapshots:
+class SnapshotThread:
     """Takes snapshots one at a time. The first one opens the core for business.
 
     Args:
@@ -37,7 +38,7 @@ class Snapshots:
         writer: writes them.
         store: where old ones are deleted.
         registration: where complete ones are registered.
-        announcer: tells about them.
+        journal: tells about them.
         policy: when they are due.
         clock: for intervals.
         failed: called once with an error that ends this process.
@@ -51,7 +52,7 @@ class Snapshots:
         writer: SnapshotWriter,
         store: ObjectStore,
         registration: Registration,
-        announcer: Announcer,
+        journal: Journal,
         policy: SnapshotPolicy,
         clock: Clock,
         failed: Callable[[BaseException], None],
@@ -60,7 +61,7 @@ class Snapshots:
         self._writer = writer
         self._store = store
         self._registration = registration
-        self._announcer = announcer
+        self._journal = journal
         self._policy = policy
         self._clock = clock
         self._failed = failed
@@ -209,7 +210,7 @@ class Snapshots:
             raise ValueError("no model to take the first snapshot of")
         self._take(None)
         self._tell()
-        self._announcer.announce(
+        self._journal.append(
             ModelInitialised(
                 signature=share.signature.digest(),
                 parameters=share.part.size,
@@ -227,8 +228,8 @@ class Snapshots:
         try:
             if not self._holder.begin(order):
                 return
-            if self._holder.is_first and self._core.serves and self._holder.may_be_referred_to:
-                self._write(flush=False)  # What is registered later, while pushes wait, only refers to it.
+            if self._holder.wants_snapshot:
+                self._write(flush=False)
                 self._plan_next()
             held = self._holder.load(order)
         except FencedError:
@@ -250,7 +251,7 @@ class Snapshots:
         copies = self._holder.unregistered
         if not copies:
             return
-        base = self._history.newest if self._core.serves or not self._holder.is_first else None
+        base = self._holder.base(self._history)
         uri, data = self._writer.reference(self._core, base, copies, number=self._number, move=move)
         self._number += 1
         self._store.write(uri, data)
@@ -311,22 +312,15 @@ class Snapshots:
         """Announce the snapshot that is not announced yet: it is registered, so it would not be taken again."""
         if self._untold is not None:
             taken, cause = self._untold
-            self._announcer.announce(taken, cause=cause)
+            self._journal.append(taken, cause=cause)
             self._untold = None
 
     def _write(self, *, flush: bool, extend: bool = False) -> Written | None:
         """Write and register a snapshot; None: the last one is still the present state."""
-        if self._history:
-            _, newest = self._history.newest
-            changed = self._core.changed_since(standings_of(newest.groups), flush=flush)
-            if not changed and self._core.losses == self._losses:
-                return None
-        base = self._history.base(extend=extend)
-        cut = self._core.cut(dirty_only=bool(base), flush=flush)
-        if base and cut.losses != self._losses:
-            # What was dropped since must not come back from the snapshots before.
-            cut.close()
-            base, cut = "", self._core.cut(dirty_only=False, flush=flush)
+        following = next_cut(self._core, self._history, self._losses, flush=flush, extend=extend)
+        if following is None:
+            return None
+        base, cut = following
         try:
             written = self._writer.write(self._core, cut, number=self._number, base=base)
             older = self._history.older_than(written.uri, written.manifest)
@@ -359,6 +353,7 @@ class Snapshots:
                 self._log.warning("an old snapshot was not deleted", manifest=uri, reason=str(error))
                 return
             self._history.forget((uri, manifest))
+        self._writer.remove_empty_folders()
 
     def _plan_next(self) -> None:
         self._planned += 1

@@ -11,7 +11,7 @@ from tests.unit.master.driver import Driver
 from tests.unit.master.histories import History
 
 from elasticdl.master.core import fold
-from elasticdl.master.verifying import verify
+from elasticdl.master.verification import verify
 from elasticdl.shared.commands import StopPod
 from elasticdl.shared.events import Decided, LogRecord
 from elasticdl.shared.names import PodName

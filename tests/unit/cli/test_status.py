@@ -10,7 +10,7 @@ from rich.console import Console
 from tests.unit.cli.log_by_hand import PS, SPEC, TASK, WORKER, Log
 
 from elasticdl.cli.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.standing import at_rest, print_state, status_facts
+from elasticdl.cli.status import at_rest, print_state, status_facts
 from elasticdl.master.core import State
 from elasticdl.shared import commands, events
 from elasticdl.shared.commands import JobState

@@ -12,11 +12,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from elasticdl.worker.held import HeldTasks
-from elasticdl.worker.ports import ParameterServers, TableRows
-from elasticdl.worker.preparing import Dry, Errand, Fatal, Item, Prepared
+from elasticdl.worker.context import WorkContext
+from elasticdl.worker.ports import TableRows
+from elasticdl.worker.preparer import Dry, Errand, Fatal, Item, Prepared
 from elasticdl.worker.ps_set import Pulled
-from elasticdl.worker.stopping import Stop
 
 _POLL_S = 0.1
 
@@ -59,17 +58,15 @@ class Puller:
     """Takes turns with the main thread: ``start`` gives the wire to this thread, ``arrive`` takes it back.
 
     Args:
+        context: what the threads share.
         items: the reader thread's.
-        held: tells void tickets.
-        ps: where the model is.
-        stop: ends a turn that waits for the reader.
     """
 
-    def __init__(self, *, items: queue.Queue[Item], held: HeldTasks, ps: ParameterServers, stop: Stop) -> None:
+    def __init__(self, context: WorkContext, items: queue.Queue[Item]) -> None:
         self._items = items
-        self._held = held
-        self._ps = ps
-        self._stop = stop
+        self._held = context.held
+        self._ps = context.ps
+        self._stop = context.stop
         self._turns: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
         self._arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="pull", daemon=True).start()

@@ -10,16 +10,14 @@ from typing import Any
 
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.events import BatchInHand, FailureKind, TaskTaken
-from elasticdl.shared.in_hand import InHandFile
 from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.worker.context import WorkContext
 from elasticdl.worker.failures import Failure, name_record, of_user_error
-from elasticdl.worker.held import HeldTasks, train_task
-from elasticdl.worker.journal import Journal
+from elasticdl.worker.held import train_task
 from elasticdl.worker.pipeline import Ticket
-from elasticdl.worker.ports import Delivery, Feeder, ParameterServers, TableIds, Tasks, Trainee
+from elasticdl.worker.ports import Delivery, Feeder, TableIds, Tasks
 from elasticdl.worker.ps_set import Standing
 from elasticdl.worker.records import BatchRecords, TaskRecords
-from elasticdl.worker.stopping import Stop
 from elasticdl.worker.table_ids import table_ids
 from elasticdl.worker.tallies import Stopwatch
 
@@ -102,15 +100,10 @@ class Preparer:
     """Fills ``items`` in the order in which the pipeline hands out tickets.
 
     Args:
-        held: the tasks in hand.
-        tasks: where more come from.
+        context: what the threads share.
+        tasks: where more tasks come from.
         records: reads the training data; used by this thread only.
         feeder: the user's feed for training; used by this thread only.
-        model: finds the ids of a batch.
-        ps: is asked where a new task stands.
-        journal: told about deliveries.
-        hand: where the batch that is read and fed is noted.
-        stop: ends the thread.
         idle_poll_s: seconds between looks at a queue that was found empty.
         patience_s: seconds to wait for another task before saying that there is none. A batch is pushed only after the
             next one's pull, so that a seeded run does not depend on timing; this bounds that wait.
@@ -118,29 +111,24 @@ class Preparer:
 
     def __init__(
         self,
+        context: WorkContext,
         *,
-        held: HeldTasks,
         tasks: Tasks,
         records: TaskRecords,
         feeder: Feeder,
-        model: Trainee,
-        ps: ParameterServers,
-        journal: Journal,
-        hand: InHandFile,
-        stop: Stop,
         idle_poll_s: float = 1.0,
         patience_s: float = 1.0,
     ) -> None:
         self.items: queue.Queue[Item] = queue.Queue(maxsize=READ_AHEAD)
-        self._held = held
+        self._held = context.held
         self._tasks = tasks
         self._records = records
         self._feeder = feeder
-        self._model = model
-        self._ps = ps
-        self._journal = journal
-        self._hand = hand
-        self._stop = stop
+        self._model = context.model
+        self._ps = context.ps
+        self._journal = context.journal
+        self._hand = context.hand
+        self._stop = context.stop
         self._idle_poll_s = idle_poll_s
         self._patience_s = patience_s
         self._dry = False

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.log_by_hand import PS, SPEC, TASK, WORKER, Log
 
-from elasticdl.cli.going_on import advice, resume_line
+from elasticdl.cli.advice import advice, resume_line
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.master.core import State
+from elasticdl.ps.recovery import NothingLeftError
 from elasticdl.shared import commands, events
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import ExitCause, FailureKind
+from elasticdl.shared.manifests import DamagedError
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.tasks import TaskRef
 
@@ -110,7 +112,28 @@ def test_a_job_that_was_stopped_goes_on_if_it_has_begun(log: Log, tmp_path: Path
     assert told(log, tmp_path) == f"Nothing was learned yet; start it again with: {resume_line(run)}"
     initialise(log)
     assert told(log, tmp_path) == f"To go on from the last snapshots: {resume_line(run)}"
-    assert advice(run, State()) == "Train anew.", "it ended before there was a job"
+
+
+def test_without_a_log_the_snapshots_say_whether_there_is_anything_to_go_on_with(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, SPEC.job)
+    assert advice(run, State()).startswith("Train anew: it ended before it had learned anything")
+    assert advice(run, State(), salvageable=True).endswith(f"to go on from its snapshots: {resume_line(run)}")
+
+
+def test_where_no_snapshot_is_left_no_resume_is_named(log: Log, tmp_path: Path) -> None:
+    initialise(log)
+    finish_one(log)
+    damage = DamagedError("file:///storage/ps-0/manifest", "is missing")
+    exited = events.PodExited(
+        pod=PS,
+        service=Service.PS,
+        pid=1,
+        cause=ExitCause.REFUSED,
+        exit_code=1,
+        log_tail=f"error: the ps can't go on reason={NothingLeftError(4, [damage])}",
+    )
+    log.add(Service.LAUNCHER, PodName("launcher"), exited)
+    assert told(log, tmp_path) == "Train anew: no snapshot of ps-0 that the job could go on from is left."
 
 
 def test_success_needs_no_advice(log: Log, tmp_path: Path) -> None:

@@ -1,45 +1,17 @@
-"""What a ps tells the rest of the job: numbered events on the log, and its register. Blocks until acknowledged."""
+"""A ps' register, by which it holds its name and says what restores it. Blocks until acknowledged."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
-from elasticdl.shared.clock import Clock
 from elasticdl.shared.errors import FencedError
-from elasticdl.shared.events import Event
-from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.shared.placement import Placement, decode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.subjects import PLACEMENT
-from elasticdl.shared.voice import Voice
-
-
-class Announcer:
-    """Appends this life's events, numbered 1, 2, 3...; callable from any thread but the bus' own."""
-
-    def __init__(self, bus: Bus, loop: LoopThread, clock: Clock, ps: PodName, incarnation: Incarnation) -> None:
-        self._bus = bus
-        self._loop = loop
-        self._voice = Voice(service=Service.PS, name=ps, incarnation=incarnation, clock=clock)
-        self._lock = threading.Lock()
-
-    def announce(self, event: Event, *, cause: str = "") -> None:
-        """Append an event; returns when the broker has acknowledged it.
-
-        Raises:
-            TransientError: the broker stayed away longer than its settings allow.
-            PermanentError: the log is full or gone.
-        """
-        with self._lock:
-            self._loop.call(self._bus.log.append(self._voice.envelope(event, cause=cause)))
-
-    def beat(self, metrics: Mapping[str, float]) -> None:
-        """Say that this process lives; does not wait."""
-        self._loop.spawn(self._bus.signals.beat(self._voice.beat(metrics)))
 
 
 class Registration:

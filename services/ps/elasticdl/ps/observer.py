@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Watcher(Protocol):
+class Observer(Protocol):
     """Who wants to know what happened. Called under the core's lock, so it must not block nor call back."""
 
     def initialised(self) -> None:

@@ -11,7 +11,7 @@ from tests.unit.ps.example import DENSE_SIZE, PLAN, initial_dense, signature
 
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
-from elasticdl.ps.serving import PsHandler
+from elasticdl.ps.handler import PsHandler
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import new_incarnation
 from elasticdl.shared.parts import dense_parts
@@ -83,7 +83,7 @@ def test_requests_survive_the_codec() -> None:
 def test_well_formed_requests_are_answered() -> None:
     handle = handler()
     kinds = [type(answer(handle, meta, list(tensors))) for meta, tensors in REQUESTS]
-    assert kinds == [messages.Pushed, messages.Pulled, messages.Initialised, messages.Standing]
+    assert kinds == [messages.PushReply, messages.PullReply, messages.InitialiseReply, messages.NextBatchReply]
 
 
 @settings(max_examples=300)
@@ -123,7 +123,7 @@ def test_any_pull_is_answered_with_as_much_as_was_asked_or_refused(
     tables = (messages.TableIds(table=table, width=width, ids=wanted),)
     request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=pin, dense=dense, tables=tables)
     reply = answer(handler(), *encode_request(request))
-    if isinstance(reply, messages.Pulled):
+    if isinstance(reply, messages.PullReply):
         assert reply.dense.size == (DENSE_SIZE if dense else 0)
         assert reply.rows.size == wanted.size * width
     else:

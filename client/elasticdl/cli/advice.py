@@ -6,8 +6,10 @@ from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.master.core import State
 from elasticdl.shared.commands import JobState
 from elasticdl.shared.events import FailureKind
+from elasticdl.shared.manifests import NOTHING_LEFT
 from elasticdl.shared.names import Service
 
+UNBEGUN = "Train anew: it ended before it had learned anything, or its event log and its snapshots are lost."
 _UNLEARNED = {
     FailureKind.USER_CODE: "Mend the model file and train anew: nothing was learned yet.",
     FailureKind.DATA: "Mend the data and train anew: nothing was learned yet.",
@@ -20,7 +22,7 @@ def resume_line(run: RunDirectory) -> str:
     return f"elasticdl resume {run.arguments}"
 
 
-def advice(run: RunDirectory, state: State) -> str:
+def advice(run: RunDirectory, state: State, *, salvageable: bool = False) -> str:
     """What to do next, in one line; a resume is named only where it can help.
 
     A job goes on only with the model file and the data that it was planned with: what has to be changed there takes a
@@ -29,6 +31,7 @@ def advice(run: RunDirectory, state: State) -> str:
     Args:
         run: the job's folder.
         state: the job at its end.
+        salvageable: of a job without a log: whether there are snapshots to go on from.
     """
     if state.job_state is JobState.SUCCEEDED:
         return ""
@@ -36,12 +39,16 @@ def advice(run: RunDirectory, state: State) -> str:
         return "Train anew: no resume takes back what was absorbed."
     kind = state.failure.kind if state.failure else None
     resume = resume_line(run)
+    if state.spec is None:
+        return f"Its event log is lost; to go on from its snapshots: {resume}" if salvageable else UNBEGUN
+    if state.failure and NOTHING_LEFT in state.failure.message:
+        return f"Train anew: no snapshot of {state.failure.guilty} that the job could go on from is left."
     if kind is FailureKind.NOT_FINITE:
         return "Mend that and train anew: the snapshots of this job hold the model that has come to this."
     if not _has_learned(state, kind):
         if kind:
             return _UNLEARNED[kind]
-        return f"Nothing was learned yet; start it again with: {resume}" if state.spec else "Train anew."
+        return f"Nothing was learned yet; start it again with: {resume}"
     match kind:
         case FailureKind.USER_CODE:
             return f"Mend the model file and train anew; if the cause is elsewhere, go on with: {resume}"

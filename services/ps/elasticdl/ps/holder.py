@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from elasticdl.ps.core import PsCore
-from elasticdl.ps.history import Snapshot
-from elasticdl.ps.referring import is_copy_for
+from elasticdl.ps.history import Snapshot, SnapshotHistory
+from elasticdl.ps.references import is_copy_for
 from elasticdl.ps.regrouping import common, reduced
 from elasticdl.ps.snapshots import check_belongs, read_chain, read_groups, read_rows
 from elasticdl.shared.errors import InvariantError
@@ -76,9 +76,13 @@ class Holder:
         return True
 
     @property
-    def is_first(self) -> bool:
-        """Whether nothing is registered for this move yet."""
-        return not self._registered
+    def wants_snapshot(self) -> bool:
+        """Whether what is served has to be saved first, so that what is registered later only refers to it."""
+        return not self._registered and self._core.serves and self.may_be_referred_to
+
+    def base(self, history: SnapshotHistory) -> Snapshot | None:
+        """What a snapshot with what is held builds on; None: nothing is served, nothing registered for this move."""
+        return history.newest if self._core.serves or self._registered else None
 
     @property
     def unregistered(self) -> list[Snapshot]:

@@ -10,14 +10,12 @@ from typing import Any
 
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.events import BatchInHand, FailureKind
-from elasticdl.shared.in_hand import InHandFile
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.tasks import TaskMessage
+from elasticdl.worker.context import WorkContext
 from elasticdl.worker.failures import Failure, of_user_error
-from elasticdl.worker.leases import Leases
-from elasticdl.worker.ports import Feeder, ParameterServers, TableIds, Trainee
+from elasticdl.worker.ports import Feeder, TableIds
 from elasticdl.worker.records import TaskRecords
-from elasticdl.worker.stopping import Stop
 from elasticdl.worker.table_ids import table_ids
 from elasticdl.worker.tallies import Stopwatch, Tally
 
@@ -62,19 +60,15 @@ class Evaluator:
     """Runs on the main thread, between two training batches.
 
     Args:
-        model: computes losses and metrics.
-        ps: serves pinned states of the model.
-        leases: is told about progress.
-        hand: where the batches in hand are noted.
-        stop: ends an evaluation after the batch in hand.
+        context: what the threads share.
     """
 
-    def __init__(self, *, model: Trainee, ps: ParameterServers, leases: Leases, hand: InHandFile, stop: Stop) -> None:
-        self._model = model
-        self._ps = ps
-        self._leases = leases
-        self._hand = hand
-        self._stop = stop
+    def __init__(self, context: WorkContext) -> None:
+        self._model = context.model
+        self._ps = context.ps
+        self._leases = context.leases
+        self._hand = context.hand
+        self._stop = context.stop
 
     def run(self, data: Validation, message: TaskMessage) -> Tally | None:
         """Evaluate a task.
@@ -122,7 +116,7 @@ class Evaluator:
     def _compute(self, fed: _Fed, message: TaskMessage, batch: int, tally: Tally) -> None:
         tally.add_seconds(fed.seconds)
         if fed.batch is None:
-            tally.add_batch(records=fed.records)
+            tally.add_batch(batch, records=fed.records)
             return
         started_s = time.perf_counter()
         model = self._ps.pull({table: ids.unique for table, ids in fed.tables.items()}, pin=message.evaluation)
@@ -135,5 +129,5 @@ class Evaluator:
             raise BatchError(batch, of_user_error(error, FailureKind.USER_CODE)) from error
         finally:
             model.release()
-        tally.add_batch(records=fed.records, loss=loss)
+        tally.add_batch(batch, records=fed.records, loss=loss)
         tally.add_seconds({"pull": pulled_s - started_s, "compute": time.perf_counter() - pulled_s})

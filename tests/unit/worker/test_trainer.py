@@ -205,7 +205,9 @@ def test_metric_states_are_those_of_the_tasks_own_batches(world: World) -> None:
     assert all({"read", "feed", "pull", "compute", "push", "total"} <= set(e.seconds) for e in world.finished())
 
 
-def test_stopping_gives_everything_back(world: World) -> None:
+def run_and_stop_after_two(world: World) -> None:
+    """Run the plan; SIGTERM comes with the answer to the second push."""
+
     class StopAtTwo(type(world.ps)):  # type: ignore[misc]
         def push(self, push: object) -> object:
             outcome = super().push(push)
@@ -216,10 +218,37 @@ def test_stopping_gives_everything_back(world: World) -> None:
     world.ps = StopAtTwo()
     world.publish_plan()
     world.run()
+
+
+def test_stopping_gives_everything_back(world: World) -> None:
+    run_and_stop_after_two(world)
     assert len(world.ps.pushes) == 2
     assert [event.task.number for event in world.finished()] == [0]
     assert {event.reason for event in world.returned()} <= {"SIGTERM"}
+    assert {event.counted for event in world.returned()} <= {()}
     assert all(delivery.answer for delivery in world.tasks.deliveries)
+
+
+def test_a_task_that_is_given_back_says_what_was_counted_of_it(make_world: MakeWorld) -> None:
+    world = make_world(per_task=5)
+
+    run_and_stop_after_two(world)
+    (event,) = world.returned()
+    assert (event.task.number, event.counted, event.records) == (0, ((0, 2),), 4)
+    assert event.loss_sum == 0.5 + 2.5
+    assert [np.frombuffer(array, "<f8")[0] for array in event.states["loss"]] == [0 + 1 + 2 + 3, 4]
+
+
+def test_a_batch_that_is_computed_again_is_counted_once(make_world: MakeWorld) -> None:
+    world = make_world(per_task=5)
+    world.ps.restore_before_push[3] = 0
+    world.publish_plan()
+    world.run()
+    assert len(world.ps.pushes) > 5
+    (event,) = world.finished()
+    assert (event.counted, event.batches, event.records) == (((0, 5),), 5, 10)
+    assert event.loss_sum == 0.5 + 2.5 + 4.5 + 6.5 + 8.5
+    assert [np.frombuffer(array, "<f8")[0] for array in event.states["loss"]] == [sum(range(10)), 10]
 
 
 def test_event_numbers_have_no_gaps(world: World) -> None:

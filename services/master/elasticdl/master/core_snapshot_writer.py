@@ -8,7 +8,7 @@ import structlog
 
 from elasticdl.master import core_snapshot
 from elasticdl.master.core import State
-from elasticdl.master.recovering import Recovered
+from elasticdl.master.recovery import Recovered
 from elasticdl.shared.bus.ports import Register
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError
 from elasticdl.shared.names import MASTER
@@ -16,7 +16,7 @@ from elasticdl.shared.names import MASTER
 _log = structlog.get_logger()
 
 
-class CoreSnapshots:
+class CoreSnapshotWriter:
     """Keeps the latest core snapshot of the master up to date.
 
     Whatever goes wrong costs time at the next start and nothing else, so nothing here ends the master. One that was

@@ -10,21 +10,18 @@ import structlog
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.events import BatchInHand, FailureKind
-from elasticdl.shared.in_hand import InHandFile
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.permutation import derive_key
 from elasticdl.shared.plan import Plan
-from elasticdl.worker.answers import Answers
+from elasticdl.worker.context import WorkContext
 from elasticdl.worker.failures import Failure, of_user_error
-from elasticdl.worker.held import HeldTasks, train_task
-from elasticdl.worker.leases import Leases
+from elasticdl.worker.held import train_task
 from elasticdl.worker.pipeline import Progress, Ticket
-from elasticdl.worker.ports import Asides, Delivery, ParameterServers, StepResult, Trainee
-from elasticdl.worker.preparing import Aside, Complete, Errand, Fatal, Faulty, Unreadable
+from elasticdl.worker.ports import Asides, Delivery, StepResult
+from elasticdl.worker.preparer import Aside, Complete, Errand, Fatal, Faulty, Unreadable
 from elasticdl.worker.ps_set import PushRequest
 from elasticdl.worker.ps_set.requests import Absorbed
-from elasticdl.worker.pulling import Loaded, Puller
-from elasticdl.worker.stopping import Stop
+from elasticdl.worker.puller import Loaded, Puller
 from elasticdl.worker.tallies import Tally
 
 _log = structlog.get_logger()
@@ -51,10 +48,17 @@ class Meter:
 
 @dataclass(slots=True)
 class _Tallies:
-    """The tally of each task in hand, and whose metrics the model is summing at the moment."""
+    """The tally of each task in hand, and whose metrics the model is summing at the moment.
+
+    Attributes:
+        by_task: the tallies.
+        measured: whose metrics; None: nobody's.
+        is_repeat: they are of batches that its tally has already: after a ps was restored, a task goes back.
+    """
 
     by_task: dict[TaskId, Tally] = field(default_factory=dict)
     measured: TaskId | None = None
+    is_repeat: bool = False
 
     def of(self, task: TaskId) -> Tally:
         return self.by_task.setdefault(task, Tally())
@@ -64,16 +68,10 @@ class Trainer:
     """Runs on the main thread.
 
     Args:
+        context: what the threads share.
         plan: the training tasks.
-        model: computes losses and gradients.
-        ps: absorbs them.
-        held: the tasks in hand.
-        leases: is told about progress.
         puller: brings the next batch.
-        answers: answers deliveries.
         asides: does tasks of other purposes.
-        hand: where the computed batch is noted.
-        stop: ends the loop after the batch in hand.
         meter: for the heartbeat.
         rate_from_worker: the learning-rate schedule is the user's own code, so every push carries the rate.
         failure_pause_s: rest after a failure, so that a task that comes straight back does not spin.
@@ -81,31 +79,25 @@ class Trainer:
 
     def __init__(
         self,
+        context: WorkContext,
         *,
         plan: Plan,
-        model: Trainee,
-        ps: ParameterServers,
-        held: HeldTasks,
-        leases: Leases,
         puller: Puller,
-        answers: Answers,
         asides: Asides,
-        hand: InHandFile,
-        stop: Stop,
         meter: Meter,
         rate_from_worker: bool = False,
         failure_pause_s: float = 0.5,
     ) -> None:
         self._plan = plan
-        self._model = model
-        self._ps = ps
-        self._held = held
-        self._leases = leases
+        self._model = context.model
+        self._ps = context.ps
+        self._held = context.held
+        self._leases = context.leases
         self._puller = puller
-        self._answers = answers
+        self._answers = context.answers
         self._asides = asides
-        self._hand = hand
-        self._stop = stop
+        self._hand = context.hand
+        self._stop = context.stop
         self._meter = meter
         self._rate_from_worker = rate_from_worker
         self._failure_pause_s = failure_pause_s
@@ -133,13 +125,15 @@ class Trainer:
                 self._do(errand)
             loaded = arrival.batch
         self._puller.close()
+        for task in self._held.train_tasks:
+            self._give_back(task, self._stop.reason)
 
     # --- one batch ------------------------------------------------------------------------------------------------
 
     def _compute(self, loaded: Loaded) -> PushRequest | None:
         """The push of a batch; None when the batch failed."""
         ticket = loaded.prepared.ticket
-        tally = self._measure(ticket.task)
+        tally = self._measure(ticket)
         tally.add_seconds({**loaded.prepared.seconds, "pull": loaded.pull_s})
         result: StepResult | None = None
         if loaded.model is not None:
@@ -168,9 +162,9 @@ class Trainer:
             _log.info("gradients overflowed, batch absorbed empty", task=prepared.ticket.task)
             result = None
         if result is None:
-            tally.add_batch(records=prepared.records)
+            tally.add_batch(prepared.ticket.batch, records=prepared.records)
         else:
-            tally.add_batch(records=prepared.records, loss=result.loss)
+            tally.add_batch(prepared.ticket.batch, records=prepared.records, loss=result.loss)
             self._meter.loss = result.loss
         ticket = prepared.ticket
         batches = self._plan.batches_of(ticket.task)
@@ -213,19 +207,23 @@ class Trainer:
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
-    def _measure(self, task: TaskId) -> Tally:
-        """Make the model's metrics count for this task from here on."""
-        if self._tallies.measured != task:
+    def _measure(self, ticket: Ticket) -> Tally:
+        """Make the model's metrics count for this batch's task from here on, or for nobody if it has the batch."""
+        tallies, tally = self._tallies, self._tallies.of(ticket.task)
+        is_repeat = ticket.batch in tally.counted
+        if (tallies.measured, tallies.is_repeat) != (ticket.task, is_repeat):
             self._harvest()
-            self._tallies.measured = task
-        return self._tallies.of(task)
+            tallies.measured, tallies.is_repeat = ticket.task, is_repeat
+        return tally
 
     def _harvest(self) -> None:
         """Credit the model's metrics to the task whose batches they were taken over."""
-        if self._tallies.measured is not None:
-            self._tallies.of(self._tallies.measured).add_states(self._model.metric_states("train"))
+        tallies = self._tallies
+        if tallies.measured is not None:
+            if not tallies.is_repeat:
+                tallies.of(tallies.measured).add_states(self._model.metric_states("train"))
             self._model.reset_metrics("train")
-            self._tallies.measured = None
+            tallies.measured = None
 
     def _finish(self, task: TaskId, absorbed: Absorbed, deliveries: list[Delivery]) -> None:
         self._harvest()
@@ -239,17 +237,20 @@ class Trainer:
     def _fail(self, ticket: Ticket, failure: Failure, *, step: int = 0) -> None:
         """Report a batch that can't be done and give its task back; the worker goes on with others."""
         _log.error("task failed", task=ticket.task, batch=ticket.batch, kind=failure.kind.value, reason=failure.message)
-        deliveries = self._drop(ticket.task)
+        deliveries, _ = self._drop(ticket.task)
         shard = self._plan.shard(ticket.task)
         source = self._plan.sources[shard.source].uri
         self._answers.fail(deliveries, failure, source=source, shard=shard, batch=ticket.batch, step=step)
         self._stop.wait(self._failure_pause_s)
 
-    def _drop(self, task: TaskId) -> list[Delivery]:
+    def _give_back(self, task: TaskId, reason: str) -> None:
+        deliveries, tally = self._drop(task)
+        self._answers.give_back(deliveries, reason, tally)
+
+    def _drop(self, task: TaskId) -> tuple[list[Delivery], Tally | None]:
         if self._tallies.measured == task:
             self._harvest()
-        self._tallies.by_task.pop(task, None)
-        return self._held.give_away(train_task(task))
+        return self._held.give_away(train_task(task)), self._tallies.by_task.pop(task, None)
 
     # --- between batches ------------------------------------------------------------------------------------------
 
@@ -261,7 +262,7 @@ class Trainer:
                 self._fail(ticket, failure)
             case Unreadable(ticket=ticket, reason=reason) if self._held.is_valid(ticket):
                 _log.warning("data not readable, task returned", task=ticket.task, reason=reason)
-                self._answers.give_back(self._drop(ticket.task), reason)
+                self._give_back(ticket.task, reason)
                 self._stop.wait(self._failure_pause_s)
             case Aside(delivery=delivery):
                 self._harvest()

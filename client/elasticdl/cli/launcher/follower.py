@@ -9,11 +9,11 @@ from typing import Protocol
 
 from elasticdl.cli.launcher.time_split import TimeSplit
 from elasticdl.master.core import State, evolve
-from elasticdl.master.recovering import Recovered
+from elasticdl.master.recovery import Recovered
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import Envelope, LogRecord, PodExited, PsStarted, StopRequested
+from elasticdl.shared.events import Envelope, LogRecord, PodExited, PsStarted, SnapshotTaken, StopRequested
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
 
 LATELY_S = 2.0
@@ -69,6 +69,8 @@ class Follower:
         self._audience = audience
         self._past_seq = past.read_seq
         self._restored_steps: dict[PodName, int] = {}
+        self._steps: dict[PodName, tuple[Incarnation, int]] = {}
+        """The life of each ps that was heard last, and the last step that it told of."""
         self._first_steps: dict[PodName, int] = {}
         """Step of each ps when it was first seen in this run."""
         self._computed: dict[tuple[PodName, Incarnation], float] = {}
@@ -78,12 +80,12 @@ class Follower:
 
     @property
     def batches_absorbed(self) -> int:
-        """Batches that the ps have absorbed since this launcher listens, as of their last beats."""
+        """Batches that the ps have absorbed since this launcher listens, as of their last beats and snapshots."""
         if self.state.job_state is JobState.SUCCEEDED:
             return self.state.plan.batches - self._step_at_start
-        # The last beat of a ps that has handed everything over stays as it was; one that gets some has no step yet.
-        steps = [self.beats[ps].metrics.get("step", 0.0) for ps in self.state.holders if ps in self.beats]
-        return max(0, int(min(steps, default=0)) - self._step_at_start)
+        # The last step of a ps that has handed everything over stays as it was; one that gets some has none yet.
+        steps = [self._steps[ps][1] for ps in self.state.holders if ps in self._steps]
+        return max(0, min(steps, default=0) - self._step_at_start)
 
     @property
     def _step_at_start(self) -> int:
@@ -127,10 +129,17 @@ class Follower:
                 while self._computed_before[0][0] < beat.time_s - LATELY_S:
                     self._computed_before.popleft()
                 self._time.beat(beat)
-            step = beat.metrics.get("step", 0.0)
+            step = int(beat.metrics.get("step", 0.0))
+            if beat.service is Service.PS:
+                self._note_step(beat.name, beat.incarnation, step)
             restored = self._restored_steps.get(beat.name)
             if not self.first_gradient_s and beat.service is Service.PS and restored is not None and step > restored:
                 self.first_gradient_s = beat.time_s
+
+    def _note_step(self, ps: PodName, life: Incarnation, step: int) -> None:
+        """A ps has told of a step; beats and the log may overtake each other, and a life's steps only grow."""
+        former, known = self._steps.get(ps, (life, 0))
+        self._steps[ps] = (life, max(step, known) if former == life else step)
 
     def _note_workers(self, envelope: Envelope) -> None:
         """Who is wanted, who has ended and what it had computed until then."""
@@ -144,6 +153,11 @@ class Follower:
                 # Its last beat was up to a second old.
                 self._computed[pod.name, pod.incarnation] = event.batches
 
+    def _lives(self, envelope: Envelope) -> bool:
+        """Whether it was said by the present life of its pod."""
+        pod = self.state.pods.get(envelope.name)
+        return pod is not None and pod.incarnation == envelope.incarnation
+
     def _take(self, record: LogRecord) -> None:
         evolve(self.state, record)
         envelope = record.envelope
@@ -152,8 +166,11 @@ class Follower:
             case PsStarted(ledgers=ledgers):
                 step = max((group.ledger.step for group in ledgers), default=0)
                 self._restored_steps[envelope.name] = step
+                self._note_step(envelope.name, envelope.incarnation, step)
                 if envelope.name in self.state.holders:
                     self._first_steps.setdefault(envelope.name, step)
+            case SnapshotTaken(ledgers=ledgers, move=0) if ledgers and self._lives(envelope):
+                self._note_step(envelope.name, envelope.incarnation, min(group.ledger.step for group in ledgers))
             case StopRequested() if envelope.service is Service.CLIENT:
                 self.stopped_by_client = True
             case _:

@@ -1,0 +1,158 @@
+"""The closing report and the history, from a log made by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests.unit.cli.log_by_hand import PLAN, PS, SPEC, Log, finish, half_done
+
+from elasticdl.cli import report
+from elasticdl.cli.history import epoch_rows, history_lines
+from elasticdl.cli.launcher.local_job import Ending
+from elasticdl.cli.launcher.processes import Usage
+from elasticdl.cli.mishaps import mishap_lines
+from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.master.core.state import Evaluation, EvaluationPhase
+from elasticdl.shared import events
+from elasticdl.shared.names import PodName, Service
+
+
+@pytest.fixture
+def log() -> Log:
+    return half_done()
+
+
+def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
+    ending = Ending(
+        state=log.state,
+        gave_up="the disk is full",
+        interrupted=False,
+        usage={
+            "ps-0": Usage(starts=4, returns=1, cpu_s=1.5, rss_max_bytes=10),
+            "worker-fork-server": Usage(starts=1, cpu_s=2.0, rss_max_bytes=10),
+        },
+        batches_absorbed=3,
+        batches_computed=4,
+        worker_seconds={"useful": 3.0, "recomputed": 1.0, "stalled": 0.0, "starting": 4.0},
+        first_gradient_s=104.5,
+    )
+    run = RunDirectory(tmp_path, SPEC.job)
+    facts = report.build(ending, run, started_s=100.0, ended_s=110.0)
+    assert (facts["state"], facts["message"]) == ("failed", "the disk is full")
+    assert facts["audit"] == {
+        "exact": False, "batches": 0, "records": 0, "groups": 0, "repaired": 0, "problems": []
+    }  # fmt: skip
+    assert facts["services"]["ps-0"] == {"cpu_s": 1.5, "rss_max_bytes": 10, "restarts": 2}
+    assert (facts["wall_s"], facts["start_s"], facts["train_s"], facts["close_s"]) == (10.0, 4.5, 3.5, 2.0)
+    assert facts["plan"]["records"] == 40
+    assert facts["goodput"] == 0.75
+    assert (facts["metrics"], facts["metrics_from"]) == ({"loss": 0.5}, "training")
+    report.write(facts, tmp_path / "new" / "report.json")
+    assert json.loads((tmp_path / "new" / "report.json").read_text()) == facts
+    out = io.StringIO()
+    report.print_summary(facts, Console(file=out, width=200))
+    assert "training metrics: there is no --validation_data" in out.getvalue()
+    assert "10.0 s: 4.5 s to the first gradient, 3.5 s of training, 2.0 s of ending" in out.getvalue()
+    assert "worker-fork-server  2.0 s of CPU" in out.getvalue()
+    assert "75.0% of 4 batches computed were new" in out.getvalue()
+    assert "useful 38%  recomputed 12%  stalled 0%  starting 50%" in out.getvalue()
+
+
+def test_of_a_resumed_job_the_parts_of_the_time_are_those_of_the_last_run(log: Log, tmp_path: Path) -> None:
+    log.add(Service.LAUNCHER, PodName("launcher"), events.JobResumed(reason="resumed"))
+    state = log.state
+    state.first_step_s, state.trained_s = 60.0, 150.0  # The pause is left out already.
+    usual = ending_of(log, first_gradient_s=130.0)
+    facts = report.build(usual, RunDirectory(tmp_path, SPEC.job), started_s=120.0, ended_s=155.0)
+    assert facts["start_s"] + facts["train_s"] + facts["close_s"] == facts["wall_s"] == 35.0
+    assert facts["train_all_s"] == 90.0
+    out = io.StringIO()
+    report.print_summary(facts, Console(file=out, width=200))
+    assert "35.0 s since it was resumed: 10.0 s to the first gradient, 20.0 s of training" in out.getvalue()
+    assert "records/s  (all runs)" in out.getvalue()
+    late = report.build(ending_of(log, first_gradient_s=151.0), RunDirectory(tmp_path, SPEC.job), 120.0, 155.0)
+    assert [late[part] for part in ("start_s", "train_s", "close_s")] == [30.0, 0.0, 5.0]
+    nothing = report.build(ending_of(log, first_gradient_s=0.0), RunDirectory(tmp_path, SPEC.job), 152.0, 155.0)
+    assert [nothing[part] for part in ("start_s", "train_s", "close_s")] == [None, None, None]
+
+
+def test_a_report_says_where_the_plan_ends_and_whether_there_is_validation_data(tmp_path: Path) -> None:
+    plan = replace(PLAN, epochs=3, max_step=6)
+    log = Log()
+    log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=replace(SPEC, plan=plan, validation=PLAN)))
+    facts = report_of_an_interrupted_run(log, tmp_path)
+    assert (facts["plan"]["epochs"], facts["plan"]["epochs_run"], facts["plan"]["batches"]) == (3, 2, 6)
+    assert facts["plan"]["validation_records"] == 40
+    facts["metrics"] = {"loss": 0.5}
+    out = io.StringIO()
+    report.print_summary(facts, Console(file=out, width=200))
+    assert "training metrics: no evaluation had come to its end" in out.getvalue()
+
+
+def test_an_epochs_validation_is_the_first_after_it_and_says_of_which_step(log: Log) -> None:
+    finish(log)
+    for number, (epoch, step) in enumerate(((-1, 2), (0, 5), (0, 9)), start=1):
+        evaluation = Evaluation(number=number, reason="", epoch=epoch, final=False, started_s=1.0)
+        evaluation.phase = EvaluationPhase.DONE
+        evaluation.pins[PS], evaluation.results = step, {"loss": float(step)}
+        log.state.evaluations.append(evaluation)
+    (row,) = epoch_rows(log.state)
+    assert (row["validation"], row["validation_step"]) == ({"loss": 5.0}, 5)
+
+
+def ending_of(log: Log, first_gradient_s: float) -> Ending:
+    """The end of a run; ``first_gradient_s`` is 0 if nothing was computed in it."""
+    return Ending(
+        state=log.state,
+        gave_up="",
+        interrupted=True,
+        usage={},
+        batches_absorbed=1 if first_gradient_s else 0,
+        batches_computed=1 if first_gradient_s else 0,
+        worker_seconds={},
+        first_gradient_s=first_gradient_s,
+    )
+
+
+def report_of_an_interrupted_run(log: Log, folder: Path) -> report.Report:
+    """The report of a run that ended before anything was computed."""
+    return report.build(ending_of(log, 0.0), RunDirectory(folder, SPEC.job), started_s=0.0, ended_s=1.0)
+
+
+def test_a_damaged_snapshot_is_told_everywhere(log: Log, tmp_path: Path) -> None:
+    damaged = events.SnapshotDamaged(
+        ps=PS, snapshot="file:///s/2/manifest", object="file:///s/2/dense", problem="is missing",
+        instead="file:///s/1/manifest",
+    )  # fmt: skip
+    log.add(Service.PS, PS, damaged)
+    line = "a snapshot of ps-0 is damaged: /s/2/dense is missing; ps-0 goes on from /s/1/manifest"
+    assert log.told[-1] == line
+    assert list(mishap_lines(log.state)) == [line]
+    facts = report_of_an_interrupted_run(log, tmp_path)
+    assert facts["snapshots"]["damaged"] == [
+        {"ps": "ps-0", "snapshot": "/s/2/manifest", "object": "/s/2/dense", "problem": "is missing",
+         "instead": "/s/1/manifest"}
+    ]  # fmt: skip
+    out = io.StringIO()
+    report.print_summary(facts, Console(file=out, width=200))
+    assert "damaged: /s/2/dense is missing; ps-0 went on from /s/1/manifest" in out.getvalue()
+
+
+def test_every_documented_key_is_in_the_report(log: Log, tmp_path: Path) -> None:
+    facts = report_of_an_interrupted_run(log, tmp_path)
+    text = report.__doc__ or ""
+    for key in facts:
+        assert f"``{key}" in text, key
+
+
+def test_the_history_file_has_a_line_per_epoch(log: Log) -> None:
+    finish(log)
+    (row,) = [json.loads(line) for line in history_lines(log.state).splitlines()]
+    assert (row["epoch"], row["loss"], row["records"], row["validation"]) == (1, 0.75, 40, {})
+    assert row["validation_step"] is None
+    assert row == epoch_rows(log.state)[0]

@@ -1,0 +1,115 @@
+"""Losses, metrics, batches and records of an epoch: every batch that somebody told of counts once."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.master.driver import Driver, job_spec
+
+from elasticdl.master.core.training import EpochTotals
+from elasticdl.shared import events
+from elasticdl.shared.names import Purpose, Service
+from elasticdl.shared.tasks import MetricStates, TaskRef
+
+
+@pytest.fixture
+def driver() -> Iterator[Driver]:
+    """Tasks of 5 batches with 10 records each, 20 tasks an epoch."""
+    driver = Driver(job_spec(workers=1))
+    driver.start_all()
+    yield driver
+    driver.check_replay()
+
+
+def sums(value: float) -> MetricStates:
+    return {"loss": (array("d", [value]).tobytes(),)}
+
+
+def finish(driver: Driver, task: int, *counted: tuple[int, int], loss: float = 1.0) -> None:
+    """A task is finished by somebody whose batches all had this loss."""
+    batches = sum(end - start for start, end in counted)
+    driver.finish(
+        task,
+        batches=batches,
+        records=10 * batches,
+        loss_sum=loss * batches,
+        states=sums(loss * batches),
+        counted=counted,
+    )
+
+
+def give_back(driver: Driver, task: int, *counted: tuple[int, int], loss: float = 1.0) -> None:
+    """As ``finish``, of what was done of a task before it was given back."""
+    batches = sum(end - start for start, end in counted)
+    event = events.TaskReturned(
+        task=TaskRef(purpose=Purpose.TRAIN, number=task),
+        dispatch=1,
+        attempt=1,
+        reason="SIGTERM",
+        records=10 * batches,
+        loss_sum=loss * batches,
+        states=sums(loss * batches),
+        counted=counted,
+    )
+    driver.feed(event, Service.WORKER, "worker-0", driver.life("worker-0"))
+
+
+def totals(driver: Driver, epoch: int = 0) -> EpochTotals:
+    assert driver.state.training is not None
+    return driver.state.training.epochs[epoch]
+
+
+def known(driver: Driver) -> tuple[int, int, float, float]:
+    """Batches, records and both sums of losses of the first epoch."""
+    of = totals(driver)
+    return of.batches, of.records, of.loss_sum, of.states["loss"][0][0]
+
+
+def test_a_task_that_is_done_again_adds_nothing(driver: Driver) -> None:
+    finish(driver, 0, (0, 5))
+    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.start_pod("ps-0")
+    finish(driver, 0, (0, 5), loss=9.0)
+    finish(driver, 0, (2, 5), loss=9.0)
+    assert known(driver) == (5, 50, 5.0, 5.0)
+    assert totals(driver).tasks == 1
+
+
+def test_what_was_given_back_counts_with_what_somebody_else_made_of_the_rest(driver: Driver) -> None:
+    give_back(driver, 0, (0, 2), loss=3.0)
+    assert known(driver) == (2, 20, 6.0, 6.0)
+    finish(driver, 0, (2, 5))
+    assert known(driver) == (5, 50, 9.0, 9.0)
+    give_back(driver, 0, (0, 2), loss=3.0)
+    assert known(driver) == (5, 50, 9.0, 9.0)
+
+
+def test_of_what_overlaps_the_larger_part_counts(driver: Driver) -> None:
+    finish(driver, 0, (3, 5), loss=3.0)  # Somebody who was killed had done the others.
+    give_back(driver, 0, (2, 4), loss=9.0)
+    assert known(driver) == (2, 20, 6.0, 6.0)
+    finish(driver, 0, (0, 5))
+    assert known(driver) == (5, 50, 5.0, 5.0)
+
+
+def test_an_old_log_tells_of_the_last_batches_and_never_of_too_many(driver: Driver) -> None:
+    driver.finish(0, batches=2, records=20, loss_sum=2.0, states=sums(2.0))
+    give_back(driver, 0, (0, 3))
+    driver.finish(1, batches=8, records=80, loss_sum=8.0, states=sums(8.0))  # Three of them twice.
+    assert known(driver) == (5, 50, 5.0, 5.0)
+
+
+def test_a_result_without_batches_begins_no_epoch(driver: Driver) -> None:
+    finish(driver, 20)
+    give_back(driver, 20)
+    assert driver.state.training is not None
+    assert not driver.state.training.epochs
+
+
+def test_the_loss_of_an_epoch_is_that_of_its_metrics_once_they_are_there() -> None:
+    of = EpochTotals(batches=2, loss_sum=3.0)
+    assert of.loss == 1.5
+    of.results = {"loss": 1.25}
+    assert of.loss == 1.25
