@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-RUN_S_MAX = 150
+from tests.deadline import DEADLINE_S
 
 
 @dataclass(kw_only=True)
@@ -55,7 +55,7 @@ class Running:
     def output(self) -> str:
         return "".join(self.lines)
 
-    def wait_for(self, pattern: str, timeout_s: float = RUN_S_MAX) -> re.Match[str]:
+    def wait_for(self, pattern: str, timeout_s: float = DEADLINE_S) -> re.Match[str]:
         """Return the first match of ``pattern`` in what the command prints."""
         with self._more:
             self._more.wait_for(lambda: re.search(pattern, self.output) or self._has_ended, timeout_s)
@@ -63,7 +63,7 @@ class Running:
         assert match, f"{pattern!r} was not printed:\n{self.output}"
         return match
 
-    def wait(self, timeout_s: float = RUN_S_MAX) -> int:
+    def wait(self, timeout_s: float = DEADLINE_S) -> int:
         """Wait for the command's end and return its exit code."""
         return self.process.wait(timeout_s)
 
@@ -109,7 +109,7 @@ class Elastic:
             assert process.stdout is not None
             process.stdout.close()
 
-    def run(self, *arguments: str, timeout_s: float = RUN_S_MAX) -> Outcome:
+    def run(self, *arguments: str, timeout_s: float = DEADLINE_S) -> Outcome:
         """Run a command to its end."""
         report = self.folder / "report.json"
         report.unlink(missing_ok=True)
@@ -119,7 +119,7 @@ class Elastic:
         facts = json.loads(report.read_text()) if report.exists() else {}
         return Outcome(exit_code=exit_code, output=running.output, report=facts)
 
-    def train(self, *flags: str, timeout_s: float = RUN_S_MAX) -> Outcome:
+    def train(self, *flags: str, timeout_s: float = DEADLINE_S) -> Outcome:
         """Run a training job that has to end well and exactly."""
         outcome = self.run("train", *flags, timeout_s=timeout_s)
         assert outcome.exit_code == 0, outcome.output

@@ -39,7 +39,7 @@ def test_a_full_disk_ends_the_job_with_a_message_and_room_lets_it_go_on(elastic:
     write_model(elastic.folder, BIG)
     write_data(elastic.folder, records=300)
     flags = ["--model_def=model.py", "--training_data=data", "--num_workers=1", "--checkpoint_steps=1"]
-    outcome = elastic.run("train", *flags, timeout_s=60)
+    outcome = elastic.run("train", *flags)
     assert outcome.exit_code == 1, outcome.output
     assert "disk full" in outcome.output, outcome.output
     assert str(small_disk) in outcome.output
@@ -48,7 +48,7 @@ def test_a_full_disk_ends_the_job_with_a_message_and_room_lets_it_go_on(elastic:
     assert left_behind(small_disk) == []
     subprocess.run(["mount", "-o", "remount,size=1g", str(small_disk)], check=True)
     (job,) = (entry.name for entry in small_disk.iterdir() if entry.is_dir())
-    resumed = elastic.run("resume", job, timeout_s=60)
+    resumed = elastic.run("resume", job)
     assert resumed.exit_code == 0, resumed.output
     check_exact(resumed)
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.deadline import DEADLINE_S
 
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTIONS = ("shared", "client", "services/master", "services/worker", "services/ps")
-RUN_S_MAX = 120
 IMPORT = """
 import importlib, sys
 for name in sys.argv[2:]:
@@ -53,7 +53,7 @@ class Installed:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=RUN_S_MAX,
+            timeout=DEADLINE_S,
             check=False,
         )
         assert outcome.returncode == 0, outcome.stdout
@@ -64,7 +64,7 @@ class Installed:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True, timeout=RUN_S_MAX)
+    subprocess.run(build, check=True, capture_output=True, timeout=DEADLINE_S)
     (wheel,) = folder.glob("*.whl")
     environment = folder / "environment"
     venv.create(environment, with_pip=False)
@@ -72,7 +72,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(environment), "platbase": str(environment)}))
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run(install, check=True, capture_output=True, timeout=RUN_S_MAX)
+    subprocess.run(install, check=True, capture_output=True, timeout=DEADLINE_S)
     return Installed(wheel=wheel, environment=environment)
 
 

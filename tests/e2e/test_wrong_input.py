@@ -50,14 +50,15 @@ def test_an_error_while_the_model_is_built_shows_the_users_line(elastic: Elastic
     assert "resume" not in output
 
 
-def test_a_feed_that_raises_names_the_record(elastic: Elastic) -> None:
+@pytest.mark.parametrize("record", [3, 1234], ids=["of the batch that the model is built with", "of a later task"])
+def test_a_feed_that_raises_names_the_record(elastic: Elastic, record: int) -> None:
     write_model(elastic.folder, FEED)
     data = write_data(elastic.folder)
     lines = data.read_text().splitlines()
-    lines[1235] = "0.1,0.2,oops,0.3"
+    lines[record + 1] = "0.1,0.2,oops,0.3"
     # Columns of text and numbers mixed are text: it is the model that cannot read them.
     data.write_text("\n".join(lines) + "\n")
-    fails(elastic, *FLAGS, says=["record 1234", "oops"], exit_codes=(1,))
+    fails(elastic, *FLAGS, "--shuffle=none", says=[f"record {record} (from 0)", "train.csv", "oops"], exit_codes=(1,))
 
 
 def test_a_row_with_too_few_columns_names_the_record(elastic: Elastic) -> None:

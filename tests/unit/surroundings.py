@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.deadline import DEADLINE_S
+
 from elasticdl.shared.bus import BusSettings
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.nats_bus import NatsBus, connect
@@ -19,7 +21,6 @@ from elasticdl.shared.job import JobSpec
 from elasticdl.shared.names import Incarnation, PodName, Service, new_incarnation
 from elasticdl.shared.settings import MasterSettings, ProcessSettings, PsSettings, to_environment
 
-DEADLINE_S = 200.0
 TOKEN = "secret"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.contract.bus.values import task
+from tests.deadline import DEADLINE_S
 
 from elasticdl.shared.bus import Bus, Delivery
 from elasticdl.shared.names import Purpose
@@ -109,19 +110,19 @@ async def test_the_first_attempts_ack_counts_after_its_lease_ran_out(bus: Bus) -
 async def test_waiting_ends_when_tasks_are_published_even_before_the_wait(connect_bus: Connect) -> None:
     master, worker = await connect_bus(), await connect_bus()
     assert await worker.tasks.take(TRAIN) is None
-    waiting = asyncio.create_task(worker.tasks.wait(30.0))
+    waiting = asyncio.create_task(worker.tasks.wait(2 * DEADLINE_S))
     await master.tasks.publish([(task(0), False)])
-    await asyncio.wait_for(waiting, 10.0)
+    await asyncio.wait_for(waiting, DEADLINE_S)
     assert await worker.tasks.take(TRAIN) is not None
     assert await worker.tasks.take(TRAIN) is None
     await master.tasks.publish([(task(1), False)])
-    await asyncio.wait_for(worker.tasks.wait(30.0), 10.0)
+    await asyncio.wait_for(worker.tasks.wait(2 * DEADLINE_S), DEADLINE_S)
     assert await worker.tasks.take(TRAIN) is not None
 
 
 async def test_waiting_ends_by_itself(bus: Bus) -> None:
     assert await bus.tasks.take(TRAIN) is None
-    await asyncio.wait_for(bus.tasks.wait(0.01), 10.0)
+    await asyncio.wait_for(bus.tasks.wait(0.01), DEADLINE_S)
 
 
 async def test_purging_forgets_waiting_and_delivered_tasks(bus: Bus) -> None:

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.deadline import DEADLINE_S
 
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.storage import ObjectNotFoundError, open_store, remove_empty_folders, to_uri
@@ -117,7 +118,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         pytest.skip("no right to mount a small file system")
     command = [unshare, "-rm", "sh", "-c", script, "sh", sys.executable, "-c", WRITE_TOO_MUCH, str(tmp_path)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=DEADLINE_S)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip() == f"disk full: {tmp_path}/big can't be written (No space left on device)"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.launcher.fork_server import ForkServer
 from elasticdl.cli.launcher.pods import service_command
@@ -25,7 +26,6 @@ from elasticdl.shared.settings import WorkerSettings, to_environment
 
 pytestmark = pytest.mark.tensorflow
 
-WAIT_S = 20.0
 COMMAND = service_command(Service.WORKER)
 
 
@@ -34,7 +34,7 @@ class SilentBroker:
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(WAIT_S)
+        self._listener.settimeout(DEADLINE_S)
         self._connections: list[socket.socket] = []
 
     def environment(self, pod: str) -> dict[str, str]:
@@ -99,13 +99,13 @@ def test_a_forked_worker_is_a_child_in_a_session_of_its_own_and_its_end_is_repor
     assert os.getsid(worker.pid) == worker.pid
     assert '"pod": "worker-0"' in (launcher.folder / "worker-0.log").read_text()
     launcher.processes.signal("worker-0", signal.SIGKILL)
-    assert launcher.exits.get(timeout=WAIT_S) == Exit(name="worker-0", pid=worker.pid, exit_code=-signal.SIGKILL)
+    assert launcher.exits.get(timeout=DEADLINE_S) == Exit(name="worker-0", pid=worker.pid, exit_code=-signal.SIGKILL)
     assert launcher.processes.usage["worker-0"].cpu_s > 0
 
 
 def test_a_forked_worker_has_the_environment_and_nothing_else(launcher: Launcher) -> None:
     launcher.start("worker-0", {"PATH": os.environ["PATH"]})
-    assert launcher.exits.get(timeout=WAIT_S).exit_code == 1
+    assert launcher.exits.get(timeout=DEADLINE_S).exit_code == 1
     assert "ELASTICDL_" in (launcher.folder / "worker-0.log").read_text()
 
 
@@ -135,7 +135,7 @@ def test_only_workers_are_forked(launcher: Launcher) -> None:
     launcher.processes.start(
         "ps-0", [sys.executable, "-c", "print('no worker')"], environment=os.environ, log=launcher.folder / "ps-0.log"
     )
-    assert launcher.exits.get(timeout=WAIT_S).exit_code == 0
+    assert launcher.exits.get(timeout=DEADLINE_S).exit_code == 0
     assert (launcher.folder / "ps-0.log").read_text() == "no worker\n"
 
 
@@ -164,5 +164,5 @@ def test_forked_workers_die_with_a_launcher_that_is_killed(tmp_path: Path, broke
         assert is_forked(worker)
         family = [worker, *psutil.Process(launcher.pid).children()]
         launcher.kill()
-    _, alive = psutil.wait_procs(family, timeout=WAIT_S)
+    _, alive = psutil.wait_procs(family, timeout=DEADLINE_S)
     assert alive == []

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.jobs import clean
 
 pytestmark = pytest.mark.e2e
 
-WAIT_S = 60.0
 LAUNCHER = """
 import sys
 from elasticdl.cli import running, train
@@ -80,7 +80,7 @@ class Launched:
     def ended(self) -> int:
         assert self.process.stdout is not None
         self.printed += self.process.stdout.read()
-        return self.process.wait(WAIT_S)
+        return self.process.wait(DEADLINE_S)
 
     @property
     def run(self) -> Path:
@@ -238,7 +238,7 @@ def test_who_follows_the_events_of_a_job_sees_the_end_of_a_killed_launcher(launc
         rest = following.stdout.read()
         assert "Traceback" not in rest
         assert f"no process of it runs any more; go on with: elasticdl resume {launched.run.name}" in rest
-        assert following.wait(WAIT_S) == 0
+        assert following.wait(DEADLINE_S) == 0
 
 
 def test_what_a_killed_launcher_leaves_among_temporary_files_goes_when_its_job_is_cleaned(launched: Launched) -> None:

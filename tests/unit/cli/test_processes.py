@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.launcher.exits import describe_exit, exit_cause
 from elasticdl.cli.launcher.logs import tail
@@ -21,7 +22,6 @@ from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.events import ExitCause
 
 pytestmark = pytest.mark.e2e
-WAIT_S = 20.0
 
 
 class Keeper:
@@ -39,7 +39,7 @@ class Keeper:
         return pid
 
     def exit(self) -> Exit:
-        return self.exits.get(timeout=WAIT_S)
+        return self.exits.get(timeout=DEADLINE_S)
 
 
 @pytest.fixture
@@ -151,5 +151,5 @@ def test_children_die_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
         children = [psutil.Process(int(pid)) for pid in launcher.stdout.readline().split()]
         assert len(children) == 2
         launcher.kill()
-    _, alive = psutil.wait_procs(children, timeout=WAIT_S)
+    _, alive = psutil.wait_procs(children, timeout=DEADLINE_S)
     assert alive == []

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.launcher.memory import OomWatch
 from elasticdl.cli.launcher.pods import PodKeeper
@@ -64,7 +65,7 @@ class Launcher:
         self._loop.call_soon_threadsafe(self.keeper.exited, ended)
 
     async def next(self) -> Event:
-        return await asyncio.wait_for(self.noted.get(), 20)
+        return await asyncio.wait_for(self.noted.get(), DEADLINE_S)
 
 
 async def test_the_order_is_answered_at_once_and_obeyed_later_and_once(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.deadline import DEADLINE_S
 from tests.unit.master.driver import job_spec, plan
-from tests.unit.surroundings import DEADLINE_S, Surroundings
+from tests.unit.surroundings import Surroundings
 
 from elasticdl.shared import events
 from elasticdl.shared.bus import BusSettings

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from tests.deadline import DEADLINE_S
+
 from elasticdl.ps.service import PsIdentity, PsService
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
@@ -25,7 +27,6 @@ from elasticdl.worker.ps_set import PsAddress, PsSet, PsSetSettings
 
 E = TypeVar("E")
 TOKEN = "token"
-DEADLINE_S = 20.0
 
 
 class Job:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.deadline import DEADLINE_S
 from tests.unit.ps.example import BATCHES, initial_dense, push_of, signature, spec
 from tests.unit.ps.servers import weights
-from tests.unit.surroundings import DEADLINE_S, TOKEN, Surroundings
+from tests.unit.surroundings import TOKEN, Surroundings
 
 from elasticdl.shared.beats import Beat
 from elasticdl.shared.commands import TakeSnapshot

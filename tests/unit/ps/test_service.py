@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.deadline import DEADLINE_S
 from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signature, spec
-from tests.unit.ps.jobs import DEADLINE_S, Job
+from tests.unit.ps.jobs import Job
 from tests.unit.ps.servers import weights
 
 from elasticdl.ps.orders import SnapshotPolicy

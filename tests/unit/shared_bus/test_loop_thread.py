@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from tests.deadline import DEADLINE_S
 
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import TransientError
@@ -60,7 +61,7 @@ def test_a_coroutines_own_timeout_is_not_ours(loop: LoopThread) -> None:
         raise TimeoutError("mine")
 
     with pytest.raises(TimeoutError, match="mine"):
-        loop.call(impatient(), timeout_s=10)
+        loop.call(impatient(), timeout_s=DEADLINE_S)
 
 
 def test_background_work_ends_with_the_thread() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.deadline import DEADLINE_S
 
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.proto import wire_pb2
@@ -49,7 +50,7 @@ class Echo:
 
     def dial(self) -> socket.socket:
         host, port = self.server.address.split(":")
-        return socket.create_connection((host, int(port)), timeout=5.0)
+        return socket.create_connection((host, int(port)), timeout=DEADLINE_S)
 
 
 @pytest.fixture

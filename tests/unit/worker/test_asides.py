@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tests.deadline import DEADLINE_S
 
 from elasticdl.shared.events import FailureKind, TaskFinished
 from elasticdl.shared.metric_states import encode_states
@@ -52,7 +53,7 @@ def test_the_next_batch_is_fed_while_one_is_computed(world: World) -> None:
 
     def wait_for_the_next(batch: Any, dense: Any, rows: Any) -> float:
         if not evaluated:  # Both batches of the task have been fed before the first one is computed.
-            assert fed.acquire(timeout=30) and fed.acquire(timeout=30)
+            assert fed.acquire(timeout=DEADLINE_S) and fed.acquire(timeout=DEADLINE_S)
         evaluated.append(batch.count)
         return evaluate(batch, dense, rows)
 

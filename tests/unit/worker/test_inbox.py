@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.deadline import DEADLINE_S
 
 from elasticdl.shared.bus import Bus, MemoryBroker
 from elasticdl.shared.bus.loop_thread import LoopThread
@@ -102,5 +103,5 @@ def test_addresses_follow_the_registers(loop: LoopThread, bus: Bus) -> None:
     loop.call(written_and_seen())
     addresses = Addresses(bus.register, loop, Placement.even(1))
     expected = {PodName("ps-0"): PsAddress(address="127.0.0.1:1", incarnation=Incarnation("new"))}
-    addresses.wait_known([PodName("ps-0")], timeout_s=30.0)
+    addresses.wait_known([PodName("ps-0")], timeout_s=DEADLINE_S)
     assert addresses.resolve() == expected

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.deadline import DEADLINE_S
 
 pytestmark = pytest.mark.e2e
 
@@ -19,7 +20,7 @@ def test_a_process_without_settings_says_which_is_missing() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
     assert child.returncode == 1
     assert child.stderr.startswith("ELASTICDL_NATS_URL is not set")

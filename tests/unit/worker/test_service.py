@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.deadline import DEADLINE_S
 
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
@@ -168,7 +169,7 @@ class Job:
 
     def wait(self, condition: Callable[[], object]) -> None:
         with self.appended:
-            assert self.appended.wait_for(condition, 25), self.events
+            assert self.appended.wait_for(condition, DEADLINE_S), self.events
 
     def publish(self, purpose: Purpose, number: int = 0, **facts: Any) -> None:
         message = TaskMessage(task=TaskRef(purpose=purpose, number=number), dispatch=1, term=1, **facts)
@@ -356,7 +357,8 @@ def test_a_feed_that_raises_names_the_record_and_the_worker_goes_on(make_job: Ma
     assert {failed.task.number for failed in job.of(TaskFailed)} <= {first, second}
     for failed in job.of(TaskFailed):
         assert failed.kind is FailureKind.USER_CODE
-        assert failed.message.startswith(f"record {bad} (from 0): feed_batch() of model.py raised")
+        assert failed.message.startswith(f"record {bad} (from 0) of file://")
+        assert "data.csv: feed_batch() of model.py raised" in failed.message
         assert failed.first_record <= bad < failed.last_record
 
 

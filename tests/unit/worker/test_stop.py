@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.deadline import DEADLINE_S
 
 pytestmark = pytest.mark.e2e
 PROGRAM = """
@@ -30,7 +31,7 @@ def run(how: str, number: signal.Signals) -> tuple[int, list[str]]:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         child.send_signal(number)
-        output, _ = child.communicate(timeout=30)
+        output, _ = child.communicate(timeout=DEADLINE_S)
         return child.returncode, output.splitlines()
 
 

@@ -135,7 +135,8 @@ def test_a_bad_record_is_named_and_the_worker_goes_on(make_world: MakeWorld) -> 
     world.run()
     first = world.failed()[0]
     assert (first.kind, first.batch, first.task.number) == (FailureKind.USER_CODE, 1, 0)
-    assert first.message.startswith("record 3 (from 0): feed() raised ValueError")
+    assert first.message.startswith("record 3 (from 0) of ")
+    assert first.message.endswith("0.tfrecord: feed() raised ValueError")
     assert (first.first_record, first.last_record) == (0, 4)
     assert first.source.endswith("0.tfrecord")
     assert "line 7" in first.traceback

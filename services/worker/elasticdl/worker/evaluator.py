@@ -6,15 +6,17 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.events import BatchInHand, FailureKind
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.tasks import TaskMessage
+from elasticdl.worker.bad_record import feed_naming_records
 from elasticdl.worker.context import WorkContext
 from elasticdl.worker.failures import Failure, of_user_error
-from elasticdl.worker.ports import Feeder, TableIds
+from elasticdl.worker.ports import FedBatch, Feeder, TableIds
 from elasticdl.worker.records import TaskRecords
 from elasticdl.worker.table_ids import table_ids
 from elasticdl.worker.tallies import Stopwatch, Tally
@@ -107,11 +109,15 @@ class Evaluator:
                     raw = data.records.batch(data.task_of(message), batch)
                 kind = FailureKind.USER_CODE
                 with watch.timed("feed"):
-                    fed = data.feeder.feed(raw.records)
-                    tables = {} if fed is None else table_ids(self._model, fed, training=False)
+                    task = data.task_of(message)
+                    fed, tables = feed_naming_records(data.records, task, raw, partial(self._feed, data.feeder))
         except UserError as error:
             raise BatchError(batch, of_user_error(error, kind)) from error
         return _Fed(batch=fed, records=raw.count, tables=tables, seconds=watch.seconds)
+
+    def _feed(self, feeder: Feeder, records: Any) -> tuple[FedBatch | None, dict[str, TableIds]]:
+        fed = feeder.feed(records)
+        return fed, {} if fed is None else table_ids(self._model, fed, training=False)
 
     def _compute(self, fed: _Fed, message: TaskMessage, batch: int, tally: Tally) -> None:
         tally.add_seconds(fed.seconds)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.events import FailureKind
@@ -46,21 +45,3 @@ def of_start(error: UserError | PermanentError | ProtocolError) -> Failure:
     if isinstance(error, UserError):
         return of_user_error(error, FailureKind.USER_CODE)
     return Failure(kind=FailureKind.ENVIRONMENT, message=str(error))
-
-
-def name_record(failure: Failure, records: list[int], feed_one: Callable[[int], object]) -> Failure:
-    """Say which record of a batch the user's feed can't take, by feeding the records one at a time.
-
-    Args:
-        failure: what feeding the whole batch gave.
-        records: numbers of the batch's records in their source, in the batch's order.
-        feed_one: feeds the record at a position of the batch; raises UserError for a bad one.
-    """
-    for position, record in enumerate(records):
-        try:
-            feed_one(position)
-        except UserError as error:
-            alone = of_user_error(error, failure.kind)
-            return replace(alone, message=f"record {record} (from 0): {alone.message}")
-    where = f"records {min(records)} to {max(records)} (from 0) together" if records else "an empty batch"
-    return replace(failure, message=f"{where}: {failure.message}")

@@ -11,6 +11,7 @@ from elasticdl.shared.job import DataSpec
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.plan import Plan
 from elasticdl.shared.storage import open_store
+from elasticdl.worker.bad_record import feed_naming_records
 from elasticdl.worker.failures import DataError
 from elasticdl.worker.held import train_task
 from elasticdl.worker.ports import FedBatch, Feeder
@@ -60,7 +61,7 @@ def first_batch(records: TaskRecords, feeder: Feeder, hand: InHandFile) -> FedBa
 
     Raises:
         DataError: the data changed since the job was planned, or is corrupt.
-        UserError: the first batches are all dropped, or the feed raises.
+        UserError: the first batches are all dropped, or the feed raises; names the record.
     """
     places = (
         (task, batch) for task in records.plan.task_ids() for batch in range(records.plan.batches_of(TaskId(task)))
@@ -71,7 +72,7 @@ def first_batch(records: TaskRecords, feeder: Feeder, hand: InHandFile) -> FedBa
                 raw = records.batch(task, batch)
             except UserError as error:
                 raise DataError(str(error)) from error
-            fed = feeder.feed(raw.records)
+            fed = feed_naming_records(records, task, raw, feeder.feed)
         if fed is not None:
             return fed
     raise UserError(

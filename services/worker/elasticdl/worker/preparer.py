@@ -11,13 +11,14 @@ from typing import Any
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.events import BatchInHand, FailureKind, TaskTaken
 from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.worker.bad_record import feed_naming_records
 from elasticdl.worker.context import WorkContext
-from elasticdl.worker.failures import Failure, name_record, of_user_error
+from elasticdl.worker.failures import Failure, of_user_error
 from elasticdl.worker.held import train_task
 from elasticdl.worker.pipeline import Ticket
-from elasticdl.worker.ports import Delivery, Feeder, TableIds, Tasks
+from elasticdl.worker.ports import Delivery, FedBatch, Feeder, TableIds, Tasks
 from elasticdl.worker.ps_set import Standing
-from elasticdl.worker.records import BatchRecords, TaskRecords
+from elasticdl.worker.records import TaskRecords
 from elasticdl.worker.table_ids import table_ids
 from elasticdl.worker.tallies import Stopwatch
 
@@ -209,11 +210,9 @@ class Preparer:
             return Faulty(ticket=ticket, failure=of_user_error(error, FailureKind.DATA))
         try:
             with watch.timed("feed"):
-                batch = self._feeder.feed(raw.records)
-                tables = {} if batch is None else table_ids(self._model, batch, training=True)
+                batch, tables = feed_naming_records(self._records, ticket.task, raw, self._feed)
         except UserError as error:
-            failure = of_user_error(error, FailureKind.USER_CODE)
-            return Faulty(ticket=ticket, failure=self._find_record(ticket, raw, failure))
+            return Faulty(ticket=ticket, failure=of_user_error(error, FailureKind.USER_CODE))
         return Prepared(
             ticket=ticket,
             batch=batch,
@@ -223,10 +222,6 @@ class Preparer:
             seconds=watch.seconds,
         )
 
-    def _find_record(self, ticket: Ticket, raw: BatchRecords, failure: Failure) -> Failure:
-        def feed_one(position: int) -> None:
-            batch = self._feeder.feed(self._records.one(ticket.task, raw.numbers[position]))
-            if batch is not None:
-                self._model.ids(batch)
-
-        return name_record(failure, raw.numbers, feed_one)
+    def _feed(self, records: Any) -> tuple[FedBatch | None, dict[str, TableIds]]:
+        batch = self._feeder.feed(records)
+        return batch, {} if batch is None else table_ids(self._model, batch, training=True)

@@ -29,7 +29,8 @@ class Failure:
 
 def failure_text(failed: TaskFailed, worker: str) -> str:
     """What the user reads when a task's failure ends the job."""
-    records = f"records {failed.first_record} to {failed.last_record - 1} of {failed.source}" if failed.source else ""
+    named = not failed.source or failed.source in failed.message
+    records = "" if named else f"records {failed.first_record} to {failed.last_record - 1} of {failed.source}"
     place = f" ({failed.task}, batch {failed.batch}{', ' + records if records else ''}, on {worker})"
     if failed.kind is FailureKind.NOT_FINITE:
         return f"{failed.message} since step {failed.step}{place}\n  {NOT_FINITE_HINT}"

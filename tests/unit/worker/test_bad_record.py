@@ -1,0 +1,39 @@
+"""Which record of a batch is bad."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.shared.errors import UserError
+from elasticdl.worker.bad_record import name_record
+from elasticdl.worker.model.user_code import UserCodeError
+
+NUMBERS = [40, 7, 19]
+
+
+@pytest.mark.parametrize("bad", NUMBERS)
+def test_the_bad_record_is_named(bad: int) -> None:
+    def feed_one(number: int) -> None:
+        if number == bad:
+            raise UserCodeError("feed() raised ValueError", traceback="line 3")
+
+    named = name_record(UserCodeError("feed() raised", traceback="line 2"), "a.csv", NUMBERS, feed_one)
+    assert str(named) == f"record {bad} (from 0) of a.csv: feed() raised ValueError"
+    assert isinstance(named, UserCodeError)
+    assert named.traceback == "line 3"
+
+
+def test_records_that_are_bad_only_together_are_named_as_a_range() -> None:
+    named = name_record(UserError("labels differ", hint="Do they?"), "a.csv", NUMBERS, lambda number: None)
+    assert str(named) == "records 7 to 40 (from 0) of a.csv together: labels differ\n  Do they?"
+
+
+def raises_always(number: int) -> None:
+    raise UserCodeError(f"feed() raised NameError for {number}")
+
+
+def test_code_that_takes_no_record_is_blamed_itself() -> None:
+    whole = UserCodeError("feed() raised NameError")
+    assert name_record(whole, "a.csv", NUMBERS, raises_always) is whole
+    alone = name_record(whole, "a.csv", [7], raises_always)
+    assert str(alone) == "record 7 (from 0) of a.csv: feed() raised NameError for 7"
