@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
-from elasticdl.ps.snapshots import SnapshotWriter
+from elasticdl.ps.snapshot_writer import SnapshotWriter
 from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.model import DenseVariable, ModelSignature, Optimizer, RowInitializer, RowTable, VariableKind
 from elasticdl.shared.names import JobId, PodName, TaskId, new_incarnation

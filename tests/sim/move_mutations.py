@@ -14,7 +14,7 @@ from tests.sim.snapshot_mutations import MUTATIONS
 
 from elasticdl.master.core import training
 from elasticdl.ps import core as ps_core
-from elasticdl.ps import recovery, snapshots
+from elasticdl.ps import recovery, snapshot_reader
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import Group
 from elasticdl.ps.share import Share
@@ -61,16 +61,16 @@ def credit_by_version() -> Iterator[None]:
         yield
 
 
-@mutation("a restarted ps keeps what it held until it has heard of the outcome")
+@mutation("a restarted ps keeps what it held until it has heard of the outcome, or ends when it is given what it lost")
 def held_until_the_outcome() -> Iterator[None]:
     original = Share.install
 
     def restored(*arguments: Any) -> Any:
-        share = snapshots.restore(*arguments)
+        share = snapshot_reader.restore(*arguments)
         original(share, share.groups)
         return share
 
-    with replaced(recovery, "restore", restored):
+    with replaced(recovery, "restore", restored), loss_is_noticed():
         yield
 
 
@@ -80,6 +80,18 @@ def held_is_registered() -> Iterator[None]:
         pass
 
     with replaced(ps_moves, "register_held", register_held):
+        yield
+
+
+@mutation("what no single snapshot has is gathered from several")
+def gathered_from_several() -> Iterator[None]:
+    with replaced(recovery, "choose", lambda chains, wanted: []):
+        yield
+
+
+@mutation("a ps that is given what it has lost ends")
+def loss_is_noticed() -> Iterator[None]:
+    with replaced(Share, "covers", lambda self, partitions: True):
         yield
 
 

@@ -127,6 +127,22 @@ def _recipient_dies_after_its_word(moving: Moving) -> list[Fault]:
     ]
 
 
+def _what_came_is_damaged(moving: Moving) -> list[Fault]:
+    """A recipient dies when it holds a group, and what it had registered is damaged, or a copy that this refers to.
+
+    It may be started again before the version is known.
+    """
+    random, ps = moving.random, moving.recipient
+    part = random.choice(["newest", "newest", "any"])
+    if random.random() < 0.5:
+        scale, *rest = _recipient_dies_before_the_version(moving)
+        return [scale, Fault(probe=rest[0].probe, action="damage", targets=(ps, part)), *rest]
+    steps = [("GroupHeld.stored", 2), ("GroupHeld.acked", 2), ("adopted", 1), ("registered", random.randint(1, 4))]
+    when = (ps, *random.choice(steps))
+    damage = Fault(probe=when, action="damage", targets=(ps, part))
+    return [moving.scale(moving.early()), damage, Fault(probe=when, action="kill", targets=(ps,))]
+
+
 def _wanted_no_more(moving: Moving) -> list[Fault]:
     """A recipient dies while the donor is frozen, and somebody asks for the former number of ps."""
     when = (moving.donor, "frozen", 1)
@@ -228,6 +244,7 @@ PATTERNS = (
     Pattern(faults=_late_word_of_a_dead_donor, ps=FEWER, shape={"batches": 1}),
     Pattern(faults=_recipient_dies_before_the_version, ps=FEWER + MORE),
     Pattern(faults=_recipient_dies_after_its_word, ps=FEWER),
+    Pattern(faults=_what_came_is_damaged, ps=FEWER + MORE),
     Pattern(faults=_wanted_no_more, ps=MORE),
     Pattern(faults=_donor_forgets, ps=FEWER, shape=SAVED_SELDOM),
     Pattern(faults=_at_the_end, ps=((3, 2),), shape={"workers": 1}),

@@ -20,7 +20,7 @@ from elasticdl.master import recovery
 from elasticdl.master.core import Fold, training
 from elasticdl.master.core import evolve as _evolve_function
 from elasticdl.master.service import Master
-from elasticdl.ps import history, snapshots
+from elasticdl.ps import history, snapshot_reader
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.engine.accumulator import Accumulator
 from elasticdl.ps.engine.cuts import RowCut
@@ -345,12 +345,12 @@ def accumulator_in_the_cut() -> Iterator[None]:
 
 @_mutation("the ledger is restored together with the weights")
 def ledger_restored_with_the_weights() -> Iterator[None]:
-    original = snapshots.read_groups
+    original = snapshot_reader.read_groups
 
     def read_groups(*arguments: Any) -> Any:
         return [replace(cut, ledger=Ledger().record()) for cut in original(*arguments)]
 
-    with _replaced(snapshots, "read_groups", read_groups):
+    with _replaced(snapshot_reader, "read_groups", read_groups):
         yield
 
 

@@ -12,7 +12,7 @@ from elasticdl.master.core import State, fold
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.share import Share
-from elasticdl.ps.snapshots import read_chain, restore
+from elasticdl.ps.snapshot_reader import read_chain, restore
 from elasticdl.shared.commands import JobState, OpenPin
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.events import Decided, JobSubmitted, LogRecord, TaskFinished, TermStarted

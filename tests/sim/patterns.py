@@ -274,8 +274,7 @@ def _damage_at_the_audit(around: Around) -> list[Fault]:
     ]
 
 
-Patterns = tuple[tuple[int, Callable[[Around], list[Fault]]], ...]
-PATTERNS: Patterns = (
+PATTERNS: tuple[tuple[int, Callable[[Around], list[Fault]]], ...] = (
     (6, _kill),
     (3, _kill_several),
     (2, _crash),
@@ -304,12 +303,7 @@ PATTERNS: Patterns = (
 )
 
 
-BESIDES = tuple((weight, one) for weight, one in PATTERNS if one not in (_damage, _damage_at_the_audit))
-"""What may go wrong besides a move. A recipient whose newest snapshot is damaged right after a move has lost what came:
-its older snapshots do not have it (docs/simulation.md)."""
-
-
-def drawn(weighted: Patterns, around: Around, count: int) -> tuple[Fault, ...]:
+def drawn(around: Around, count: int) -> tuple[Fault, ...]:
     """The faults of so many patterns."""
-    patterns = around.random.choices([p for _, p in weighted], [w for w, _ in weighted], k=count)
+    patterns = around.random.choices([p for _, p in PATTERNS], [w for w, _ in PATTERNS], k=count)
     return tuple(fault for pattern in patterns for fault in pattern(around))

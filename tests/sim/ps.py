@@ -24,11 +24,11 @@ from elasticdl.ps.next_cut import next_cut
 from elasticdl.ps.orders import Copy, Order
 from elasticdl.ps.recovery import NothingLeftError, recover
 from elasticdl.ps.share_cut import ShareCut
-from elasticdl.ps.snapshots import SnapshotWriter, delete_snapshot
+from elasticdl.ps.snapshot_writer import SnapshotWriter, delete_snapshot
 from elasticdl.shared.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError
 from elasticdl.shared.events import GroupHeld, GroupLedger, ModelInitialised, ModelPinned, PsStarted, SnapshotTaken
-from elasticdl.shared.manifests import DamagedError, damage, decode_manifest
+from elasticdl.shared.manifests import DamagedError, damage, decode_manifest, snapshots_folder
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.placement import Placement, decode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
@@ -172,19 +172,26 @@ class PsProcess(Process):
     async def _restore(self) -> tuple[str, tuple[GroupLedger, ...]]:
         await asyncio.sleep(STORE_S * 3)
         try:
-            recovered = recover(self.world.store, self.core, self._register)
+            spec = self.world.job.spec
+            recovered = recover(self.world.store, self.core, self._register, snapshots_folder(spec.storage, spec.job))
         except NothingLeftError as error:
             await self._say_damages(error.damages, "")
             raise
-        uri, manifest = recovered.kept[-1]
-        if recovered.damages:
-            await self._say_damages(recovered.damages, uri)
-            older = tuple(one for one, _ in reversed(recovered.kept[:-1]))
-            step = manifest.step
-            await self._write_register(replace(self._register, manifest=uri, step=step, older=older))
+        if recovered.share is None:
+            await self._say_damages(recovered.damages, "")
+            return "", ()
         self.core.install(recovered.share)
         self._history.adopt(recovered.kept)
         self._initialised = True
+        if not recovered.uri:
+            self.probe("gathered")
+            await self._write(flush=False)
+        uri = recovered.uri or self._history.newest[0]
+        await self._say_damages(recovered.damages, uri)
+        if recovered.uri and recovered.damages:
+            older = tuple(one for one, _ in reversed(recovered.kept[:-1]))
+            step = recovered.kept[-1][1].step
+            await self._write_register(replace(self._register, manifest=uri, step=step, older=older))
         self.probe("restored")
         return uri, recovered.share.ledgers
 

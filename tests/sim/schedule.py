@@ -9,7 +9,7 @@ from tests.sim.faults import Fault
 from tests.sim.job import Shape
 from tests.sim.move_schedule import move_schedule
 from tests.sim.network import Weather
-from tests.sim.patterns import BESIDES, PATTERNS, Around, drawn
+from tests.sim.patterns import Around, drawn
 from tests.sim.world import Schedule
 
 START_S = 1.2
@@ -97,7 +97,7 @@ def random_schedule(seed: int) -> Schedule:
     batches = shape.tasks * shape.batches * shape.epochs
     horizon_s = round(START_S + batches * shape.compute_s / shape.workers * random.uniform(0.8, 2.0) + 1.0, 3)
     around = Around(random=random, shape=shape, horizon_s=horizon_s)
-    faults = drawn(PATTERNS, around, random.randint(1, 6))
+    faults = drawn(around, random.randint(1, 6))
     if kind <= SCALES:
         faults += _scaling(scaling, around)
     return Schedule(seed=seed, shape=shape, weather=weather, faults=faults, horizon_s=horizon_s)
@@ -106,4 +106,4 @@ def random_schedule(seed: int) -> Schedule:
 def _troubled(schedule: Schedule, random: Random) -> Schedule:
     """A schedule about a move, in which something else goes wrong, too."""
     around = Around(random=random, shape=schedule.shape, horizon_s=schedule.horizon_s)
-    return replace(schedule, faults=schedule.faults + drawn(BESIDES, around, random.randint(1, 2)))
+    return replace(schedule, faults=schedule.faults + drawn(around, random.randint(1, 2)))

@@ -11,7 +11,7 @@ from tests.sim.mutations import _replaced as replaced
 from tests.sim.ps import PsProcess
 
 from elasticdl.master.core import runs
-from elasticdl.ps import snapshots
+from elasticdl.ps import snapshot_reader, snapshot_writer
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import GroupCut
 from elasticdl.ps.history import SnapshotHistory
@@ -28,7 +28,7 @@ def checksums_of_snapshots() -> Iterator[None]:
     def read_chunk(store: Any, manifest: str, chunk: Any) -> bytearray:
         return bytearray(store.read(manifests.chunk_uri(chunk.of or manifest, chunk.name)))
 
-    with replaced(snapshots, "read_chunk", read_chunk):
+    with replaced(snapshot_reader, "read_chunk", read_chunk):
         yield
 
 
@@ -62,12 +62,12 @@ def damaged_snapshots_are_discarded() -> Iterator[None]:
 
 @mutation("snapshots that a ps could fall back to are no garbage to its next life")
 def fallbacks_are_no_garbage() -> Iterator[None]:
-    original = snapshots.SnapshotWriter.garbage
+    original = snapshot_writer.SnapshotWriter.garbage
 
     def garbage(self: Any, kept: Any) -> Any:
         return original(self, list(kept)[-1:])
 
-    with replaced(snapshots.SnapshotWriter, "garbage", garbage):
+    with replaced(snapshot_writer.SnapshotWriter, "garbage", garbage):
         yield
 
 
@@ -113,10 +113,10 @@ class _LateLedger:
 
 @mutation("weights and ledger of a snapshot are of one moment between two pushes")
 def ledger_in_the_cut() -> Iterator[None]:
-    original = snapshots.SnapshotWriter.objects
+    original = snapshot_writer.SnapshotWriter.objects
 
     def objects(self: Any, core: Any, cut: Any, **facts: Any) -> Any:
         return original(self, core, _LateLedger(cut, core), **facts)  # type: ignore[arg-type]
 
-    with replaced(snapshots.SnapshotWriter, "objects", objects):
+    with replaced(snapshot_writer.SnapshotWriter, "objects", objects):
         yield

@@ -19,7 +19,8 @@ from tests.unit.ps_engine.chunks import chunks
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.share import Share
-from elasticdl.ps.snapshots import SnapshotWriter, Written, read_chain, restore
+from elasticdl.ps.snapshot_reader import read_chain, restore
+from elasticdl.ps.snapshot_writer import SnapshotWriter, Written
 from elasticdl.shared.manifests import decode_manifest
 from elasticdl.shared.names import PodName, new_incarnation
 from elasticdl.shared.placement import Placement

@@ -14,9 +14,10 @@ from tests.unit.ps.test_damage import flip
 
 from elasticdl.ps.recovery import NothingLeftError
 from elasticdl.ps.references import is_copy_for
+from elasticdl.ps.regrouping import union
 from elasticdl.ps.service import PsService
 from elasticdl.shared.commands import HoldGroup, OpenPin, TakeSnapshot
-from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.errors import PermanentError, TransientError
 from elasticdl.shared.events import GroupHeld, ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
 from elasticdl.shared.manifests import ChunkPart, Manifest, chunk_uri, folder_of, read_manifest
 from elasticdl.shared.names import PodName, TaskId
@@ -111,6 +112,11 @@ def final(job: Job, number: int, request: int) -> Manifest:
         except PermanentError:  # It has not heard of the version yet, as the master would be told.
             continue
     return read_manifest(job.store, job.await_event(SnapshotTaken, where=lambda one: one.request == request).manifest)
+
+
+def memory(job: Job) -> MemoryStore:
+    assert isinstance(job.store, MemoryStore)
+    return job.store
 
 
 def train(client: PsSet, batches: Sequence[tuple[int, int]]) -> None:
@@ -251,10 +257,64 @@ def test_a_damaged_copy_spoils_the_snapshot_that_refers_to_it(make_job: MakeJob)
     first = read_manifest(job.store, referring).base
     rows = [one for one in read_manifest(job.store, first).chunks if one.part is ChunkPart.ROWS]
     flip(job.store, chunk_uri(rows[0].of, rows[0].name))
-    with pytest.raises(NothingLeftError, match="damaged"):
-        job.start(1)
+    job.start(1)
+    gathered = job.await_event(PsStarted, 4)
+    assert [group.ledger.step for group in gathered.ledgers] == [0], "as the donor's snapshot 0 has them"
     damaged = job.await_event(SnapshotDamaged)
     assert (damaged.snapshot, damaged.object) == (first, chunk_uri(rows[0].of, rows[0].name))
+    assert damaged.instead == gathered.restored_from == job.register(1).manifest
+
+
+def test_what_came_with_a_move_is_gathered_where_it_is_saved(make_job: MakeJob) -> None:
+    job, client, mover, recipient = training_with_a_second_ps(make_job)
+    _, reference = make_job()
+    train(reference, BATCHES)
+    mover.move(0, 1, HALF, 2)
+    train(client, BATCHES[4:6])
+    recipient.close()
+    flip(memory(job), job.register(1).manifest)
+    reborn = job.start(1)
+    gathered = job.await_event(PsStarted, 3)
+    assert [(group.partitions, group.ledger.step) for group in gathered.ledgers] == [(HALF, 4)], "as it was copied"
+    train(client, BATCHES[4:7])
+    reborn.close()
+    job.start(1)
+    again = job.await_event(PsStarted, 4)
+    assert again.restored_from == gathered.restored_from
+    train(client, BATCHES[4:])
+    for mine, theirs in zip(weights(client), weights(reference), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_what_is_saved_nowhere_is_said(make_job: MakeJob) -> None:
+    job, client, mover, recipient = training_with_a_second_ps(make_job)
+    mover.move(0, 1, HALF, 2)
+    train(client, BATCHES[4:6])
+    recipient.close()
+    registered = job.register(1).manifest
+    for info in list(job.store.list("memory://job/")):
+        if info.uri.endswith(("/manifest", "/copy")):
+            flip(memory(job), info.uri)
+    with pytest.raises(NothingLeftError, match="damaged"):
+        job.start(1)
+    assert job.await_event(SnapshotDamaged).object == registered
+
+
+def test_a_ps_that_is_given_what_it_has_lost_ends_and_its_next_life_has_it(make_job: MakeJob) -> None:
+    job, client, mover, recipient = training_with_a_second_ps(make_job)
+    mover.move(0, 1, ((128, 192),), 2)
+    mover.copy(0, 1, ((192, 256),), 3, freeze=True)
+    recipient.close()
+    flip(memory(job), job.register(1).manifest)
+    reborn = job.start(1)
+    assert [group.partitions for group in job.await_event(PsStarted, 3).ledgers] == [((128, 192),)]
+    mover.end(3, to=1, partitions=((192, 256),))
+    with pytest.raises(TransientError, match="version 3"):
+        reborn.wait()
+    reborn.close()
+    job.start(1)
+    assert union([group.partitions for group in job.await_event(PsStarted, 4).ledgers]) == HALF
+    train(client, BATCHES[4:])
 
 
 def test_an_order_about_a_later_table_is_refused(make_job: MakeJob) -> None:

@@ -16,7 +16,7 @@ from tests.unit.ps.servers import weights
 
 from elasticdl.ps.orders import SnapshotPolicy
 from elasticdl.ps.service import PsService
-from elasticdl.ps.snapshots import read_chain
+from elasticdl.ps.snapshot_reader import read_chain
 from elasticdl.shared.bus.memory.log import MemoryEventLog
 from elasticdl.shared.commands import ClosePin, OpenPin, StopPod, TakeSnapshot
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError, UserError

@@ -16,9 +16,9 @@ from elasticdl.ps.admission import (
 from elasticdl.ps.engine.checks import NotFiniteError
 from elasticdl.ps.group import GroupCut, UpdatePolicy
 from elasticdl.ps.observer import Observer
-from elasticdl.ps.share import Division, GroupStanding, Share, ledger_of
+from elasticdl.ps.share import Division, GroupStanding, Share, ledger_of, most_backward
 from elasticdl.ps.share_cut import Pin, ShareCut
-from elasticdl.shared.errors import InvariantError, ProtocolError, UserError
+from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError, UserError
 from elasticdl.shared.events import GroupLedger
 from elasticdl.shared.ledger import Verdict
 from elasticdl.shared.model import ModelSignature
@@ -219,7 +219,7 @@ class PsCore:
                 raise RefusedError(RefusalKind.NOT_READY, "a group is on its way to another ps")
             divisions = share.divide(push)
             applying = [division for division in divisions if division.verdict is Verdict.APPLIED]
-            verdict = Verdict.APPLIED if applying else _most_backward(divisions)
+            verdict = Verdict.APPLIED if applying else most_backward(divisions)
             answer, message = PushVerdict[verdict.name], ""
             if applying:
                 self._check_memory(share)
@@ -353,10 +353,15 @@ class PsCore:
 
         Returns:
             Whether it was later.
+
+        Raises:
+            TransientError: it gives this ps what a damaged snapshot had held; the next life gathers it.
         """
         with self.lock:
             if placement.version <= self.placement.version:
                 return False
+            if self.share is not None and not self.share.covers(placement.partitions(self.number)):
+                raise TransientError(f"version {placement.version} of the placement gives this ps what it has lost")
             before = self.owned
             self.placement = placement
             if self.frozen <= placement.version:
@@ -399,9 +404,3 @@ class PsCore:
         if not self._ready:
             raise RefusedError(RefusalKind.NOT_READY, "start-up is not on record yet")
         return self.share
-
-
-def _most_backward(divisions: Sequence[Division]) -> Verdict:
-    """What a push is answered that no group applies."""
-    gap = any(division.verdict is Verdict.GAP for division in divisions)
-    return Verdict.GAP if gap else Verdict.DUPLICATE

@@ -9,7 +9,7 @@ from elasticdl.ps.core import PsCore
 from elasticdl.ps.history import Snapshot, SnapshotHistory
 from elasticdl.ps.references import is_copy_for
 from elasticdl.ps.regrouping import common, reduced
-from elasticdl.ps.snapshots import check_belongs, read_chain, read_groups, read_rows
+from elasticdl.ps.snapshot_reader import check_belongs, read_chain, read_groups, read_rows
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.events import GroupHeld
 from elasticdl.shared.model import ModelSignature

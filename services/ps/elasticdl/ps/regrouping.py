@@ -22,6 +22,11 @@ def common(one: Ranges, other: Ranges) -> Ranges:
     return tuple(RangeSet(one).intersection(RangeSet(other)).ranges())
 
 
+def without(one: Ranges, other: Ranges) -> Ranges:
+    """Partitions that are in the first only."""
+    return tuple(gap for start, end in one for gap in RangeSet(other).gaps(start, end))
+
+
 def union(many: Sequence[Ranges]) -> Ranges:
     """Partitions that are in any."""
     return tuple(RangeSet(bounds for ranges in many for bounds in ranges).ranges())

@@ -24,7 +24,7 @@ from elasticdl.ps.orders import Order, SnapshotPolicy
 from elasticdl.ps.recovery import NothingLeftError, recover
 from elasticdl.ps.registration import Registration
 from elasticdl.ps.snapshot_thread import SnapshotThread
-from elasticdl.ps.snapshots import SnapshotWriter
+from elasticdl.ps.snapshot_writer import SnapshotWriter
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.clock import Clock
@@ -34,7 +34,7 @@ from elasticdl.shared.events import GroupLedger, ModelPinned, PsStarted, StepRea
 from elasticdl.shared.heartbeat import keep_beating
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.journal import Journal
-from elasticdl.shared.manifests import DamagedError, damage
+from elasticdl.shared.manifests import DamagedError, damage, snapshots_folder
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_number
 from elasticdl.shared.placement import Placement
 from elasticdl.shared.registers import PsRegister
@@ -238,20 +238,24 @@ class PsService:
     def _restore(self, register: PsRegister) -> tuple[str, tuple[GroupLedger, ...]]:
         """Install what the register names; returns the manifest that it is from, and its ledgers.
 
-        Where the newest snapshot is damaged, the older one in its place is on record before anybody hears of this life.
+        Where the newest snapshot is damaged, what is in its place is on record before anybody hears of this life: an
+        older one, or a new one of what was gathered from several.
         """
         try:
-            recovered = recover(self._store, self.core, register)
+            recovered = recover(self._store, self.core, register, snapshots_folder(self._spec.storage, self._spec.job))
         except NothingLeftError as error:
             self._announce_damages(error.damages, "")
             raise
-        uri, manifest = recovered.kept[-1]
-        if recovered.damages:
-            self._announce_damages(recovered.damages, uri)
-            older = tuple(one for one, _ in reversed(recovered.kept[:-1]))
-            self._registration.publish(uri, manifest.step, older)
+        if recovered.share is None:
+            self._announce_damages(recovered.damages, "")
+            return "", ()
         self.core.install(recovered.share)
         self._snapshots.adopt(recovered.kept)
+        uri = recovered.uri or self._snapshots.save()
+        self._announce_damages(recovered.damages, uri)
+        if recovered.uri and recovered.damages:
+            older = tuple(one for one, _ in reversed(recovered.kept[:-1]))
+            self._registration.publish(uri, recovered.kept[-1][1].step, older)
         return uri, recovered.share.ledgers
 
     def _announce_damages(self, damages: Iterable[DamagedError], instead: str) -> None:

@@ -38,6 +38,12 @@ class Division:
     verdict: Verdict
 
 
+def most_backward(divisions: Sequence[Division]) -> Verdict:
+    """What a push is answered that no group applies."""
+    gap = any(division.verdict is Verdict.GAP for division in divisions)
+    return Verdict.GAP if gap else Verdict.DUPLICATE
+
+
 class Share:
     """What one ps holds of a model.
 

@@ -16,7 +16,7 @@ from elasticdl.ps.holder import Holder, HoldOrder
 from elasticdl.ps.next_cut import next_cut
 from elasticdl.ps.orders import Copy, Order, SnapshotPolicy
 from elasticdl.ps.registration import Registration
-from elasticdl.ps.snapshots import SnapshotWriter, Written, delete_snapshot
+from elasticdl.ps.snapshot_writer import SnapshotWriter, Written, delete_snapshot
 from elasticdl.shared.clock import Clock
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError, UserError
 from elasticdl.shared.events import GroupHeld, ModelInitialised, SnapshotTaken
@@ -86,9 +86,19 @@ class SnapshotThread:
         self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
 
     def adopt(self, kept: Sequence[Snapshot]) -> None:
-        """The core was restored from the last of these; call before ``start``."""
+        """The core was restored from the last of these, or saved at once; call before ``start``."""
         self._history.adopt(kept)
         self._initialised = True
+
+    def save(self) -> str:
+        """Take and register a full snapshot, and return its manifest's URI; call before ``start``, after ``adopt``.
+
+        Raises:
+            FencedError: another life has taken the name over.
+            TransientError, PermanentError: broker or storage.
+        """
+        self._write(flush=False)
+        return self._history.newest[0]
 
     def start(self) -> None:
         """Begin."""

@@ -256,17 +256,20 @@ def finished_in_all(ledgers: Iterable[GroupLedger]) -> RangeSet:
 
 
 def note_ledgers_of(state: State, envelope: Envelope, event: PsStarted) -> None:
-    """Fold what a ps has at its start: held groups, and what is somebody else's by now, are among it."""
+    """Fold what a ps has at its start: held groups, and what is somebody else's by now, are among it.
+
+    A ps may lack what a version gives it that it has not heard of, if the snapshot with it was damaged. It ends when it
+    hears of the version, and its next life gathers what is missing; until then nothing counts as finished.
+    """
     state.unreadable.discard(envelope.name)
     owned = state.owned(envelope.name)
     if not owned or state.training is None:
         return
     counting = [group for group in event.ledgers if RangeSet(group.partitions).intersection(RangeSet(owned))]
     covered = RangeSet(bounds for group in counting for bounds in group.partitions)
-    if event.ledgers and any(True for start, end in owned for _ in covered.gaps(start, end)):
-        state.fail(f"{envelope.name} was restored without some partitions that it owns", guilty=envelope.name)
-        return
-    state.training.note_ps(envelope.name, envelope.incarnation, finished_in_all(counting))
+    is_whole = not any(True for start, end in owned for _ in covered.gaps(start, end))
+    finished = finished_in_all(counting) if is_whole else RangeSet()
+    state.training.note_ps(envelope.name, envelope.incarnation, finished)
 
 
 # --- what to move -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Snapshots on object storage: written chunk by chunk from a cut, the manifest last, and read back.
+"""Snapshots on object storage: written chunk by chunk from a cut, the manifest last, and deleted.
 
     STORAGE/JOB/snapshots/PS/INCARNATION-NUMBER/{dense,rows-TABLE-CHUNK,...,manifest}
     STORAGE/JOB/snapshots/RECIPIENT/INCARNATION-NUMBER/{dense,rows-TABLE-CHUNK,...,copy}
@@ -19,8 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.ps.core import PsCore
-from elasticdl.ps.engine.accumulator import AccumulatorState, Gradients
-from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.group import GroupCut
 from elasticdl.ps.history import Snapshot
 from elasticdl.ps.orders import Copy
@@ -29,27 +27,23 @@ from elasticdl.ps.regrouping import common, reduced, union
 from elasticdl.ps.share import Share
 from elasticdl.ps.share_cut import ShareCut
 from elasticdl.shared.codec import encode_spec
-from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import JobSpec
 from elasticdl.shared.manifests import (
     COPY_NAME,
     MANIFEST_NAME,
     Chunk,
     ChunkPart,
-    DamagedError,
     GroupState,
     Manifest,
     checksum_of,
     chunk_uri,
     decode_manifest,
     encode_manifest,
-    read_chunk,
-    read_manifest,
     snapshots_folder,
 )
 from elasticdl.shared.model import ModelSignature
 from elasticdl.shared.names import Incarnation, PodName
-from elasticdl.shared.parts import mask_of, partitions_of
+from elasticdl.shared.parts import mask_of
 from elasticdl.shared.placement import ALL, Ranges
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, remove_empty_folders
 
@@ -220,115 +214,6 @@ class SnapshotWriter:
         remove_empty_folders(snapshots_folder(self._spec.storage, self._spec.job, self._ps))
 
 
-def read_chain(store: ObjectStore, uri: str) -> list[tuple[str, Manifest]]:
-    """A snapshot and everything that it builds on, the full one first.
-
-    Raises:
-        TransientError: the store is away.
-        DamagedError: a manifest is missing or damaged.
-    """
-    chain: list[tuple[str, Manifest]] = []
-    while uri:
-        if any(uri == seen for seen, _ in chain):
-            raise DamagedError(uri, "builds on itself")
-        manifest = read_manifest(store, uri)
-        chain.append((uri, manifest))
-        uri = manifest.base
-    return chain[::-1]
-
-
-def restore(store: ObjectStore, core: PsCore, chain: list[tuple[str, Manifest]]) -> Share:
-    """What the placement gives to a ps, and what it holds for a move, as it was at the last manifest of its chain.
-
-    Raises:
-        TransientError: the store is away.
-        DamagedError: an object is missing or damaged; it is named.
-        UserError: the snapshot belongs to another plan.
-    """
-    uri, last = chain[-1]
-    check_belongs(core, uri, last)
-    share = core.make_share(ModelSignature.from_json(last.signature))
-    wanted = [
-        group.partitions if group.move > core.placement.version else common(group.partitions, core.owned)
-        for group in last.groups
-    ]
-    for _, table, ids, slabs in read_rows(store, chain, union(wanted)):
-        share.tables[table].load(ids, slabs)
-    groups = []
-    for cut, partitions in zip(read_groups(store, share, chain[-1]), wanted, strict=True):
-        if partitions:
-            move = cut.move if cut.move > core.placement.version else 0
-            groups.append(share.group_of(replace(reduced(cut, partitions, share.signature.dense), move=move)))
-    share.install(groups)
-    share.merge()
-    return share
-
-
-def check_belongs(core: PsCore, uri: str, manifest: Manifest) -> None:
-    """Refuse a snapshot of another plan.
-
-    Raises:
-        UserError: it is.
-    """
-    if manifest.plan != core.plan.fingerprint:
-        raise UserError(
-            f"the snapshot {uri} is of plan {manifest.plan}, this job's plan is {core.plan.fingerprint}",
-            hint="Data, batch size, epochs, shuffle or seed were changed; start a new job.",
-        )
-
-
-def read_rows(
-    store: ObjectStore, chain: Iterable[tuple[str, Manifest]], partitions: Ranges
-) -> Iterator[tuple[str, int, _Ids, _Floats]]:
-    """Rows of some partitions, in the order in which they are to be loaded.
-
-    Yields:
-        Manifest that they are of, table, ids int64[n], slabs float32[n, slab width].
-
-    Raises:
-        TransientError: the store is away.
-        DamagedError: an object is missing or damaged; it is named.
-    """
-    mask = mask_of(partitions)
-    for uri, manifest in chain if partitions else ():
-        for chunk in manifest.chunks:
-            if chunk.part is ChunkPart.ROWS:
-                ids, slabs = _rows(read_chunk(store, uri, chunk), chunk)
-                wanted = mask[partitions_of(ids)]
-                yield uri, chunk.table, *((ids, slabs) if wanted.all() else (ids[wanted], slabs[wanted]))
-
-
-def read_groups(store: ObjectStore, share: Share, snapshot: tuple[str, Manifest]) -> list[GroupCut]:
-    """The groups of a snapshot, without their rows.
-
-    Args:
-        store: where it is.
-        share: any share of the model.
-        snapshot: URI and manifest.
-
-    Raises:
-        TransientError: the store is away.
-        DamagedError: an object is missing or damaged; it is named.
-    """
-    uri, manifest = snapshot
-    cuts = []
-    for number, state in enumerate(manifest.groups):
-        empty = share.create(state.partitions).cut()
-        chunks = [chunk for chunk in manifest.chunks if chunk.group == number and chunk.part is not ChunkPart.ROWS]
-        cuts.append(
-            replace(
-                empty,
-                dense=_dense(store, uri, chunks, empty.dense),
-                accumulated=_accumulated(store, share, uri, state, chunks) if state.accumulated else empty.accumulated,
-                ledger=state.ledger,
-                iteration=state.iteration,
-                rate=state.rate,
-                move=state.move,
-            )
-        )
-    return cuts
-
-
 def delete_snapshot(store: ObjectStore, uri: str, manifest: Manifest) -> None:
     """Remove a snapshot that nothing builds on any more, its manifest first, and the copies that it refers to.
 
@@ -378,31 +263,3 @@ def _encoded(
 def _bytes(*arrays: npt.NDArray[np.generic]) -> bytes:
     """Arrays one after another, copied once: a copy holds Python's lock, and pushes wait for it."""
     return b"".join([array.reshape(-1).view(np.uint8).data for array in arrays])
-
-
-def _rows(data: bytearray, chunk: Chunk) -> tuple[_Ids, _Floats]:
-    ids = np.frombuffer(data, np.int64, chunk.rows)
-    floats = np.frombuffer(data, np.float32, offset=ids.nbytes)
-    return ids, floats.reshape(chunk.rows, floats.size // chunk.rows if chunk.rows else 0)
-
-
-def _dense(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: DenseCut) -> DenseCut:
-    (chunk,) = (chunk for chunk in chunks if chunk.part is ChunkPart.DENSE)
-    values = np.frombuffer(read_chunk(store, uri, chunk), np.float32)
-    return DenseCut(
-        state=values[: like.state.size].reshape(like.state.shape),
-        fixed=values[like.state.size :],
-    )
-
-
-def _accumulated(
-    store: ObjectStore, share: Share, uri: str, state: GroupState, chunks: Sequence[Chunk]
-) -> AccumulatorState:
-    dense = np.zeros(0, np.float32)
-    rows: dict[str, tuple[_Ids, _Floats]] = {}
-    for chunk in chunks:
-        if chunk.part is ChunkPart.ACCUMULATED_DENSE:
-            dense = np.frombuffer(read_chunk(store, uri, chunk), np.float32)
-        elif chunk.part is ChunkPart.ACCUMULATED_ROWS:
-            rows[share.tables[chunk.table].table.name] = _rows(read_chunk(store, uri, chunk), chunk)
-    return AccumulatorState(batches=state.accumulated, sums=Gradients(dense=dense, rows=rows))
