@@ -49,7 +49,7 @@ def test_ctrl_c_leaves_nothing_running_and_the_printed_line_goes_on(elastic: Ela
     with elastic.start("train", *slow_job) as running:
         wait_for_progress(running)
         running.process.send_signal(signal.SIGINT)
-        assert running.wait(60) == 130
+        assert running.wait() == 130
         line = running.wait_for(r"elasticdl (resume .*)")
     assert left_behind(elastic.folder) == []
     resumed = elastic.run(*line.group(1).split())
@@ -101,7 +101,7 @@ def test_a_killed_launcher_takes_everything_with_it_and_the_job_can_be_resumed(
     with elastic.start("train", *slow_job) as running:
         wait_for_progress(running)
         running.process.send_signal(signal.SIGKILL)
-        running.wait(10)
+        running.wait()
         wait_until_gone(elastic.folder)
     assert "no process of it runs any more" in elastic.run("status", job_of(elastic)).output
     followed = elastic.run("events", job_of(elastic), "--follow")  # Ends with the log, as nobody will add to it.
@@ -122,7 +122,7 @@ def test_stop_from_another_terminal(elastic: Elastic, slow_job: list[str]) -> No
         wait_for_progress(running)
         stopped = elastic.run("stop", job_of(elastic))
         assert stopped.exit_code == 0, stopped.output
-        running.wait(60)
+        running.wait()
         running.wait_for(r"elasticdl resume ")
     listed = elastic.run("jobs")
     assert re.search(rf"{job_of(elastic)}.*stopped", listed.output)

@@ -37,7 +37,7 @@ def stopped(elastic: Elastic, flags: list[str], when: str) -> Path:
     with elastic.start("train", *flags) as running:
         running.wait_for(when)
         running.process.send_signal(signal.SIGINT)
-        assert running.wait(60) == 130, running.output
+        assert running.wait() == 130, running.output
     return elastic.jobs / job_of(elastic)
 
 
@@ -46,7 +46,7 @@ def killed(elastic: Elastic, command: list[str], when: str) -> Path:
     with elastic.start(*command) as running:
         running.wait_for(when)
         running.process.send_signal(signal.SIGKILL)
-        running.wait(10)
+        running.wait()
     wait_until_gone(elastic.folder)
     return elastic.jobs / job_of(elastic)
 

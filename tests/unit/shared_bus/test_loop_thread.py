@@ -53,7 +53,7 @@ def test_a_call_that_takes_too_long_is_cancelled(loop: LoopThread) -> None:
 
     with pytest.raises(TransientError, match="no result"):
         loop.call(hang(), timeout_s=0.01)
-    assert cancelled.wait(10)
+    assert cancelled.wait(DEADLINE_S)
 
 
 def test_a_coroutines_own_timeout_is_not_ours(loop: LoopThread) -> None:
@@ -76,7 +76,7 @@ def test_background_work_ends_with_the_thread() -> None:
             ended.set()
 
     future = loop.spawn(work())
-    assert begun.wait(10)
+    assert begun.wait(DEADLINE_S)
     loop.stop()
     assert ended.is_set()
     assert future.cancelled()

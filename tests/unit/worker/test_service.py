@@ -113,7 +113,7 @@ class Ps:
         threading.Thread(target=self._open, daemon=True).start()
 
     def _open(self) -> None:
-        if self.observer.happened.wait(60):
+        if self.observer.happened.wait(DEADLINE_S):
             self.core.open_for_business()
 
     def close(self) -> None:
