@@ -317,6 +317,25 @@ def test_a_ps_that_is_given_what_it_has_lost_ends_and_its_next_life_has_it(make_
     train(client, BATCHES[4:])
 
 
+@pytest.mark.parametrize("name", ["manifest", "rows-0-00000"])
+def test_a_ps_that_has_lost_all_that_it_held_begins_empty_and_gathers_it(make_job: MakeJob, name: str) -> None:
+    job, client, mover, recipient = training_with_a_second_ps(make_job)
+    mover.copy(0, 1, HALF, 2, freeze=True)
+    recipient.close()
+    registered = job.register(1).manifest
+    chunks = read_manifest(job.store, registered).chunks
+    flip(memory(job), next((chunk_uri(one.of, name) for one in chunks if one.name == name), registered))
+    empty = job.start(1)
+    assert job.await_event(PsStarted, 3).ledgers == ()
+    mover.end(2, to=1, partitions=HALF)
+    with pytest.raises(TransientError, match="version 2"):
+        empty.wait()
+    empty.close()
+    job.start(1)
+    assert [group.partitions for group in job.await_event(PsStarted, 4).ledgers] == [HALF]
+    train(client, BATCHES[4:])
+
+
 def test_an_order_about_a_later_table_is_refused(make_job: MakeJob) -> None:
     job, _ = make_job()
     with pytest.raises(PermanentError, match="version 2"):

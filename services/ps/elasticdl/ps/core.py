@@ -16,6 +16,7 @@ from elasticdl.ps.admission import (
 from elasticdl.ps.engine.checks import NotFiniteError
 from elasticdl.ps.group import GroupCut, UpdatePolicy
 from elasticdl.ps.observer import Observer
+from elasticdl.ps.regrouping import without
 from elasticdl.ps.share import Division, GroupStanding, Share, ledger_of, most_backward
 from elasticdl.ps.share_cut import Pin, ShareCut
 from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError, UserError
@@ -360,7 +361,8 @@ class PsCore:
         with self.lock:
             if placement.version <= self.placement.version:
                 return False
-            if self.share is not None and not self.share.covers(placement.partitions(self.number)):
+            gained = without(placement.partitions(self.number), self.owned)
+            if self._ready and gained and not (self.share and self.share.covers(gained)):
                 raise TransientError(f"version {placement.version} of the placement gives this ps what it has lost")
             before = self.owned
             self.placement = placement
