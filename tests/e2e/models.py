@@ -54,6 +54,28 @@ def write_model(folder: Path, text: str = LINEAR, name: str = "model.py") -> Pat
     return path
 
 
+_TAKES_TIME = """
+
+def _take_time():
+    import os, time
+    if not os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "hurry")):
+        time.sleep(0.05)
+"""
+_FEED = "def feed_batch(records, mode, metadata):\n"
+
+
+def slowly(model: str) -> str:
+    """A model file that takes 50 ms longer for each batch, until a file ``hurry`` lies beside it.
+
+    So a job lasts until its test has done what it wants to do, however slow the machine is, and no longer.
+    """
+    assert _FEED in model
+    return model.replace(_FEED, _FEED + "    tf.py_function(_take_time, [], [])\n") + _TAKES_TIME
+
+
+SLOW = slowly(LINEAR)
+
+
 def write_data(folder: Path, records: int = 2000, name: str = "data/train.csv", seed: int = 3) -> Path:
     """Write ``y = a + 2b - 3c`` as CSV."""
     random_numbers = random.Random(seed)

@@ -10,14 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.elastic import Elastic, Running, check_exact, left_behind
-from tests.e2e.models import LINEAR, write_data, write_model
+from tests.e2e.models import SLOW, write_data, write_model
 
 pytestmark = pytest.mark.e2e
-
-SLOW = LINEAR.replace(
-    "def feed_batch(records, mode, metadata):\n",
-    "def feed_batch(records, mode, metadata):\n    import time; tf.py_function(lambda: time.sleep(0.02), [], [])\n",
-)
 
 
 def job_of(elastic: Elastic) -> str:
@@ -39,7 +34,7 @@ def wait_for_progress(running: Running) -> None:
 
 @pytest.fixture
 def slow_job(elastic: Elastic) -> list[str]:
-    """Flags of a job that takes several seconds on its own."""
+    """Flags of a job that takes its time."""
     write_model(elastic.folder, SLOW)
     write_data(elastic.folder, records=20_000)
     return ["--model_def=model.py", "--training_data=data", "--minibatch_size=32", "--num_epochs=2"]
@@ -52,18 +47,24 @@ def test_ctrl_c_leaves_nothing_running_and_the_printed_line_goes_on(elastic: Ela
         assert running.wait() == 130
         line = running.wait_for(r"elasticdl (resume .*)")
     assert left_behind(elastic.folder) == []
+    elastic.hurry()
     resumed = elastic.run(*line.group(1).split())
     assert resumed.exit_code == 0, resumed.output
     check_exact(resumed)
     assert resumed.report["resumes"] == 1
 
 
-@pytest.mark.parametrize("pod", ["worker-0", "ps-0", "master"])
-def test_a_killed_process_costs_no_batch(elastic: Elastic, slow_job: list[str], pod: str) -> None:
+@pytest.mark.parametrize(
+    ("pod", "back"),
+    [("worker-0", "worker-0 died"), ("ps-0", "ps-0 restored"), ("master", "the master was restarted")],
+)
+def test_a_killed_process_costs_no_batch(elastic: Elastic, slow_job: list[str], pod: str, back: str) -> None:
     report = elastic.folder / "report.json"
     with elastic.start("train", *slow_job, "--report", str(report)) as running:
         wait_for_progress(running)
         os.kill(pid_of(elastic, pod), signal.SIGKILL)
+        running.wait_for(back)
+        elastic.hurry()
         assert running.wait() == 0, running.output
     facts = json.loads(report.read_text())
     assert facts["audit"]["exact"] is True
@@ -76,6 +77,8 @@ def test_a_killed_broker_costs_no_batch(elastic: Elastic, slow_job: list[str]) -
     with elastic.start("train", *slow_job, "--report", str(report)) as running:
         wait_for_progress(running)
         os.kill(pid_of(elastic, "nats-server"), signal.SIGKILL)
+        running.wait_for("nats-server died")
+        elastic.hurry()
         assert running.wait() == 0, running.output
     assert json.loads(report.read_text())["audit"]["exact"] is True
 
@@ -89,6 +92,7 @@ def test_frozen_processes_are_noticed_and_replaced(elastic: Elastic, slow_job: l
             running.wait_for(f"{pod} (has not been heard of|does not answer)")
         os.kill(pid_of(elastic, "nats-server"), signal.SIGSTOP)
         running.wait_for("nats-server does not answer")
+        elastic.hurry()
         assert running.wait() == 0, running.output
     facts = json.loads(report.read_text())
     assert facts["audit"]["exact"] is True
@@ -106,6 +110,7 @@ def test_a_killed_launcher_takes_everything_with_it_and_the_job_can_be_resumed(
     assert "no process of it runs any more" in elastic.run("status", job_of(elastic)).output
     followed = elastic.run("events", job_of(elastic), "--follow")  # Ends with the log, as nobody will add to it.
     assert followed.exit_code == 0
+    elastic.hurry()
     resumed = elastic.run("resume", job_of(elastic))
     assert resumed.exit_code == 0, resumed.output
     check_exact(resumed)
@@ -136,6 +141,7 @@ def test_workers_come_and_go_while_the_job_runs(elastic: Elastic, slow_job: list
         running.wait_for("workers 3/3")
         assert elastic.run("scale", job_of(elastic), "--workers=1").exit_code == 0
         running.wait_for("workers 1/1")
+        elastic.hurry()
         assert running.wait() == 0, running.output
     facts = json.loads(report.read_text())
     assert facts["audit"]["exact"] is True

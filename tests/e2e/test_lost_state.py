@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.elastic import Elastic, Outcome, check_exact
-from tests.e2e.models import write_data, write_model
-from tests.e2e.test_interruptions import SLOW, job_of, wait_until_gone
+from tests.e2e.models import SLOW, write_data, write_model
+from tests.e2e.test_interruptions import job_of, wait_until_gone
 
 pytestmark = pytest.mark.e2e
 RECORDS = 8_000
@@ -52,6 +52,7 @@ def killed(elastic: Elastic, command: list[str], when: str) -> Path:
 
 
 def resume(elastic: Elastic) -> Outcome:
+    elastic.hurry()
     resumed = elastic.run("resume", job_of(elastic))
     assert resumed.exit_code == 0, resumed.output
     check_exact(resumed)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.elastic import Elastic, check_exact, write_lines
-from tests.e2e.models import FEED, LINEAR, write_data, write_model
-from tests.e2e.test_interruptions import SLOW
+from tests.e2e.models import FEED, LINEAR, SLOW, write_data, write_model
 from tests.e2e.test_wrong_input import FLAGS, fails
 
 pytestmark = pytest.mark.e2e

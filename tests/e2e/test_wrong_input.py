@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.elastic import Elastic
-from tests.e2e.models import FEED, LINEAR, write_data, write_model
+from tests.e2e.models import FEED, LINEAR, SLOW, write_data, write_model
 
 pytestmark = pytest.mark.e2e
 
@@ -145,7 +145,7 @@ def test_what_comes_later_is_refused_in_one_sentence(elastic: Elastic) -> None:
 def test_data_that_changed_before_a_resume_is_refused(elastic: Elastic, tmp_path: Path) -> None:
     import signal
 
-    from tests.e2e.test_interruptions import SLOW, job_of, wait_for_progress
+    from tests.e2e.test_interruptions import job_of, wait_for_progress
 
     model = write_model(elastic.folder, SLOW)
     write_data(elastic.folder, records=20_000)
