@@ -89,6 +89,15 @@ def gathered_from_several() -> Iterator[None]:
         yield
 
 
+@mutation("rows are loaded for a move only as long as its outcome is unknown")
+def late_rows_are_not_loaded() -> Iterator[None]:
+    def hold_rows(self: Any, move: int, table: int, ids: Any, slabs: Any, *, saved: bool) -> None:
+        self.share.tables[table].load(ids, slabs, saved=saved)
+
+    with replaced(PsCore, "hold_rows", hold_rows):
+        yield
+
+
 @mutation("a ps that is given what it has lost ends")
 def loss_is_noticed() -> Iterator[None]:
     with replaced(Share, "covers", lambda self, partitions: True):

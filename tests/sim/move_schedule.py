@@ -143,6 +143,13 @@ def _what_came_is_damaged(moving: Moving) -> list[Fault]:
     return [moving.scale(moving.early()), damage, Fault(probe=when, action="kill", targets=(ps,))]
 
 
+def _donor_dies_while_its_copy_is_loaded(moving: Moving) -> list[Fault]:
+    """A recipient is in the middle of a copy when the move is given up; the next attempt is with an older state."""
+    when = moving.random.choice([(moving.donor, "SnapshotTaken.stored", 2), (moving.recipient, "loaded", 1)])
+    cut = Fault(probe=(moving.donor, "registered", 1), action="cut", targets=(moving.donor, "broker"), for_s=1.5)
+    return [cut, moving.scale(moving.early()), Fault(probe=when, action="kill", targets=(moving.donor,))]
+
+
 def _wanted_no_more(moving: Moving) -> list[Fault]:
     """A recipient dies while the donor is frozen, and somebody asks for the former number of ps."""
     when = (moving.donor, "frozen", 1)
@@ -245,6 +252,7 @@ PATTERNS = (
     Pattern(faults=_recipient_dies_before_the_version, ps=FEWER + MORE),
     Pattern(faults=_recipient_dies_after_its_word, ps=FEWER),
     Pattern(faults=_what_came_is_damaged, ps=FEWER + MORE),
+    Pattern(faults=_donor_dies_while_its_copy_is_loaded, ps=FEWER, shape=SAVED_SELDOM),
     Pattern(faults=_wanted_no_more, ps=MORE),
     Pattern(faults=_donor_forgets, ps=FEWER, shape=SAVED_SELDOM),
     Pattern(faults=_at_the_end, ps=((3, 2),), shape={"workers": 1}),

@@ -181,6 +181,21 @@ def test_a_move_that_is_given_up_leaves_everything_where_it_was(make_job: MakeJo
     assert [final(job, number, 60 + number).step for number in (0, 1)] == [len(BATCHES)] * 2
 
 
+def test_rows_that_come_after_the_outcome_are_not_loaded(make_job: MakeJob) -> None:
+    job, _, mover, recipient = training_with_a_second_ps(make_job)
+    assert recipient.core.await_rows(signature("adam"), 2, HALF)
+    ids, slabs = np.array([3, 5], np.int64), np.zeros((2, 12), np.float32)
+    recipient.core.hold_rows(2, 0, ids, slabs, saved=True)
+    mover.end(2)
+    while recipient.core.placement.version < 2:
+        job.register(1)
+    recipient.core.hold_rows(2, 0, ids + 10, slabs, saved=True)
+    assert recipient.core.hold(2, []) == ()
+    assert recipient.core.share is not None
+    while recipient.core.share.rows:
+        job.register(1)
+
+
 def test_a_recipient_that_dies_before_it_hears_of_the_outcome_serves_what_it_held(make_job: MakeJob) -> None:
     job, client, mover, recipient = training_with_a_second_ps(make_job)
     mover.copy(0, 1, HALF, 2, freeze=False)

@@ -330,24 +330,26 @@ class PsCore:
         with self.lock:
             return self.share is not None and self.share.drop_some()
 
-    def hold_rows(self, table: int, ids: Ids, slabs: Floats, *, saved: bool) -> None:
-        """Load rows of a group that is to be held, as ``RowStore.load``: int64[n], float32[n, slab width]."""
+    def hold_rows(self, move: int, table: int, ids: Ids, slabs: Floats, *, saved: bool) -> None:
+        """Load rows of a group that is to be held, as ``RowStore.load``: int64[n], float32[n, slab width].
+
+        None once the outcome of the move is known: they would be nobody's, and never be dropped.
+        """
         with self.lock:
-            self._share().tables[table].load(ids, slabs, saved=saved)
+            if move > self.placement.version:
+                self._share().tables[table].load(ids, slabs, saved=saved)
 
     def hold(self, move: int, cuts: Sequence[GroupCut]) -> tuple[GroupLedger, ...]:
         """Hold groups whose rows are loaded; they are served once the table says so.
 
         Returns:
-            Their ledgers; empty: the outcome of the move is known already, and the rows are dropped.
+            Their ledgers; empty: the outcome of the move is known already.
         """
         with self.lock:
-            share = self._share()
             if move <= self.placement.version:
-                share.install(share.groups + share.held)
                 return ()
-            share.hold(move, cuts)
-            return tuple(ledger_of(group) for group in share.held)
+            self._share().hold(move, cuts)
+            return tuple(ledger_of(group) for group in self._share().held)
 
     def adopt(self, placement: Placement) -> bool:
         """Go by a later version of the placement: serve what is held and has come here, drop what is somebody else's.

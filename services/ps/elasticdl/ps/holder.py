@@ -116,7 +116,7 @@ class Holder:
         chain = self._chain
         missing = [(one, manifest) for one, manifest in chain if one not in self._loaded]
         for _, table, ids, slabs in read_rows(self._store, missing, order.partitions):
-            self._core.hold_rows(table, ids, slabs, saved=self.may_be_referred_to)
+            self._core.hold_rows(order.move, table, ids, slabs, saved=self.may_be_referred_to)
             yield None
         cuts = []
         share = self._core.share
