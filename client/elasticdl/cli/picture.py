@@ -125,12 +125,15 @@ def _waiting(state: State, beats: Mapping[PodName, Beat]) -> str:
 
 
 def _batches(state: State, training: Training) -> int:
-    """Batches that workers told of, or all ps saved; of tasks that only ledgers know of, about as many as usual."""
+    """Batches that workers told of, or all ps saved.
+
+    Of tasks that only ledgers know of, and of those that a ps lost after they were told of, about as many as usual.
+    """
     plan = training.plan
     if training.is_complete:
         return plan.batches  # Tasks that several workers shared were told by each of them in part.
     told = sum(totals.batches for totals in training.epochs.values())
-    untold = max(0, len(training.complete) - len(training.counted))
+    untold = len(training.complete) - len(training.counted)
     saved = min((state.snapshots[ps].step if ps in state.snapshots else 0 for ps in state.holders), default=0)
     return min(max(told + untold * plan.batches // max(plan.tasks, 1), saved), plan.batches)
 

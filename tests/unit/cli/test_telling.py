@@ -101,6 +101,24 @@ def test_a_stopped_job_shows_what_was_given_back_and_what_was_saved(log: Log) ->
     assert picture(log.state, {}, 120.0, 0.0).batches == (4, 4), "a killed worker could tell of no batch"
 
 
+def test_what_a_ps_has_lost_is_not_shown_as_learned() -> None:
+    log = Log()
+    log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=SPEC))
+    log.decide(commands.StartPod(pod=PS, service=Service.PS), commands.StartPod(pod=WORKER, service=Service.WORKER))
+    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, pid=1))
+    log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
+    finished = events.TaskFinished(
+        task=TASK, dispatch=1, attempt=1, credits={PS: PS * 2}, records=20, batches=2, counted=((0, 2),)
+    )
+    log.add(Service.WORKER, WORKER, finished)
+    assert picture(log.state, {}, 120.0, 0.0).batches == (2, 4)
+    log.add(Service.LAUNCHER, PodName("launcher"), events.JobResumed(reason="resumed"))
+    log.decide(commands.StartPod(pod=PS, service=Service.PS))
+    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, pid=2))
+    log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:2", claim=1))
+    assert picture(log.state, {}, 120.0, 0.0).batches == (0, 4)
+
+
 def test_a_story_has_every_turn_of_one_task(log: Log) -> None:
     finish(log)
     turns = [line.split(": ", 1)[1] for line in story(log.records, TASK)]

@@ -136,11 +136,16 @@ def test_headers_must_agree() -> None:
 )
 def test_validation_values_that_do_not_fit_the_training_schema(value: str, message: str) -> None:
     schema = plan("a,b\nx,1\n").schema
-    store = MemoryStore()
-    planned = planned_in(store, f"a,b\ny,2\nz,{value}\n", schema=schema)
-    assert planned.schema == schema
     with pytest.raises(UserError, match=message):
-        columns(store, planned)
+        plan(f"a,b\ny,2\nz,{value}\n", schema=schema)
+
+
+def test_validation_values_of_a_narrower_type_fit() -> None:
+    schema = plan("a,b\nx,1.5\n").schema
+    store = MemoryStore()
+    planned = planned_in(store, "a,b\n1,2\n2,\n", "a,b\n,\n", schema=schema)
+    assert planned.schema == schema
+    assert columns(store, planned)["a"] == ["1", "2"]
 
 
 def test_validation_columns_that_do_not_fit_the_training_schema() -> None:

@@ -69,6 +69,8 @@ def test_the_time_between_two_runs_is_in_no_duration() -> None:
     pause_s = driver.state.paused_s
     assert 900.0 < pause_s < 1100.0
     assert driver.state.first_step_s == first_s + pause_s
+    trained_s = driver.state.trained_s
+    assert trained_s - driver.state.first_step_s == pytest.approx(50.0 - first_s, abs=1.0), "nothing was trained since"
     assert training.epochs[0].started_s == began_s + pause_s
     driver.check_replay()
 

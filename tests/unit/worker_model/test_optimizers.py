@@ -6,6 +6,7 @@ import pytest
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model import Optimizer
+from elasticdl.worker.model.user_code import UserCodeError
 
 from .conftest import RECOMMENDER, WriteModule, columns, runner_of
 
@@ -93,6 +94,22 @@ def optimizer():
     runner, _ = runner_of(write_module(body), columns())
     assert runner.signature().optimizer.rate_from_worker
     assert [runner.rate(iteration) for iteration in (0, 1, 3)] == [1.0, 0.5, 0.125]
+
+
+def test_a_schedule_that_raises_is_the_users_mistake(write_module: WriteModule) -> None:
+    body = (
+        RECOMMENDER
+        + """
+class Broken(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        raise ValueError("no rate")
+
+def optimizer():
+    return keras.optimizers.SGD(Broken())
+"""
+    )
+    with pytest.raises(UserCodeError, match=r"the learning-rate schedule of .* raised ValueError at .*: no rate"):
+        runner_of(write_module(body), columns())
 
 
 @pytest.mark.parametrize(

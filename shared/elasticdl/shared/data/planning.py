@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from elasticdl.shared.data.discovery import discover
 from elasticdl.shared.data.index import SourceIndex, build_index
+from elasticdl.shared.data.reader import Reader
 from elasticdl.shared.data.schema import (
     Column,
     DataFormat,
@@ -16,8 +17,11 @@ from elasticdl.shared.data.schema import (
     wider_numpy_type,
 )
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.plan import Source
+from elasticdl.shared.plan import Shard, Source
 from elasticdl.shared.storage import ObjectStore, display
+
+_READ_RECORDS = 1 << 16
+"""Records that are read at a time where some value is wrong."""
 
 
 class PlannedData(NamedTuple):
@@ -63,7 +67,10 @@ def plan_sources(
     )
     if schema is not None:
         _check_fits(training_data, found, schema)
-    return PlannedData(tuple(index.source for index in indices), schema or found, tuple(indices))
+    planned = PlannedData(tuple(index.source for index in indices), schema or found, tuple(indices))
+    if schema is not None:
+        _check_values_fit(store, planned)
+    return planned
 
 
 def _joined(indices: Sequence[SourceIndex], data_format: DataFormat) -> tuple[Column, ...]:
@@ -108,7 +115,7 @@ def _wider(
 
 
 def _check_fits(training_data: str, found: DataSchema, wanted: DataSchema) -> None:
-    """Refuse validation data that the training data's schema does not describe; values are checked when read."""
+    """Refuse validation data that the training data's schema does not describe."""
     if found.format is not wanted.format:
         raise UserError(
             f"{training_data} is {found.format.value}, the training data {wanted.format.value}",
@@ -120,3 +127,20 @@ def _check_fits(training_data: str, found: DataSchema, wanted: DataSchema) -> No
             f"{training_data} has columns {', '.join(names)}, the training data {', '.join(expected)}",
             hint="Both need the same columns in the same order.",
         )
+
+
+def _check_values_fit(store: ObjectStore, planned: PlannedData) -> None:
+    """Read the CSV files of validation data in which some value is not of the training data's type.
+
+    Raises:
+        UserError: names the record.
+    """
+    if planned.schema.format is not DataFormat.CSV:
+        return
+    reader = Reader(store=store, sources=planned.sources, schema=planned.schema, index=planned.indices.__getitem__)
+    for number, index in enumerate(planned.indices):
+        pairs = zip(index.columns, planned.schema.columns, strict=True) if index.source.records else ()
+        if any(wider_csv_type(wanted.type, found.type) != wanted.type for found, wanted in pairs):
+            for start in range(0, index.source.records, _READ_RECORDS):
+                end = min(start + _READ_RECORDS, index.source.records)
+                _ = reader.read(Shard(source=number, start=start, end=end)).columns

@@ -68,6 +68,7 @@ def _note_pause(state: State, time_s: float) -> None:
     state.paused_s += pause_s
     if state.training and state.first_step_s:
         state.first_step_s += pause_s
+        state.trained_s = min(state.trained_s + pause_s, time_s)
         state.training.note_pause(pause_s)
 
 

@@ -91,7 +91,9 @@ class ModelRunner:
         self.module = module
         self.example = example
         self.settings = settings or RunnerSettings()
-        self.optimizer = translate(module.make_optimizer())
+        optimizer = module.make_optimizer()
+        with user_code(module.path, "the learning-rate schedule"):
+            self.optimizer = translate(optimizer)
         seed, swap_bytes_min, eager = self.settings.seed, self.settings.swap_bytes_min, self.settings.eager
         self.built = build(module, example, seed=seed, swap_bytes_min=swap_bytes_min, eager=eager)
         self.tables = tuple(table.spec for table in self.built.tables)
