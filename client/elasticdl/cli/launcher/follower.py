@@ -164,7 +164,7 @@ class Follower:
         self._note_workers(envelope)
         match envelope.event:
             case PsStarted(ledgers=ledgers):
-                step = max((group.ledger.step for group in ledgers), default=0)
+                step = min((group.ledger.step for group in ledgers), default=0)
                 self._restored_steps[envelope.name] = step
                 self._note_step(envelope.name, envelope.incarnation, step)
                 if envelope.name in self.state.holders:

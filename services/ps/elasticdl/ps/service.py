@@ -306,7 +306,7 @@ class PsService:
     def _metrics(self) -> dict[str, float]:
         share = self.core.share
         return {
-            "step": float(self.core.step),
+            "step": float(share.least_step if share else 0),
             "rows": float(share.rows if share else 0),
             "model_bytes": float(share.nbytes if share else 0),
             "rss_bytes": float(psutil.Process().memory_info().rss),

@@ -104,6 +104,11 @@ class Share:
         return max((group.ledger.step for group in self.groups), default=0)
 
     @property
+    def least_step(self) -> int:
+        """Batches absorbed, the least of the groups: what a group that comes has learned elsewhere is not in it."""
+        return min((group.ledger.step for group in self.groups), default=0)
+
+    @property
     def standings(self) -> tuple[GroupStanding, ...]:
         """Where the groups stand; equal to those of a snapshot as long as nothing has happened since."""
         return tuple((one.partitions, one.move, one.ledger.step, one.iteration) for one in self.groups + self.held)
