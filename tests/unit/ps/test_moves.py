@@ -331,7 +331,7 @@ def test_a_ps_that_is_given_what_it_has_lost_ends_and_its_next_life_has_it(make_
     assert union([group.partitions for group in job.await_event(PsStarted, 4).ledgers]) == HALF
     assert share is not None
     assert (share.least_step, share.step) == (0, 4), "one part as it was at the donor's beginning"
-    train(client, BATCHES[4:])
+    train(client, BATCHES)
     assert (share.least_step, share.step) == (len(BATCHES), len(BATCHES))
 
 
