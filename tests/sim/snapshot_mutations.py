@@ -11,7 +11,7 @@ from tests.sim.mutations import _replaced as replaced
 from tests.sim.ps import PsProcess
 
 from elasticdl.master.core import runs
-from elasticdl.ps import snapshot_reader, snapshot_writer
+from elasticdl.ps import recovery, snapshot_reader, snapshot_writer
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.group import GroupCut
 from elasticdl.ps.history import SnapshotHistory
@@ -32,9 +32,10 @@ def checksums_of_snapshots() -> Iterator[None]:
         yield
 
 
-@mutation("the register names the older snapshots that are kept")
-def older_snapshots_are_registered() -> Iterator[None]:
-    with replaced(SnapshotHistory, "older_than", lambda self, uri, manifest: ()):
+@mutation("the register names the older snapshots that are kept, or a ps looks for them itself")
+def older_snapshots_are_found() -> Iterator[None]:
+    unnamed = replaced(SnapshotHistory, "older_than", lambda self, uri, manifest: ())
+    with unnamed, replaced(recovery, "choose", lambda chains, wanted: []):
         yield
 
 
