@@ -70,7 +70,8 @@ def held_until_the_outcome() -> Iterator[None]:
         original(share, share.groups)
         return share
 
-    with replaced(recovery, "restore", restored), loss_is_noticed():
+    unnoticed = replaced(Share, "covers", lambda self, partitions: True)
+    with replaced(recovery, "restore", restored), unnoticed:
         yield
 
 
@@ -95,12 +96,6 @@ def late_rows_are_not_loaded() -> Iterator[None]:
         self.share.tables[table].load(ids, slabs, saved=saved)
 
     with replaced(PsCore, "hold_rows", hold_rows):
-        yield
-
-
-@mutation("a ps that is given what it has lost ends")
-def loss_is_noticed() -> Iterator[None]:
-    with replaced(Share, "covers", lambda self, partitions: True):
         yield
 
 

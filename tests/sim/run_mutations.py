@@ -13,7 +13,7 @@ from tests.sim.mutations import _mutation as mutation
 from tests.sim.mutations import _replaced as replaced
 
 from elasticdl.cli.salvage import salvage, settle_placement
-from elasticdl.ps import next_cut, snapshot_writer
+from elasticdl.ps import next_cut, recovery, snapshot_writer
 from elasticdl.ps.share import Share, standings_of
 from elasticdl.shared.manifests import folder_of
 
@@ -64,5 +64,6 @@ def _without_updates(standings: Any) -> Any:
 
 @mutation("copies that a snapshot refers to are no garbage")
 def copies_are_no_garbage() -> Iterator[None]:
-    with replaced(snapshot_writer, "folders_of", lambda uri, manifest: {folder_of(uri)}):
+    unkept = replaced(snapshot_writer, "folders_of", lambda uri, manifest: {folder_of(uri)})
+    with unkept, replaced(recovery, "choose", lambda chains, wanted: []):
         yield
