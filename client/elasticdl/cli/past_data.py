@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from elasticdl.cli.run_directory import RunDirectory
 from elasticdl.cli.submit import checksum
-from elasticdl.shared.data import DataFormat, DataSchema, IndexStore, PlannedData, ReaderOptions, build_index
+from elasticdl.shared.data import IndexStore, PlannedData, build_index
 from elasticdl.shared.data.discovery import DataObject
 from elasticdl.shared.data.index_store import IndexLostError
-from elasticdl.shared.data.schema import Column
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import DataSpec, JobSpec
 from elasticdl.shared.plan import Plan, Source
+from elasticdl.shared.recorded_data import options_of, schema_of
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, display, open_store
 
 
@@ -55,13 +55,7 @@ def _mended(
     run: RunDirectory, storage: str, plan: Plan, data: DataSpec, say: Callable[[str], None]
 ) -> tuple[PlannedData, list[Source]]:
     """A data set with all of its indices, and the sources that were read anew."""
-    options = ReaderOptions(csv_header=data.csv_header, csv_delimiter=data.csv_delimiter)
-    columns = zip(data.column_names, data.column_types, strict=True)
-    schema = DataSchema(
-        format=DataFormat(data.format),
-        columns=tuple(Column(name=name, type=kind) for name, kind in columns),
-        csv_delimiter=data.csv_delimiter,
-    )
+    options, schema = options_of(data), schema_of(data)
     saved = IndexStore.of_job(storage)
     indices, mended = [], []
     for number, source in enumerate(plan.sources):

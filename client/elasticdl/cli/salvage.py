@@ -12,7 +12,14 @@ from elasticdl.shared.codec import decode_spec
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.events import LogRecord, LostLog
 from elasticdl.shared.job import JobSpec
-from elasticdl.shared.manifests import MANIFEST_NAME, DamagedError, Manifest, read_manifest, snapshots_folder
+from elasticdl.shared.manifests import (
+    MANIFEST_NAME,
+    DamagedError,
+    Manifest,
+    manifest_uris,
+    read_manifest,
+    snapshots_folder,
+)
 from elasticdl.shared.names import NOBODY, JobId, PodName, Service, pod_name, pod_number
 from elasticdl.shared.placement import PARTITIONS, Placement, encode_placement
 from elasticdl.shared.registers import PsRegister, decode_register, encode_register
@@ -186,12 +193,11 @@ def _names_something(store: ObjectStore, register: PsRegister) -> bool:
 
 
 def _manifests(store: ObjectStore, storage: str, job: JobId) -> Iterator[_Found]:
-    for info in store.list(snapshots_folder(storage, job)):
-        if info.uri.endswith(f"/{MANIFEST_NAME}"):
-            try:
-                yield info.uri, read_manifest(store, info.uri)
-            except DamagedError:
-                continue  # Its ps says so, should it have been registered.
+    for uri in manifest_uris(store, snapshots_folder(storage, job), MANIFEST_NAME):
+        try:
+            yield uri, read_manifest(store, uri)
+        except DamagedError:
+            continue  # Its ps says so, should it have been registered.
 
 
 def _placement(spec: JobSpec, newest: list[Manifest]) -> Placement:

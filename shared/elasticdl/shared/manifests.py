@@ -167,6 +167,16 @@ def snapshots_folder(storage: str, job: JobId, *names: str) -> str:
     return join(storage, job, "snapshots", *names, "")
 
 
+def manifest_uris(store: ObjectStore, folder: str, *names: str) -> list[str]:
+    """URIs of everything below a folder that is called ``MANIFEST_NAME``, ``COPY_NAME`` or what else is wanted.
+
+    Raises:
+        TransientError, PermanentError: the store.
+    """
+    ends = tuple(f"/{name}" for name in names)
+    return [info.uri for info in store.list(folder) if info.uri.endswith(ends)]
+
+
 def chunk_uri(manifest: str, name: str) -> str:
     """URI of a chunk of the snapshot with that manifest."""
     return folder_of(manifest) + name

@@ -99,6 +99,8 @@ class FakeBatch:
 class FakeFeeder:
     """Records are decimal numbers; ``skip`` is filtered out, ``bad`` raises."""
 
+    is_compiled = True
+
     def feed(self, records: list[bytes]) -> FakeBatch | None:
         if b"bad" in records:
             raise UserCodeError("feed() raised ValueError", traceback="File model.py, line 7")

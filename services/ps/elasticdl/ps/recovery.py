@@ -17,7 +17,15 @@ from elasticdl.ps.regrouping import common, union, without
 from elasticdl.ps.share import Share
 from elasticdl.ps.snapshot_reader import Chain, gather, read_chain, restore
 from elasticdl.shared.errors import PermanentError
-from elasticdl.shared.manifests import COPY_NAME, MANIFEST_NAME, NOTHING_LEFT, DamagedError, Manifest, read_manifest
+from elasticdl.shared.manifests import (
+    COPY_NAME,
+    MANIFEST_NAME,
+    NOTHING_LEFT,
+    DamagedError,
+    Manifest,
+    manifest_uris,
+    read_manifest,
+)
 from elasticdl.shared.placement import Ranges
 from elasticdl.shared.registers import PsRegister
 from elasticdl.shared.storage import ObjectStore
@@ -111,7 +119,7 @@ def _gathered(store: ObjectStore, core: PsCore, registered: Sequence[str], folde
     Weights and ledger of a partition are of one moment in each snapshot and in each copy, whoever wrote it, registered
     or not, so each is a state that training can go on from.
     """
-    found = [one.uri for one in store.list(folder) if one.uri.endswith((f"/{MANIFEST_NAME}", f"/{COPY_NAME}"))]
+    found = manifest_uris(store, folder, MANIFEST_NAME, COPY_NAME)
     chains: list[Chain] = []
     for uri in dict.fromkeys([*registered, *found]):
         try:

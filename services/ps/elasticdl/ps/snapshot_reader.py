@@ -11,7 +11,7 @@ import numpy.typing as npt
 from elasticdl.ps.core import PsCore
 from elasticdl.ps.engine.accumulator import AccumulatorState, Gradients
 from elasticdl.ps.engine.dense import DenseCut
-from elasticdl.ps.group import Group, GroupCut
+from elasticdl.ps.group import GroupCut
 from elasticdl.ps.history import Snapshot
 from elasticdl.ps.regrouping import common, reduced, union
 from elasticdl.ps.share import Share
@@ -54,36 +54,30 @@ def restore(store: ObjectStore, core: PsCore, chain: Chain) -> Share:
         DamagedError: an object is missing or damaged; it is named.
         UserError: the snapshot belongs to another plan.
     """
-    uri, last = chain[-1]
-    check_belongs(core, uri, last)
-    share = core.make_share(ModelSignature.from_json(last.signature))
     wanted = [
         group.partitions if group.move > core.placement.version else common(group.partitions, core.owned)
-        for group in last.groups
+        for group in chain[-1][1].groups
     ]
-    share.install(_loaded(store, core, share, chain, wanted))
-    share.merge()
-    return share
+    return _share_of(store, core, [(chain, wanted)], held_since=core.placement.version + 1)
 
 
 def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges]]) -> Share:
-    """A share from several snapshots: of each chain some partitions, as they were at its last manifest.
+    """What the placement gives to a ps from several snapshots, whoever served or held it there.
+
+    Args:
+        store: where they are.
+        core: makes the share.
+        parts: chains, and the partitions to take as they were at the last manifest of each.
 
     Raises:
         TransientError: the store is away.
         DamagedError: an object is missing or damaged; it is named.
         UserError: a snapshot belongs to another plan.
     """
-    share = core.make_share(ModelSignature.from_json(parts[0][0][-1][1].signature))
-    groups = []
-    for chain, partitions in parts:
-        uri, last = chain[-1]
-        check_belongs(core, uri, last)
-        wanted = [common(group.partitions, partitions) for group in last.groups]
-        groups += _loaded(store, core, share, chain, wanted)
-    share.install(groups)
-    share.merge()
-    return share
+    wanted = [
+        (chain, [common(group.partitions, partitions) for group in chain[-1][1].groups]) for chain, partitions in parts
+    ]
+    return _share_of(store, core, wanted)
 
 
 def check_belongs(core: PsCore, uri: str, manifest: Manifest) -> None:
@@ -151,16 +145,23 @@ def read_groups(store: ObjectStore, share: Share, snapshot: tuple[str, Manifest]
     return cuts
 
 
-def _loaded(store: ObjectStore, core: PsCore, share: Share, chain: Chain, wanted: Sequence[Ranges]) -> list[Group]:
-    """Load the rows of what is wanted of each group of a chain's last manifest, and make these groups."""
-    for _, table, ids, slabs in read_rows(store, chain, union(wanted)):
-        share.tables[table].load(ids, slabs)
+def _share_of(
+    store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Sequence[Ranges]]], *, held_since: int = 0
+) -> Share:
+    """A share of some partitions of each group of each chain; groups of a move from ``held_since`` on stay held."""
+    share = core.make_share(ModelSignature.from_json(parts[0][0][-1][1].signature))
     groups = []
-    for cut, partitions in zip(read_groups(store, share, chain[-1]), wanted, strict=True):
-        if partitions:
-            move = cut.move if cut.move > core.placement.version else 0
-            groups.append(share.group_of(replace(reduced(cut, partitions, share.signature.dense), move=move)))
-    return groups
+    for chain, wanted in parts:
+        check_belongs(core, *chain[-1])
+        for _, table, ids, slabs in read_rows(store, chain, union(wanted)):
+            share.tables[table].load(ids, slabs)
+        for cut, partitions in zip(read_groups(store, share, chain[-1]), wanted, strict=True):
+            if partitions:
+                move = cut.move if held_since and cut.move >= held_since else 0
+                groups.append(share.group_of(replace(reduced(cut, partitions, share.signature.dense), move=move)))
+    share.install(groups)
+    share.merge()
+    return share
 
 
 def _rows(data: bytearray, chunk: Chunk) -> tuple[_Ids, _Floats]:

@@ -8,27 +8,42 @@ from typing import Any, TypeVar
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import TaskId
 from elasticdl.worker.model.user_code import UserCodeError
+from elasticdl.worker.ports import FedBatch, Feeder
 from elasticdl.worker.records import BatchRecords, TaskRecords
 
-Fed = TypeVar("Fed")
+Found = TypeVar("Found")
 
 
-def feed_naming_records(records: TaskRecords, task: TaskId, batch: BatchRecords, feed: Callable[[Any], Fed]) -> Fed:
-    """Feed a batch; an error says which record of it is bad.
+def feed_naming_records(
+    feeder: Feeder,
+    records: TaskRecords,
+    task: TaskId,
+    batch: BatchRecords,
+    find: Callable[[FedBatch | None], Found],
+) -> tuple[FedBatch | None, Found]:
+    """Feed a batch, and find something in it; an error says which record is bad.
 
     Args:
+        feeder: the user's feed.
         records: where the batch was read.
         task: the batch's task.
         batch: what is fed.
-        feed: takes the raw records of a batch.
+        find: what else may raise because of a record.
 
     Raises:
         UserError: the user's function breaks the contract.
         UserCodeError: the user's function raised.
     """
+
+    def feed(raw: Any) -> tuple[FedBatch | None, Found]:
+        fed = feeder.feed(raw)
+        return fed, find(fed)
+
     try:
         return feed(batch.records)
     except UserError as error:
+        if not feeder.is_compiled:
+            raise
         source = records.source_uri(task)
         raise name_record(error, source, batch.numbers, lambda number: feed(records.one(task, number))) from error
 

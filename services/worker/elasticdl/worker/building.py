@@ -11,8 +11,9 @@ from elasticdl.shared.in_hand import InHandFile
 from elasticdl.shared.job import DataSpec, JobSpec
 from elasticdl.shared.model_file import ModelFile, literal_params
 from elasticdl.shared.plan import Plan
+from elasticdl.shared.recorded_data import schema_of
 from elasticdl.worker.evaluator import Validation
-from elasticdl.worker.job_data import first_batch, open_records, schema_of
+from elasticdl.worker.job_data import first_batch, open_records
 from elasticdl.worker.model.export import check_export, export
 from elasticdl.worker.model.feeder import BatchFeeder
 from elasticdl.worker.model.keras_file import loading_notes

@@ -16,7 +16,7 @@ from elasticdl.shared.tasks import TaskMessage
 from elasticdl.worker.bad_record import feed_naming_records
 from elasticdl.worker.context import WorkContext
 from elasticdl.worker.failures import Failure, of_user_error
-from elasticdl.worker.ports import FedBatch, Feeder, TableIds
+from elasticdl.worker.ports import Feeder, TableIds
 from elasticdl.worker.records import TaskRecords
 from elasticdl.worker.table_ids import table_ids
 from elasticdl.worker.tallies import Stopwatch, Tally
@@ -109,15 +109,12 @@ class Evaluator:
                     raw = data.records.batch(data.task_of(message), batch)
                 kind = FailureKind.USER_CODE
                 with watch.timed("feed"):
+                    find_ids = partial(table_ids, self._model, training=False)
                     task = data.task_of(message)
-                    fed, tables = feed_naming_records(data.records, task, raw, partial(self._feed, data.feeder))
+                    fed, tables = feed_naming_records(data.feeder, data.records, task, raw, find_ids)
         except UserError as error:
             raise BatchError(batch, of_user_error(error, kind)) from error
         return _Fed(batch=fed, records=raw.count, tables=tables, seconds=watch.seconds)
-
-    def _feed(self, feeder: Feeder, records: Any) -> tuple[FedBatch | None, dict[str, TableIds]]:
-        fed = feeder.feed(records)
-        return fed, {} if fed is None else table_ids(self._model, fed, training=False)
 
     def _compute(self, fed: _Fed, message: TaskMessage, batch: int, tally: Tally) -> None:
         tally.add_seconds(fed.seconds)

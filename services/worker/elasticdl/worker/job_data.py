@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from elasticdl.shared.data import DataFormat, DataSchema, IndexStore, Reader, ReaderOptions
-from elasticdl.shared.data.schema import Column
+from elasticdl.shared.data import IndexStore, Reader
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.events import BatchInHand
 from elasticdl.shared.in_hand import InHandFile
 from elasticdl.shared.job import DataSpec
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.plan import Plan
+from elasticdl.shared.recorded_data import options_of, schema_of
 from elasticdl.shared.storage import open_store
 from elasticdl.worker.bad_record import feed_naming_records
 from elasticdl.worker.failures import DataError
@@ -21,16 +21,6 @@ _EXAMPLES_MAX = 20
 """Batches that are tried for one whose records the user's feed does not all drop."""
 
 
-def schema_of(data: DataSpec) -> DataSchema:
-    """The recorded schema as the readers' own type."""
-    columns = zip(data.column_names, data.column_types, strict=True)
-    return DataSchema(
-        format=DataFormat(data.format),
-        columns=tuple(Column(name=name, type=kind) for name, kind in columns),
-        csv_delimiter=data.csv_delimiter,
-    )
-
-
 def open_records(plan: Plan, data: DataSpec, storage: str, *, whole_batches: bool) -> TaskRecords:
     """Readers of one plan, for one thread.
 
@@ -40,7 +30,7 @@ def open_records(plan: Plan, data: DataSpec, storage: str, *, whole_batches: boo
         storage: URI of the job's storage, where the indices are.
         whole_batches: see ``TaskRecords``.
     """
-    options = ReaderOptions(csv_header=data.csv_header, csv_delimiter=data.csv_delimiter)
+    options = options_of(data)
     indices = IndexStore.of_job(storage)
     reader = Reader(
         store=open_store(plan.sources[0].uri if plan.sources else storage),
@@ -72,7 +62,7 @@ def first_batch(records: TaskRecords, feeder: Feeder, hand: InHandFile) -> FedBa
                 raw = records.batch(task, batch)
             except UserError as error:
                 raise DataError(str(error)) from error
-            fed = feed_naming_records(records, task, raw, feeder.feed)
+            fed, _ = feed_naming_records(feeder, records, task, raw, lambda _: None)
         if fed is not None:
             return fed
     raise UserError(

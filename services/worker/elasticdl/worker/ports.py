@@ -80,6 +80,11 @@ class Feeder(Protocol):
         """Tensors of one batch's raw records; None when all of them are filtered out."""
         ...
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the user's function could be compiled; an error before that is about no record."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableIds:

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from elasticdl.shared.errors import TransientError, UserError
@@ -16,7 +17,7 @@ from elasticdl.worker.context import WorkContext
 from elasticdl.worker.failures import Failure, of_user_error
 from elasticdl.worker.held import train_task
 from elasticdl.worker.pipeline import Ticket
-from elasticdl.worker.ports import Delivery, FedBatch, Feeder, TableIds, Tasks
+from elasticdl.worker.ports import Delivery, Feeder, TableIds, Tasks
 from elasticdl.worker.ps_set import Standing
 from elasticdl.worker.records import TaskRecords
 from elasticdl.worker.table_ids import table_ids
@@ -210,7 +211,9 @@ class Preparer:
             return Faulty(ticket=ticket, failure=of_user_error(error, FailureKind.DATA))
         try:
             with watch.timed("feed"):
-                batch, tables = feed_naming_records(self._records, ticket.task, raw, self._feed)
+                batch, tables = feed_naming_records(
+                    self._feeder, self._records, ticket.task, raw, partial(table_ids, self._model, training=True)
+                )
         except UserError as error:
             return Faulty(ticket=ticket, failure=of_user_error(error, FailureKind.USER_CODE))
         return Prepared(
@@ -221,7 +224,3 @@ class Preparer:
             tables=tables,
             seconds=watch.seconds,
         )
-
-    def _feed(self, records: Any) -> tuple[FedBatch | None, dict[str, TableIds]]:
-        batch = self._feeder.feed(records)
-        return batch, {} if batch is None else table_ids(self._model, batch, training=True)

@@ -84,6 +84,11 @@ class BatchFeeder:
         return self._batch(fed, count)
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether the user's function could be compiled, or is to run uncompiled and has been looked at."""
+        return self._function is not None
+
+    @property
     def _name(self) -> str:
         return "feed_batch()" if self._whole is not None else "feed()"
 
