@@ -105,7 +105,7 @@ imports: $(READY) ## Check which package may import which
 
 proto: $(READY) ## Generate the protobuf modules
 	cd shared && $(PROTOC) elasticdl/shared/proto/*.proto
-	cd client && $(PROTOC) elasticdl/cli/zoo_data/*.proto
+	cd client && $(PROTOC) elasticdl/zoo/*.proto
 
 proto-fresh: proto ## Fail when the committed protobuf modules are stale
 	git diff --exit-code --stat -- '*_pb2.py' '*_pb2.pyi'

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
 from elasticdl.ps.engine.rows import RowStore
-from elasticdl.shared.dedup import sum_rows, unique_inverse
-from elasticdl.shared.model import DenseVariable, Optimizer, RowInitializer, RowTable, VariableKind
+from elasticdl.shared.model.dedup import sum_rows, unique_inverse
+from elasticdl.shared.model.signature import DenseVariable, Optimizer, RowInitializer, RowTable, VariableKind
 
 COPY_BYTES = 256 << 20
 DENSE = 16 << 20

@@ -27,11 +27,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elasticdl.cli.open_log import open_bus
-from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.jobs.open_log import open_bus
+from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.master.core import State, evolve
 from elasticdl.shared.errors import ElasticDLError
-from elasticdl.shared.events import CommandsRan, Decided, Envelope, PodExited, PsStarted, TaskTaken, TermStarted
+from elasticdl.shared.messages.events import (
+    CommandsRan,
+    Decided,
+    Envelope,
+    PodExited,
+    PsStarted,
+    TaskTaken,
+    TermStarted,
+)
 from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.client import WireClient

@@ -31,24 +31,38 @@ import numpy as np
 import psutil
 import structlog
 
-from elasticdl.master.core.moving import is_enough
+from elasticdl.master.core.moves import is_enough
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.bus.server import NatsServer
-from elasticdl.shared.clock import SystemClock
-from elasticdl.shared.commands import Command, HoldGroup, TakeSnapshot
-from elasticdl.shared.events import Envelope, GroupHeld, JobSubmitted, ModelInitialised, PsStarted, SnapshotTaken
-from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
-from elasticdl.shared.model import DenseVariable, ModelSignature, Optimizer, RowInitializer, RowTable, VariableKind
+from elasticdl.shared.bus.subjects import PLACEMENT
+from elasticdl.shared.job.plan import Plan, Shuffle, Source
+from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
+from elasticdl.shared.messages.commands import Command, HoldGroup, TakeSnapshot
+from elasticdl.shared.messages.events import (
+    Envelope,
+    GroupHeld,
+    JobSubmitted,
+    ModelInitialised,
+    PsStarted,
+    SnapshotTaken,
+)
+from elasticdl.shared.model.placement import Placement, Ranges, encode_placement
+from elasticdl.shared.model.signature import (
+    DenseVariable,
+    ModelSignature,
+    Optimizer,
+    RowInitializer,
+    RowTable,
+    VariableKind,
+)
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service, TaskId
-from elasticdl.shared.placement import Placement, Ranges, encode_placement
-from elasticdl.shared.plan import Plan, Shuffle, Source
-from elasticdl.shared.settings import PsSettings, to_environment
+from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.settings import PsSettings, to_environment
 from elasticdl.shared.storage import to_uri
-from elasticdl.shared.subjects import PLACEMENT
-from elasticdl.shared.voice import Voice
-from elasticdl.worker.ps_set import PsAddress, PsSet, PushRequest
+from elasticdl.worker.ps_client import PsAddress, PsSet, PushRequest
 
 JOB = JobId("moves-1")
 TOKEN = "token"

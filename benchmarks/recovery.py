@@ -27,19 +27,19 @@ import nats
 import psutil
 from nats.aio.client import Client
 
-from elasticdl.master import core_snapshot
 from elasticdl.master.core import State, decide, evolve
-from elasticdl.shared import codec, events, subjects
-from elasticdl.shared.bus import nats_bus
+from elasticdl.master.snapshots import core_snapshot
+from elasticdl.shared.bus import nats_bus, subjects
 from elasticdl.shared.bus.server import NatsServer
-from elasticdl.shared.commands import Dispatch
-from elasticdl.shared.events import Decided, Envelope, Event, ExitCause, GroupLedger, LogRecord
-from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
-from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.job.plan import Plan, Shuffle, Source
+from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages import codec, events
+from elasticdl.shared.messages.commands import Dispatch
+from elasticdl.shared.messages.events import Decided, Envelope, Event, ExitCause, GroupLedger, LogRecord
 from elasticdl.shared.names import MASTER, GroupId, Incarnation, JobId, PodName, Purpose, Service
-from elasticdl.shared.plan import Plan, Shuffle, Source
-from elasticdl.shared.settings import MasterSettings, to_environment
-from elasticdl.shared.tasks import TaskRef
+from elasticdl.shared.process.settings import MasterSettings, to_environment
 
 JOB = JobId("recovery-1")
 WORKERS, PS = 8, 2

@@ -28,14 +28,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import UpdatePolicy
-from elasticdl.ps.snapshot_writer import SnapshotWriter
-from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
-from elasticdl.shared.model import DenseVariable, ModelSignature, Optimizer, RowInitializer, RowTable, VariableKind
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.snapshots.writer import SnapshotWriter
+from elasticdl.shared.job.plan import Plan, Shuffle, Source
+from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
+from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.model.signature import (
+    DenseVariable,
+    ModelSignature,
+    Optimizer,
+    RowInitializer,
+    RowTable,
+    VariableKind,
+)
 from elasticdl.shared.names import JobId, PodName, TaskId, new_incarnation
-from elasticdl.shared.placement import Placement
-from elasticdl.shared.plan import Plan, Shuffle, Source
 from elasticdl.shared.storage import MemoryStore, ObjectStore, open_store, to_uri
 from elasticdl.shared.wire.messages import NO_FLOATS, Initialise, Push, TableGradients
 

@@ -21,10 +21,10 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from elasticdl.cli.open_log import open_bus
-from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.jobs.open_log import open_bus
+from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.shared.bus.reading import read_present
-from elasticdl.shared.events import (
+from elasticdl.shared.messages.events import (
     JobSubmitted,
     LogRecord,
     ModelInitialised,

@@ -18,18 +18,25 @@ from multiprocessing.connection import Connection as Pipe
 
 import numpy as np
 
-from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.handler import PsHandler
-from elasticdl.shared.model import DenseVariable, ModelSignature, Optimizer, RowInitializer, RowTable, VariableKind
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.shared.job.plan import Plan, Shuffle, Source
+from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.model.signature import (
+    DenseVariable,
+    ModelSignature,
+    Optimizer,
+    RowInitializer,
+    RowTable,
+    VariableKind,
+)
 from elasticdl.shared.names import Incarnation, PodName, TaskId
-from elasticdl.shared.placement import Placement
-from elasticdl.shared.plan import Plan, Shuffle, Source
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.client import WireClient
 from elasticdl.shared.wire.connection import Frame
 from elasticdl.shared.wire.server import Response, WireServer
-from elasticdl.worker.ps_set import PsAddress, PsSet, PushRequest
+from elasticdl.worker.ps_client import PsAddress, PsSet, PushRequest
 
 TOKEN = "benchmark"
 RUNS = 5

@@ -48,7 +48,7 @@ def test_missing_data_names_the_command_that_makes_it(elastic: Elastic) -> None:
 def test_the_exported_model_predicts_without_this_package(elastic: Elastic, digits: Path) -> None:
     import numpy as np
 
-    from elasticdl.cli.zoo_data.mnist import read_images
+    from elasticdl.zoo.mnist import read_images
 
     outcome = elastic.train(
         "--model_def=mnist_functional_api.custom_model",

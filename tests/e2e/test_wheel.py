@@ -91,7 +91,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(installed: Installed) -> 
 
 
 def test_every_service_is_imported_from_the_wheel(installed: Installed, tmp_path: Path) -> None:
-    services = ["elasticdl.shared.plan", "elasticdl.cli.main", "elasticdl.master.main", "elasticdl.ps.main"]
+    services = ["elasticdl.shared.job.plan", "elasticdl.cli.main", "elasticdl.master.main", "elasticdl.ps.main"]
     services += ["elasticdl.worker.main"]
     installed.run(
         str(installed.bin / "python"), "-c", IMPORT, str(installed.environment.resolve()), *services, cwd=tmp_path

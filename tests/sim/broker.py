@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from elasticdl.shared.bus.ports import RegisterEntry
-from elasticdl.shared.events import Envelope, LogRecord
+from elasticdl.shared.job.tasks import TaskMessage
+from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import Purpose, Service
-from elasticdl.shared.tasks import TaskMessage
 
 Lane = tuple[Purpose, bool]
 """One subject: purpose, dispatched again."""

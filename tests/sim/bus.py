@@ -10,15 +10,15 @@ from tests.sim.broker import Queued, Registers, WrongLastSequenceError
 from tests.sim.client import Client, Hub, Probe, fail, settle
 from tests.sim.loop import Life
 
-from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.ports import OrderHandler, RegisterEntry
 from elasticdl.shared.bus.reading import record_at
 from elasticdl.shared.bus.terms import Terms
-from elasticdl.shared.commands import Command
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError
-from elasticdl.shared.events import Envelope, LogRecord
+from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.job.tasks import TaskMessage
+from elasticdl.shared.messages.commands import Command
+from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import PodName, Purpose
-from elasticdl.shared.tasks import TaskMessage
 
 ORDER_ANSWER_S = 5.0
 

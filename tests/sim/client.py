@@ -10,8 +10,8 @@ from tests.sim.broker import Broker, WrongLastSequenceError
 from tests.sim.loop import Life, VirtualLoop
 from tests.sim.network import BROKER, Network
 
-from elasticdl.shared.beats import Beat
 from elasticdl.shared.errors import TransientError
+from elasticdl.shared.failure_detection.heartbeats import Beat
 from elasticdl.shared.names import PodName
 
 if TYPE_CHECKING:

@@ -7,8 +7,11 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from elasticdl.shared.job import DataSpec, JobSpec, Limits, ModelSpec
-from elasticdl.shared.model import (
+from elasticdl.shared.job.permutation import derive_key
+from elasticdl.shared.job.plan import Plan, Shuffle, Source
+from elasticdl.shared.job.spec import DataSpec, JobSpec, Limits, ModelSpec
+from elasticdl.shared.model.placement import PARTITIONS
+from elasticdl.shared.model.signature import (
     DenseVariable,
     ModelSignature,
     Optimizer,
@@ -17,11 +20,8 @@ from elasticdl.shared.model import (
     VariableKind,
 )
 from elasticdl.shared.names import JobId, TaskId
-from elasticdl.shared.permutation import derive_key
-from elasticdl.shared.placement import PARTITIONS
-from elasticdl.shared.plan import Plan, Shuffle, Source
 from elasticdl.shared.wire.messages import Floats, Ids
-from elasticdl.worker.ps_set.requests import PushRequest
+from elasticdl.worker.ps_client.requests import PushRequest
 
 LEASE_S = 10.0
 ROWS = 24

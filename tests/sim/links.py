@@ -14,10 +14,10 @@ from elasticdl.shared.names import Incarnation, PodName, TaskId
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.connection import ConnectionLostError
 from elasticdl.shared.wire.messages import Floats, Initialise, Reply, Request
-from elasticdl.worker.ps_set import rules
-from elasticdl.worker.ps_set.requests import PushOutcome, PushRequest, Standing
-from elasticdl.worker.ps_set.splitter import Split, Splitter
-from elasticdl.worker.ps_set.standings import Standings
+from elasticdl.worker.ps_client import rules
+from elasticdl.worker.ps_client.absorbed_batches import Standings
+from elasticdl.worker.ps_client.requests import PushOutcome, PushRequest, Standing
+from elasticdl.worker.ps_client.splitter import Split, Splitter
 
 if TYPE_CHECKING:
     from tests.sim.worker import WorkerProcess

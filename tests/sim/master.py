@@ -10,14 +10,22 @@ from tests.sim.process import EXIT_REFUSED, Process
 from tests.sim.ps import PsProcess
 from tests.sim.worker import WorkerProcess
 
-from elasticdl.cli.launcher.exits import exit_cause
-from elasticdl.cli.salvage import lost_part, restore_registers, salvage, settle_placement
+from elasticdl.cli.local.exits import exit_cause
+from elasticdl.cli.recovery.snapshot_recovery import lost_part, restore_registers, salvage, settle_placement
 from elasticdl.master.core import fold
 from elasticdl.master.service import Master, MasterOptions
-from elasticdl.shared.commands import Command, StartPod, StopPod
 from elasticdl.shared.errors import FencedError, PermanentError
-from elasticdl.shared.events import Envelope, Event, GroupLedger, JobResumed, JobSubmitted, PodExited, PodStarted
-from elasticdl.shared.manifests import read_manifest
+from elasticdl.shared.messages.commands import Command, StartPod, StopPod
+from elasticdl.shared.messages.events import (
+    Envelope,
+    Event,
+    GroupLedger,
+    JobResumed,
+    JobSubmitted,
+    PodExited,
+    PodStarted,
+)
+from elasticdl.shared.model.manifests import read_manifest
 from elasticdl.shared.names import PodName, Service
 
 if TYPE_CHECKING:

@@ -12,14 +12,15 @@ from tests.sim.mutations import _mutation as mutation
 from tests.sim.mutations import _replaced as replaced
 from tests.sim.snapshot_mutations import MUTATIONS
 
-from elasticdl.master.core import training
-from elasticdl.ps import core as ps_core
-from elasticdl.ps import recovery, snapshot_reader
-from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import Group
-from elasticdl.ps.share import Share
-from elasticdl.ps.share_cut import ShareCut
-from elasticdl.shared.rangeset import RangeSet
+from elasticdl.master.core.training import bookkeeping as training
+from elasticdl.ps.shard import core as ps_core
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import Group
+from elasticdl.ps.shard.model_shard import Share
+from elasticdl.ps.shard.shard_cut import ShareCut
+from elasticdl.ps.snapshots import reader as snapshot_reader
+from elasticdl.ps.snapshots import recovery
+from elasticdl.shared.job.rangeset import RangeSet
 
 __all__ = ["MUTATIONS"]
 

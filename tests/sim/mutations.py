@@ -16,23 +16,25 @@ from tests.sim.broker import Log, Registers
 from tests.sim.ps import PsProcess
 from tests.sim.worker import WorkerProcess
 
-from elasticdl.master import recovery
-from elasticdl.master.core import Fold, training
+from elasticdl.master.core import Fold
 from elasticdl.master.core import evolve as _evolve_function
+from elasticdl.master.core.training import bookkeeping as training
 from elasticdl.master.service import Master
-from elasticdl.ps import history, snapshot_reader
-from elasticdl.ps.core import PsCore
+from elasticdl.master.snapshots import recovery
 from elasticdl.ps.engine.accumulator import Accumulator
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.dense import DenseCut, DenseStore
-from elasticdl.ps.group import Group, GroupCut
-from elasticdl.ps.share import Share
-from elasticdl.ps.share_cut import ShareCut
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import Group, GroupCut
+from elasticdl.ps.shard.model_shard import Share
+from elasticdl.ps.shard.shard_cut import ShareCut
+from elasticdl.ps.snapshots import history
+from elasticdl.ps.snapshots import reader as snapshot_reader
 from elasticdl.shared.bus.terms import Terms
-from elasticdl.shared.events import Decided, LogRecord
-from elasticdl.shared.ledger import Ledger, Verdict
-from elasticdl.worker.pipeline import Pipeline
-from elasticdl.worker.ps_set import rules
+from elasticdl.shared.job.ledger import Ledger, Verdict
+from elasticdl.shared.messages.events import Decided, LogRecord
+from elasticdl.worker.ps_client import rules
+from elasticdl.worker.training.pipeline import Pipeline
 
 evolve = sys.modules["elasticdl.master.core.evolve"]
 Patch = Callable[[], AbstractContextManager[None]]

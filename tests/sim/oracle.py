@@ -9,16 +9,16 @@ import numpy.typing as npt
 from tests.sim.job import ROWS, WIDTH, SimJob, rows_of
 
 from elasticdl.master.core import State, fold
-from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import UpdatePolicy
-from elasticdl.ps.share import Share
-from elasticdl.ps.snapshot_reader import read_chain, restore
-from elasticdl.shared.commands import JobState, OpenPin
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.shard.model_shard import Share
+from elasticdl.ps.snapshots.reader import read_chain, restore
 from elasticdl.shared.errors import ElasticDLError
-from elasticdl.shared.events import Decided, JobSubmitted, LogRecord, TaskFinished, TermStarted
+from elasticdl.shared.messages.commands import JobState, OpenPin
+from elasticdl.shared.messages.events import Decided, JobSubmitted, LogRecord, TaskFinished, TermStarted
+from elasticdl.shared.model.partitioning import mask_of, partitions_of
+from elasticdl.shared.model.placement import PARTITIONS, Placement
 from elasticdl.shared.names import PodName, Purpose
-from elasticdl.shared.parts import mask_of, partitions_of
-from elasticdl.shared.placement import PARTITIONS, Placement
 from elasticdl.shared.wire.messages import Floats, TableIds
 
 Counts = npt.NDArray[np.int64]

@@ -10,10 +10,10 @@ from tests.sim.bus import SimBus
 from tests.sim.loop import Life
 
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError, UserError
-from elasticdl.shared.events import Event
-from elasticdl.shared.heartbeat import keep_beating
+from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
+from elasticdl.shared.messages.events import Event
 from elasticdl.shared.names import Incarnation, PodName, Service
-from elasticdl.shared.voice import Voice
+from elasticdl.shared.process.envelopes import Voice
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -14,25 +14,32 @@ from tests.sim.client import settle
 from tests.sim.process import Process
 from tests.sim.ps_moves import STORE_S
 
-from elasticdl.ps.admission import RefusedError, check_known
-from elasticdl.ps.copies import Copies
-from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import UpdatePolicy
-from elasticdl.ps.history import SnapshotHistory
-from elasticdl.ps.holder import Holder, HoldOrder
-from elasticdl.ps.next_cut import next_cut
-from elasticdl.ps.orders import Copy, Order
-from elasticdl.ps.recovery import NothingLeftError, recover
-from elasticdl.ps.share_cut import ShareCut
-from elasticdl.ps.snapshot_writer import SnapshotWriter, delete_snapshot
-from elasticdl.shared.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
+from elasticdl.ps.moves.copies import Copies
+from elasticdl.ps.moves.holder import Holder, HoldOrder
+from elasticdl.ps.shard.admission import RefusedError, check_known
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.shard.shard_cut import ShareCut
+from elasticdl.ps.snapshots.history import SnapshotHistory
+from elasticdl.ps.snapshots.next_cut import next_cut
+from elasticdl.ps.snapshots.recovery import NothingLeftError, recover
+from elasticdl.ps.snapshots.requests import Copy, Order
+from elasticdl.ps.snapshots.writer import SnapshotWriter, delete_snapshot
+from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError
-from elasticdl.shared.events import GroupHeld, GroupLedger, ModelInitialised, ModelPinned, PsStarted, SnapshotTaken
-from elasticdl.shared.manifests import DamagedError, damage, decode_manifest, snapshots_folder
+from elasticdl.shared.messages.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
+from elasticdl.shared.messages.events import (
+    GroupHeld,
+    GroupLedger,
+    ModelInitialised,
+    ModelPinned,
+    PsStarted,
+    SnapshotTaken,
+)
+from elasticdl.shared.messages.registers import PsRegister, decode_register, encode_register
+from elasticdl.shared.model.manifests import DamagedError, damage, decode_manifest, snapshots_folder
+from elasticdl.shared.model.placement import Placement, decode_placement
 from elasticdl.shared.names import PodName, Service
-from elasticdl.shared.placement import Placement, decode_placement
-from elasticdl.shared.registers import PsRegister, decode_register, encode_register
-from elasticdl.shared.subjects import PLACEMENT
 from elasticdl.shared.wire.messages import (
     Initialise,
     NextBatch,

@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from elasticdl.ps.admission import RefusedError
-from elasticdl.ps.holder import HoldOrder
-from elasticdl.ps.orders import Copy, Order
+from elasticdl.ps.moves.holder import HoldOrder
+from elasticdl.ps.shard.admission import RefusedError
+from elasticdl.ps.snapshots.requests import Copy, Order
 from elasticdl.shared.errors import FencedError, PermanentError, UserError
-from elasticdl.shared.events import GroupHeld, SnapshotTaken
-from elasticdl.shared.manifests import decode_manifest
+from elasticdl.shared.messages.events import GroupHeld, SnapshotTaken
+from elasticdl.shared.model.manifests import decode_manifest
 
 if TYPE_CHECKING:
     from tests.sim.ps import PsProcess

@@ -12,10 +12,11 @@ from tests.sim.move_mutations import MUTATIONS
 from tests.sim.mutations import _mutation as mutation
 from tests.sim.mutations import _replaced as replaced
 
-from elasticdl.cli.salvage import salvage, settle_placement
-from elasticdl.ps import next_cut, recovery, snapshot_writer
-from elasticdl.ps.share import Share, standings_of
-from elasticdl.shared.manifests import folder_of
+from elasticdl.cli.recovery.snapshot_recovery import salvage, settle_placement
+from elasticdl.ps.shard.model_shard import Share, standings_of
+from elasticdl.ps.snapshots import next_cut, recovery
+from elasticdl.ps.snapshots import writer as snapshot_writer
+from elasticdl.shared.model.manifests import folder_of
 
 __all__ = ["MUTATIONS"]
 

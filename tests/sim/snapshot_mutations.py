@@ -11,14 +11,16 @@ from tests.sim.mutations import _replaced as replaced
 from tests.sim.ps import PsProcess
 
 from elasticdl.master.core import runs
-from elasticdl.ps import recovery, snapshot_reader, snapshot_writer
-from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import GroupCut
-from elasticdl.ps.history import SnapshotHistory
-from elasticdl.ps.share_cut import ShareCut
-from elasticdl.shared import manifests
-from elasticdl.shared.manifests import DamagedError
-from elasticdl.shared.tasks import TaskMessage
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import GroupCut
+from elasticdl.ps.shard.shard_cut import ShareCut
+from elasticdl.ps.snapshots import reader as snapshot_reader
+from elasticdl.ps.snapshots import recovery
+from elasticdl.ps.snapshots import writer as snapshot_writer
+from elasticdl.ps.snapshots.history import SnapshotHistory
+from elasticdl.shared.job.tasks import TaskMessage
+from elasticdl.shared.model import manifests
+from elasticdl.shared.model.manifests import DamagedError
 
 __all__ = ["MUTATIONS"]
 

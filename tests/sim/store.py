@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from elasticdl.shared.errors import TransientError
-from elasticdl.shared.manifests import Manifest, decode_manifest
+from elasticdl.shared.model.manifests import Manifest, decode_manifest
 from elasticdl.shared.storage.memory_store import MemoryStore
 from elasticdl.shared.storage.store import ObjectInfo
 

@@ -13,8 +13,11 @@ from tests.sim.job import LEASE_S, ROWS, rows_of
 from tests.sim.links import Links
 from tests.sim.process import Process
 
+from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import TransientError
-from elasticdl.shared.events import (
+from elasticdl.shared.job.rangeset import RangeSet
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import (
     BatchInHand,
     TaskFinished,
     TaskReturned,
@@ -22,17 +25,14 @@ from elasticdl.shared.events import (
     WorkerStarted,
     WorkerStopped,
 )
+from elasticdl.shared.messages.registers import PsRegister, decode_register
+from elasticdl.shared.model.placement import Placement, decode_placement
 from elasticdl.shared.names import PodName, Purpose, Service, TaskId, pod_name
-from elasticdl.shared.placement import Placement, decode_placement
-from elasticdl.shared.rangeset import RangeSet
-from elasticdl.shared.registers import PsRegister, decode_register
-from elasticdl.shared.subjects import PLACEMENT
-from elasticdl.shared.tasks import TaskRef
-from elasticdl.worker.held import HeldTasks, train_task
-from elasticdl.worker.leases import Leases
-from elasticdl.worker.pipeline import Progress, Ticket
-from elasticdl.worker.ps_set.requests import Absorbed, PushRequest, Standing
-from elasticdl.worker.ps_set.rules import PinLostError
+from elasticdl.worker.ps_client.requests import Absorbed, PushRequest, Standing
+from elasticdl.worker.ps_client.rules import PinLostError
+from elasticdl.worker.training.leased_tasks import HeldTasks, train_task
+from elasticdl.worker.training.leases import Leases
+from elasticdl.worker.training.pipeline import Progress, Ticket
 
 if TYPE_CHECKING:
     from tests.sim.world import World

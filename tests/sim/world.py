@@ -18,14 +18,14 @@ from tests.sim.process import Process
 from tests.sim.ps import PsProcess
 from tests.sim.store import SimStore
 
-from elasticdl.cli.run_directory import LogEnd
-from elasticdl.shared.events import ScaleRequested
-from elasticdl.shared.ledger import Verdict
-from elasticdl.shared.manifests import MANIFEST_NAME, chunk_uri
+from elasticdl.cli.jobs.run_directory import LogEnd
+from elasticdl.shared.job.ledger import Verdict
+from elasticdl.shared.messages.events import ScaleRequested
+from elasticdl.shared.messages.registers import decode_register
+from elasticdl.shared.model.manifests import MANIFEST_NAME, chunk_uri
 from elasticdl.shared.names import PodName
-from elasticdl.shared.registers import decode_register
 from elasticdl.shared.wire.messages import Push
-from elasticdl.worker.ps_set.splitter import Splitter
+from elasticdl.worker.ps_client.splitter import Splitter
 
 CALM_S_MAX = 400.0
 """Virtual seconds after the end of the faults within which the job must be done."""

@@ -16,10 +16,10 @@ from elasticdl.shared.bus import BusSettings
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.nats_bus import NatsBus, connect
 from elasticdl.shared.bus.server import NatsServer
-from elasticdl.shared.events import Envelope, Event, JobSubmitted, LogRecord
-from elasticdl.shared.job import JobSpec
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.events import Envelope, Event, JobSubmitted, LogRecord
 from elasticdl.shared.names import Incarnation, PodName, Service, new_incarnation
-from elasticdl.shared.settings import MasterSettings, ProcessSettings, PsSettings, to_environment
+from elasticdl.shared.process.settings import MasterSettings, ProcessSettings, PsSettings, to_environment
 
 TOKEN = "secret"
 

@@ -16,8 +16,8 @@ import structlog
 import typer
 
 from elasticdl.cli import exit_codes
-from elasticdl.cli import options as o
-from elasticdl.cli.flags import PS_MAX, WORKERS_MAX, TrainFlags, plain_switches
+from elasticdl.cli.commands import options as o
+from elasticdl.cli.submission.flags import PS_MAX, WORKERS_MAX, TrainFlags, plain_switches
 from elasticdl.shared.errors import ElasticDLError, UserError
 
 LATER = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -123,7 +123,7 @@ def train(
     """
     flags = TrainFlags(**locals())
     flags.check()
-    from elasticdl.cli import train as command
+    from elasticdl.cli.commands import train as command
 
     raise typer.Exit(command.train(flags, _root_of(run_dir)))
 
@@ -152,7 +152,7 @@ def resume(
     debug: o.Debug = False,
 ) -> None:
     """Go on with a job that was stopped, interrupted or lost its machine, from its last snapshots."""
-    from elasticdl.cli import resume as command
+    from elasticdl.cli.commands import resume as command
 
     raise typer.Exit(command.resume(job, _root_of(run_dir), report, ps=num_ps_pods, debug=debug))
 
@@ -160,7 +160,7 @@ def resume(
 @app.command(rich_help_panel=JOBS)
 def stop(job: o.Job, run_dir: o.RunDir = None) -> None:
     """Stop a running job so that it can be resumed."""
-    from elasticdl.cli import jobs
+    from elasticdl.cli.commands import jobs
 
     jobs.stop(job, _root_of(run_dir))
 
@@ -182,7 +182,7 @@ def scale(
 
     Training goes on. With another number of parameter servers parts of the model move; pushes wait for the last of it.
     """
-    from elasticdl.cli import jobs
+    from elasticdl.cli.commands import jobs
 
     jobs.scale(job, _root_of(run_dir), workers=workers, ps=ps)
 
@@ -202,7 +202,7 @@ def chaos(
     run_dir: o.RunDir = None,
 ) -> None:
     """Kill processes of a running job at random: its audit has to be exact all the same."""
-    from elasticdl.cli import chaos as command
+    from elasticdl.cli.commands import chaos as command
 
     rates = [command.parse_rate(text) for text in kill]
     command.chaos(job, _root_of(run_dir), rates, duration_s=duration, seed=seed)
@@ -211,7 +211,7 @@ def chaos(
 @app.command("jobs", rich_help_panel=JOBS)
 def list_jobs(run_dir: o.RunDir = None) -> None:
     """List the jobs of this machine."""
-    from elasticdl.cli import jobs
+    from elasticdl.cli.commands import jobs
 
     jobs.list_jobs(_root_of(run_dir))
 
@@ -229,7 +229,7 @@ def clean(
     run_dir: o.RunDir = None,
 ) -> None:
     """Remove run directories of jobs that are over: logs, snapshots, history. Exported models stay."""
-    from elasticdl.cli import jobs as command
+    from elasticdl.cli.commands import jobs as command
 
     command.clean(_root_of(run_dir), jobs or [], older_than_days=older_than_days, unfinished=all_, dry_run=dry_run)
 
@@ -241,7 +241,7 @@ def status(
     run_dir: o.RunDir = None,
 ) -> None:
     """Show how a job stands: progress, pods, evaluations, snapshots."""
-    from elasticdl.cli import inspect
+    from elasticdl.cli.commands import inspect
 
     inspect.status(job, _root_of(run_dir), as_json=as_json)
 
@@ -253,7 +253,7 @@ def tasks(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Tasks shown at most.")] = 50,
 ) -> None:
     """Show a job's tasks: which are finished, in whose hands, waiting, failed."""
-    from elasticdl.cli import inspect
+    from elasticdl.cli.commands import inspect
 
     inspect.tasks(job, _root_of(run_dir), limit)
 
@@ -266,7 +266,7 @@ def task(
     run_dir: o.RunDir = None,
 ) -> None:
     """Tell the story of one task: every dispatch, delivery, failure and result."""
-    from elasticdl.cli import inspect
+    from elasticdl.cli.commands import inspect
 
     inspect.task(job, _root_of(run_dir), number, purpose)
 
@@ -280,7 +280,7 @@ def events(
     run_dir: o.RunDir = None,
 ) -> None:
     """Print a job's event log, one line per event."""
-    from elasticdl.cli import inspect
+    from elasticdl.cli.commands import inspect
 
     inspect.events(job, _root_of(run_dir), follow=follow)
 
@@ -295,7 +295,7 @@ def replay(
     run_dir: o.RunDir = None,
 ) -> None:
     """Show what the master knew after a given event, by folding the log again."""
-    from elasticdl.cli import inspect
+    from elasticdl.cli.commands import inspect
 
     if not inspect.replay(job, _root_of(run_dir), until, check=verify):
         raise typer.Exit(exit_codes.FAILED)
@@ -314,7 +314,7 @@ def zoo_data(
     ] = None,
 ) -> None:
     """Write the example data of a model in the zoo: DIR/train and DIR/test."""
-    from elasticdl.cli.example_data import write_example
+    from elasticdl.cli.commands.zoo import write_example
 
     write_example(name, folder, records, seed, source)
 
@@ -325,13 +325,13 @@ def data_put(
     destination: Annotated[str, typer.Argument(metavar="DEST", help="s3://bucket/prefix")],
 ) -> None:
     """Upload a data set to object storage."""
-    from elasticdl.cli import data_put as command
+    from elasticdl.cli.commands import data as command
 
     command.upload(source, destination)
 
 
 def _root_of(run_dir: Path | None) -> Path:
-    from elasticdl.cli.run_directory import default_root
+    from elasticdl.cli.jobs.run_directory import default_root
 
     return run_dir.expanduser().absolute() if run_dir else default_root(os.environ)
 

@@ -9,7 +9,7 @@ from tests.contract.bus.values import decision, fact
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.opening import open_run
 from elasticdl.shared.errors import FencedError, PermanentError
-from elasticdl.shared.events import LogRecord
+from elasticdl.shared.messages.events import LogRecord
 
 
 async def take(bus: Bus, count: int, after: int = 0) -> list[LogRecord]:

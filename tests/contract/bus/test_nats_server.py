@@ -11,8 +11,7 @@ import pytest
 from tests.contract.bus.conftest import SETTINGS
 from tests.contract.bus.values import decision, fact, task
 
-from elasticdl.shared import subjects
-from elasticdl.shared.bus import BusSettings, RegisterEntry
+from elasticdl.shared.bus import BusSettings, RegisterEntry, subjects
 from elasticdl.shared.bus.nats_bus import check_server, connect
 from elasticdl.shared.bus.nats_bus.connection import Connection, RefusedError, redact_url
 from elasticdl.shared.bus.server import NatsServer

@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from elasticdl.shared import subjects
-from elasticdl.shared.bus import Bus, RegisterEntry
+from elasticdl.shared.bus import Bus, RegisterEntry, subjects
 from elasticdl.shared.errors import FencedError
 
 Connect = Callable[[], Awaitable[Bus]]

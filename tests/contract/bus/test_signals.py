@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus import Bus
-from elasticdl.shared.commands import Command, TakeSnapshot
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
+from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.messages.commands import Command, TakeSnapshot
 from elasticdl.shared.names import Incarnation, PodName, Service
 
 Connect = Callable[[], Awaitable[Bus]]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from elasticdl.shared.events import Decided, Envelope, Event, StepReached
+from elasticdl.shared.job.tasks import TaskMessage, TaskRef
+from elasticdl.shared.messages.events import Decided, Envelope, Event, StepReached
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
-from elasticdl.shared.tasks import TaskMessage, TaskRef
 
 
 def fact(number: int, *, incarnation: str = "aaaaaaaaaaaa", event: Event | None = None) -> Envelope:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from elasticdl.cli.narration import Narrator
+from elasticdl.cli.display.event_messages import Narrator
 from elasticdl.master.core import State, evolve
-from elasticdl.shared import commands, events
-from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import Envelope, Event, ExitCause, LogRecord
-from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
+from elasticdl.shared.job.plan import Plan, Shuffle, Source
+from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import Envelope, Event, ExitCause, LogRecord
 from elasticdl.shared.names import Incarnation, JobId, PodName, Purpose, Service
-from elasticdl.shared.plan import Plan, Shuffle, Source
-from elasticdl.shared.tasks import TaskRef
 
 PLAN = Plan(
     sources=(Source(uri="file:///data/a.csv", size_bytes=1, etag="e", records=40),),

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.log_by_hand import PS, SPEC, TASK, WORKER, Log
 
-from elasticdl.cli.advice import advice, resume_line
-from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.display.next_steps import advice, resume_line
+from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.master.core import State
-from elasticdl.ps.recovery import NothingLeftError
-from elasticdl.shared import commands, events
-from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import ExitCause, FailureKind
-from elasticdl.shared.manifests import DamagedError
+from elasticdl.ps.snapshots.recovery import NothingLeftError
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import ExitCause, FailureKind
+from elasticdl.shared.model.manifests import DamagedError
 from elasticdl.shared.names import PodName, Purpose, Service
-from elasticdl.shared.tasks import TaskRef
 
 FIRST = TaskRef(purpose=Purpose.TRAIN, number=0)
 

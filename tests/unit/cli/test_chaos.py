@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from elasticdl.cli.chaos import Rate, parse_rate, strike
+from elasticdl.cli.commands.chaos import Rate, parse_rate, strike
 from elasticdl.shared.errors import UserError
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]

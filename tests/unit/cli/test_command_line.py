@@ -11,11 +11,11 @@ from typing import Protocol
 import pytest
 from typer.testing import CliRunner
 
-from elasticdl.cli.flags import PS_MAX, TrainFlags, parse_envs, plain_switches
+from elasticdl.cli.commands.options import SWITCHES
 from elasticdl.cli.main import app, main
-from elasticdl.cli.options import SWITCHES
+from elasticdl.cli.submission.flags import PS_MAX, TrainFlags, parse_envs, plain_switches
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.placement import PARTITIONS
+from elasticdl.shared.model.placement import PARTITIONS
 
 MODEL = """
 def custom_model(): ...

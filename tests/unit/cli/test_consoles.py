@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cli.jobs import list_jobs
-from elasticdl.cli.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.commands.jobs import list_jobs
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.shared.names import JobId
 
 TALKER = """
 import sys
-from elasticdl.cli.consoles import JobConsole
+from elasticdl.cli.display.consoles import JobConsole
 console = JobConsole()
 console.print("first", soft_wrap=True)
 sys.stdin.read()

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import typer.main
 
-from elasticdl.cli.flags import plain_switches
+from elasticdl.cli.commands.options import SWITCHES
 from elasticdl.cli.main import app
-from elasticdl.cli.options import SWITCHES
+from elasticdl.cli.submission.flags import plain_switches
 
 ROOT = Path(__file__).parents[3]
 PAGES = [

@@ -17,12 +17,12 @@ import psutil
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.cli.launcher.fork_server import ForkServer
-from elasticdl.cli.launcher.pods import service_command
-from elasticdl.cli.launcher.processes import Exit, Processes
-from elasticdl.cli.launcher.spawner import Spawner
+from elasticdl.cli.local.fork_server import ForkServer
+from elasticdl.cli.local.pods import service_command
+from elasticdl.cli.local.processes import Exit, Processes
+from elasticdl.cli.local.spawner import Spawner
 from elasticdl.shared.names import JobId, PodName, Service
-from elasticdl.shared.settings import WorkerSettings, to_environment
+from elasticdl.shared.process.settings import WorkerSettings, to_environment
 
 pytestmark = pytest.mark.tensorflow
 
@@ -86,7 +86,7 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 
 
 def is_forked(process: psutil.Process) -> bool:
-    return "elasticdl.shared.fork_server" in process.cmdline()
+    return "elasticdl.shared.process.fork_server" in process.cmdline()
 
 
 def test_a_forked_worker_is_a_child_in_a_session_of_its_own_and_its_end_is_reported(
@@ -142,9 +142,9 @@ def test_only_workers_are_forked(launcher: Launcher) -> None:
 KILLED = """
 import asyncio, json, os, sys, time
 from pathlib import Path
-from elasticdl.cli.launcher.fork_server import ForkServer
-from elasticdl.cli.launcher.pods import service_command
-from elasticdl.cli.launcher.spawner import Spawner
+from elasticdl.cli.local.fork_server import ForkServer
+from elasticdl.cli.local.pods import service_command
+from elasticdl.cli.local.spawner import Spawner
 from elasticdl.shared.names import Service
 command, folder = service_command(Service.WORKER), Path(sys.argv[1])
 forks = ForkServer(Spawner(), command)

@@ -17,18 +17,19 @@ import psutil
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.cli.jobs import clean
+from elasticdl.cli.commands.jobs import clean
 
 pytestmark = pytest.mark.e2e
 
 LAUNCHER = """
 import sys
-from elasticdl.cli import running, train
-from elasticdl.cli.flags import TrainFlags
-from elasticdl.cli.launcher.pods import service_command
-from elasticdl.cli.run_directory import RunDirectory
-from elasticdl.cli.submit import prepare
-from elasticdl.shared.events import JobSubmitted
+from elasticdl.cli.local import running
+from elasticdl.cli.commands import train
+from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.local.pods import service_command
+from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.submission.submit import prepare
+from elasticdl.shared.messages.events import JobSubmitted
 from elasticdl.shared.names import Service
 from pathlib import Path
 

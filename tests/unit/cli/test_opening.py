@@ -10,18 +10,18 @@ import psutil
 import pytest
 from tests.unit.master.driver import job_spec
 
-from elasticdl.cli.launcher.broker import ForeignBroker
-from elasticdl.cli.launcher.local_job import LocalJob
-from elasticdl.cli.launcher.spawner import Spawner
-from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.local.broker import ForeignBroker
+from elasticdl.cli.local.local_job import LocalJob
+from elasticdl.cli.local.spawner import Spawner
 from elasticdl.master.core import State
-from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.log import MemoryEventLog
 from elasticdl.shared.bus.ports import Bus
-from elasticdl.shared.events import Envelope, Event, JobResumed, JobSubmitted, LogRecord
-from elasticdl.shared.exits import EXIT_REFUSED
+from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.messages.events import Envelope, Event, JobResumed, JobSubmitted, LogRecord
 from elasticdl.shared.names import JobId, PodName
+from elasticdl.shared.process.exit_codes import EXIT_REFUSED
 
 pytestmark = pytest.mark.e2e
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cli.flags import TrainFlags
-from elasticdl.cli.past_data import check_data, mend_indices
-from elasticdl.cli.run_directory import RunDirectory
-from elasticdl.cli.submit import Submission, prepare
+from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.source_check import check_data, mend_indices
+from elasticdl.cli.submission.submit import Submission, prepare
 from elasticdl.shared.data import IndexStore
 from elasticdl.shared.data.index_store import to_bytes
 from elasticdl.shared.errors import UserError

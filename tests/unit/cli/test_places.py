@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cli.flags import TrainFlags
-from elasticdl.cli.submit import prepare
+from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.errors import UserError
 
 MODEL = "def custom_model(): ...\ndef loss(a, b): ...\ndef optimizer(): ...\ndef feed(a, b, c): ...\n"

@@ -14,12 +14,12 @@ import psutil
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.cli.launcher.exits import describe_exit, exit_cause
-from elasticdl.cli.launcher.logs import tail
-from elasticdl.cli.launcher.processes import Exit, Processes
-from elasticdl.cli.launcher.spawner import Spawner
+from elasticdl.cli.local.exits import describe_exit, exit_cause
+from elasticdl.cli.local.logs import tail
+from elasticdl.cli.local.processes import Exit, Processes
+from elasticdl.cli.local.spawner import Spawner
 from elasticdl.shared.errors import PermanentError
-from elasticdl.shared.events import ExitCause
+from elasticdl.shared.messages.events import ExitCause
 
 pytestmark = pytest.mark.e2e
 
@@ -132,8 +132,8 @@ def test_a_program_that_is_not_there_is_one_clear_error(keeper: Keeper, tmp_path
 LAUNCHER = """
 import os, sys, time
 from pathlib import Path
-from elasticdl.cli.launcher.processes import Processes
-from elasticdl.cli.launcher.spawner import Spawner
+from elasticdl.cli.local.processes import Processes
+from elasticdl.cli.local.spawner import Spawner
 processes = Processes(Spawner(), lambda ended: None)
 pids = [
     processes.start(f"worker-{n}", [sys.executable, "-c", "import time; time.sleep(600)"],

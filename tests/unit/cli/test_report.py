@@ -11,14 +11,14 @@ import pytest
 from rich.console import Console
 from tests.unit.cli.log_by_hand import PLAN, PS, SPEC, Log, finish, half_done
 
-from elasticdl.cli import report
-from elasticdl.cli.history import epoch_rows, history_lines
-from elasticdl.cli.launcher.local_job import Ending
-from elasticdl.cli.launcher.processes import Usage
-from elasticdl.cli.mishaps import mishap_lines
-from elasticdl.cli.run_directory import RunDirectory
+from elasticdl.cli.display import report
+from elasticdl.cli.display.history import epoch_rows, history_lines
+from elasticdl.cli.display.incidents import mishap_lines
+from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.local.local_job import Ending
+from elasticdl.cli.local.processes import Usage
 from elasticdl.master.core.state import Evaluation, EvaluationPhase
-from elasticdl.shared import events
+from elasticdl.shared.messages import events
 from elasticdl.shared.names import PodName, Service
 
 

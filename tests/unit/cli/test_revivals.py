@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.cli.launcher.revivals import RestartPolicy, Revivals
-from elasticdl.shared.exits import EXIT_AWAY
+from elasticdl.cli.local.restart_policy import RestartPolicy, Revivals
+from elasticdl.shared.process.exit_codes import EXIT_AWAY
 
 POLICY = RestartPolicy(faults_max=2, recent_s=60.0, pause_s=0.5, pause_s_max=3.0)
 

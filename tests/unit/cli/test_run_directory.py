@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cli.jobs import scale, stop
-from elasticdl.cli.model_digest import changed_files, combined, file_digests
-from elasticdl.cli.run_directory import JobRecord, RunDirectory, default_root, find
+from elasticdl.cli.commands.jobs import scale, stop
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, default_root, find
+from elasticdl.cli.submission.model_digest import changed_files, combined, file_digests
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
 
@@ -40,7 +40,7 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
 def test_a_lock_is_held_until_its_process_ends(tmp_path: Path) -> None:
     run = made(tmp_path, "job-1")
     code = (
-        "import sys\nfrom pathlib import Path\nfrom elasticdl.cli.run_directory import RunDirectory\n"
+        "import sys\nfrom pathlib import Path\nfrom elasticdl.cli.jobs.run_directory import RunDirectory\n"
         f"with RunDirectory(Path({str(tmp_path)!r}), 'job-1').lock():\n"
         "    print('held', flush=True)\n    sys.stdin.read()"
     )

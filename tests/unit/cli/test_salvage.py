@@ -12,22 +12,22 @@ from tests.unit.ps.example import BATCHES, initial_dense, push_of, signature, sp
 from tests.unit.ps.jobs import Job
 from tests.unit.ps.test_service import snapshot
 
-from elasticdl.cli.history import full_rows, read_history
-from elasticdl.cli.inspect import status
-from elasticdl.cli.jobs import list_jobs
-from elasticdl.cli.resume import resume
-from elasticdl.cli.run_directory import JobRecord, LogEnd, RunDirectory
-from elasticdl.cli.salvage import lost_part, restore_registers, salvage, settle_placement
+from elasticdl.cli.commands.inspect import status
+from elasticdl.cli.commands.jobs import list_jobs
+from elasticdl.cli.commands.resume import resume
+from elasticdl.cli.display.history import full_rows, read_history
+from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory
+from elasticdl.cli.recovery.snapshot_recovery import lost_part, restore_registers, salvage, settle_placement
 from elasticdl.master.core import State
 from elasticdl.shared.bus.memory import MemoryBroker
+from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.events import Envelope, LogRecord, LostLog, TermStarted
-from elasticdl.shared.manifests import encode_manifest, read_manifest
+from elasticdl.shared.messages.events import Envelope, LogRecord, LostLog, TermStarted
+from elasticdl.shared.messages.registers import PsRegister, decode_register, encode_register
+from elasticdl.shared.model.manifests import encode_manifest, read_manifest
+from elasticdl.shared.model.placement import ALL, PARTITIONS, Placement, decode_placement, encode_placement
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
-from elasticdl.shared.placement import ALL, PARTITIONS, Placement, decode_placement, encode_placement
-from elasticdl.shared.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.storage import MemoryStore, join, open_store, to_uri
-from elasticdl.shared.subjects import PLACEMENT
 
 STORAGE = "memory://job"
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 from tests.unit.cli.log_by_hand import PS, SPEC, TASK, WORKER, Log
 
-from elasticdl.cli.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.status import at_rest, print_state, status_facts
+from elasticdl.cli.display.status import at_rest, print_state, status_facts
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.master.core import State
-from elasticdl.shared import commands, events
-from elasticdl.shared.commands import JobState
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import PodName, Service
 
 

@@ -10,23 +10,23 @@ import pytest
 from rich.console import Console
 from tests.unit.cli.log_by_hand import PLAN, PS, SPEC, TASK, WORKER, Log, finish, half_done
 
-from elasticdl.cli.describe import one_line, story
-from elasticdl.cli.launcher.environment import job_environment, threads_each
-from elasticdl.cli.launcher.logs import PrintedLines, last_word, readable, tail
-from elasticdl.cli.live import PlainView, TerminalView, progress_line
-from elasticdl.cli.narration import Narrator
-from elasticdl.cli.picture import Picture, Rate, picture
-from elasticdl.cli.run_directory import RunDirectory
-from elasticdl.cli.running import start_lines
-from elasticdl.master.core.pods import PodPhase
-from elasticdl.shared import commands, events
-from elasticdl.shared.beats import Beat
-from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import ExitCause, GroupLedger
-from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.cli.display.event_messages import Narrator
+from elasticdl.cli.display.live import PlainView, TerminalView, progress_line
+from elasticdl.cli.display.progress_snapshot import Picture, Rate, picture
+from elasticdl.cli.display.records import one_line, story
+from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.local.environment import job_environment, threads_each
+from elasticdl.cli.local.logs import PrintedLines, last_word, readable, tail
+from elasticdl.cli.local.running import start_lines
+from elasticdl.master.core.pods.state import PodPhase
+from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import ExitCause, GroupLedger
 from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service
-from elasticdl.shared.settings import WorkerSettings, from_environment
-from elasticdl.shared.tasks import TaskRef
+from elasticdl.shared.process.settings import WorkerSettings, from_environment
 
 
 @pytest.fixture

@@ -10,16 +10,16 @@ from dataclasses import replace
 import pytest
 from tests.unit.master.driver import Driver, job_spec
 
-from elasticdl.cli.launcher.follower import Follower
-from elasticdl.cli.launcher.time_split import TimeSplit
+from elasticdl.cli.local.follower import Follower
+from elasticdl.cli.local.time_split import TimeSplit
 from elasticdl.master.core import State
-from elasticdl.master.recovery import recover
-from elasticdl.shared import commands
-from elasticdl.shared.beats import Beat
+from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.broker import MemoryBus
-from elasticdl.shared.events import ExitCause, LogRecord, SnapshotTaken
-from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.messages import commands
+from elasticdl.shared.messages.events import ExitCause, LogRecord, SnapshotTaken
 from elasticdl.shared.names import Incarnation, PodName, Service
 
 WORKER = PodName("worker-0")

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.cli.launcher.memory import OomWatch
-from elasticdl.cli.launcher.pods import PodKeeper
-from elasticdl.cli.launcher.processes import Exit, Processes
-from elasticdl.cli.launcher.spawner import Spawner
-from elasticdl.cli.run_directory import RunDirectory
-from elasticdl.shared.commands import StartPod, StopPod
-from elasticdl.shared.events import Event, ExitCause, PodExited, PodStarted
+from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.local.memory import OomWatch
+from elasticdl.cli.local.pods import PodKeeper
+from elasticdl.cli.local.processes import Exit, Processes
+from elasticdl.cli.local.spawner import Spawner
+from elasticdl.shared.messages.commands import StartPod, StopPod
+from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodStarted
 from elasticdl.shared.names import JobId, PodName, Service
 
 pytestmark = pytest.mark.e2e

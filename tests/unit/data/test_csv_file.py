@@ -6,7 +6,7 @@ import pytest
 
 from elasticdl.shared.data import DataSchema, PlannedData, Reader, ReaderOptions, plan_sources
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.plan import Shard
+from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import MemoryStore
 
 

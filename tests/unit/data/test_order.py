@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.shared.data import order
-from elasticdl.shared.permutation import Permutation
+from elasticdl.shared.job.permutation import Permutation
 
 KEYS = st.integers(0, 2**64 - 1)
 

@@ -25,7 +25,7 @@ from elasticdl.shared.data import (
 )
 from elasticdl.shared.data.index_store import from_bytes, to_bytes
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.plan import Shard
+from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import MemoryStore
 
 OPTIONS = ReaderOptions()

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from elasticdl.master.core import State, decide, evolve, fold
-from elasticdl.shared import commands, events
-from elasticdl.shared.commands import Command, JobState
-from elasticdl.shared.events import Envelope, Event, GroupLedger, LogRecord
-from elasticdl.shared.job import DataSpec, JobSpec, Limits, ModelSpec
-from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.job.plan import Plan, Shuffle, Source
+from elasticdl.shared.job.spec import DataSpec, JobSpec, Limits, ModelSpec
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.commands import Command, JobState
+from elasticdl.shared.messages.events import Envelope, Event, GroupLedger, LogRecord
 from elasticdl.shared.names import GroupId, Incarnation, JobId, PodName, Purpose, Service
-from elasticdl.shared.plan import Plan, Shuffle, Source
-from elasticdl.shared.tasks import TaskRef
 
 CommandT = TypeVar("CommandT")
 

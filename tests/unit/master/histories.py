@@ -8,11 +8,11 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from tests.unit.master.driver import Driver, job_spec, plan
 
-from elasticdl.shared import commands, events
-from elasticdl.shared.events import ExitCause, FailureKind
-from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.events import ExitCause, FailureKind
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
-from elasticdl.shared.tasks import TaskRef
 
 Draw = Callable[[st.SearchStrategy[int]], int]
 

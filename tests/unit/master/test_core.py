@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.master.driver import Driver, close, job_spec, plan, whole
 
-from elasticdl.shared import commands, events
-from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import ExitCause, FailureKind
-from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import ExitCause, FailureKind
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
-from elasticdl.shared.tasks import TaskRef
 
 PS = PodName("ps-0")
 

@@ -15,16 +15,16 @@ from tests.unit.master.driver import Driver, job_spec, plan
 from tests.unit.master.histories import History
 from tests.unit.shared_bus.strategies import values
 
-from elasticdl.master import core_snapshot
 from elasticdl.master.core import Fold, State, fold
-from elasticdl.master.core_snapshot_writer import CoreSnapshotWriter
-from elasticdl.master.recovery import recover
+from elasticdl.master.snapshots import core_snapshot
+from elasticdl.master.snapshots.recovery import recover
+from elasticdl.master.snapshots.writer import CoreSnapshotWriter
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.events import Decided, Envelope, LogRecord
-from elasticdl.shared.job import JobSpec
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.events import Decided, Envelope, LogRecord
+from elasticdl.shared.messages.json_codec import Plain
 from elasticdl.shared.names import MASTER, Incarnation, Service
-from elasticdl.shared.plain import Plain
 
 
 def example() -> Driver:

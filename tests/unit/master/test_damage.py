@@ -8,9 +8,9 @@ import pytest
 from tests.unit.master.driver import Driver, whole
 from tests.unit.master.test_core import PS
 
-from elasticdl.master.core.closing import DAMAGED_MAX
-from elasticdl.shared import commands, events
-from elasticdl.shared.commands import JobState
+from elasticdl.master.core.closing.closing import DAMAGED_MAX
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import Service
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.unit.master.driver import Driver, close, job_spec, plan, whole
 
-from elasticdl.shared import commands, events
-from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import ExitCause
-from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.names import Purpose, Service
-from elasticdl.shared.plan import Plan
 
 
 def test_an_evaluation_at_the_end_of_each_epoch_and_of_the_job() -> None:

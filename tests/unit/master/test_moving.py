@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.master.driver import Driver, job_spec, plan
 
-from elasticdl.shared import commands, events
-from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import GroupLedger
-from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import GroupLedger
+from elasticdl.shared.model.placement import PARTITIONS, Placement, group_id
 from elasticdl.shared.names import PodName, Service
-from elasticdl.shared.placement import PARTITIONS, Placement, group_id
 
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
 

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 from tests.unit.master.driver import Driver
 
-from elasticdl.master.core import messages
+from elasticdl.master.core.training.task_messages import task_messages
 from elasticdl.master.outbox import Outbox
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.client import Bell, Client
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue
-from elasticdl.shared.clock import SystemClock
-from elasticdl.shared.commands import Command, Dispatch, OpenPin, ReadLedgers, StartPod
 from elasticdl.shared.errors import PermanentError, TransientError
-from elasticdl.shared.events import CommandFailure, CommandsRan, Decided, Event, SnapshotDamaged
-from elasticdl.shared.manifests import DamagedError
+from elasticdl.shared.job.tasks import TaskMessage
+from elasticdl.shared.messages.commands import Command, Dispatch, OpenPin, ReadLedgers, StartPod
+from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, SnapshotDamaged
+from elasticdl.shared.model.manifests import DamagedError
 from elasticdl.shared.names import PodName, Purpose, Service
-from elasticdl.shared.tasks import TaskMessage
+from elasticdl.shared.process.clock import SystemClock
 
 
 class AwayAtFirst(MemoryTaskQueue):
@@ -52,9 +52,9 @@ async def test_a_dispatch_is_queued_however_often_the_broker_was_away() -> None:
 def test_a_successor_sends_the_messages_of_the_term_that_decided() -> None:
     state = Driver().state
     dispatch = Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 2),))
-    before = messages(state, dispatch, term=1)
+    before = task_messages(state, dispatch, term=1)
     state.term = 2
-    assert messages(state, dispatch, term=1) == before
+    assert task_messages(state, dispatch, term=1) == before
     assert {message.term for message in before} == {1}
 
 

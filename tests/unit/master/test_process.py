@@ -12,14 +12,14 @@ from tests.deadline import DEADLINE_S
 from tests.unit.master.driver import job_spec, plan
 from tests.unit.surroundings import Surroundings
 
-from elasticdl.shared import events
 from elasticdl.shared.bus import BusSettings
 from elasticdl.shared.bus.nats_bus import NatsBus
 from elasticdl.shared.bus.ports import Delivery
-from elasticdl.shared.commands import Command, ReturnDelivery
-from elasticdl.shared.events import CommandsRan, Decided, Event, ExitCause, LogRecord
-from elasticdl.shared.exits import EXIT_AWAY
+from elasticdl.shared.messages import events
+from elasticdl.shared.messages.commands import Command, ReturnDelivery
+from elasticdl.shared.messages.events import CommandsRan, Decided, Event, ExitCause, LogRecord
 from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.shared.process.exit_codes import EXIT_AWAY
 from elasticdl.shared.storage import to_uri
 
 pytestmark = pytest.mark.e2e

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.master.driver import Driver, close, job_spec, whole
 
-from elasticdl.master.core.messages import messages
-from elasticdl.master.core.pods import PodPhase
-from elasticdl.shared import commands, events
-from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import LostLog
-from elasticdl.shared.ledger import LedgerRecord
+from elasticdl.master.core.pods.state import PodPhase
+from elasticdl.master.core.training.task_messages import task_messages
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import LostLog
 from elasticdl.shared.names import PodName, Purpose, Service
 
 RESUMED_S = 1_000_000
@@ -35,7 +35,7 @@ def test_numbers_go_on_above_all_that_the_lost_log_can_have_used(driver: Driver)
     (dispatch,) = driver.take(commands.Dispatch)
     assert dispatch.dispatch > RESUMED_S
     assert driver.state.term > RESUMED_S
-    assert messages(driver.state, dispatch, term=driver.state.term)[0].message_id.startswith("launcher.2.train.0.")
+    assert task_messages(driver.state, dispatch, term=driver.state.term)[0].message_id.startswith("launcher.2.train.0.")
 
 
 def test_what_the_ledgers_hold_is_not_dispatched(driver: Driver) -> None:

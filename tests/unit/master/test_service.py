@@ -11,17 +11,17 @@ from tests.unit.master.driver import job_spec, plan
 
 from elasticdl.master.core import State, fold
 from elasticdl.master.service import Master
-from elasticdl.shared import commands, events
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.bus.reading import read_present
-from elasticdl.shared.clock import SystemClock
-from elasticdl.shared.commands import Command, JobState
 from elasticdl.shared.errors import FencedError
-from elasticdl.shared.events import Envelope, Event, GroupLedger, LogRecord
-from elasticdl.shared.ledger import Ledger
+from elasticdl.shared.job.ledger import Ledger
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.commands import Command, JobState
+from elasticdl.shared.messages.events import Envelope, Event, GroupLedger, LogRecord
+from elasticdl.shared.model.placement import ALL
 from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service, new_incarnation
-from elasticdl.shared.placement import ALL
-from elasticdl.shared.plan import Plan
+from elasticdl.shared.process.clock import SystemClock
 
 PS = PodName("ps-0")
 WORKER = PodName("worker-0")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.master.driver import Driver, job_spec
 
-from elasticdl.master.core.training import EpochTotals
-from elasticdl.shared import events
+from elasticdl.master.core.training.bookkeeping import EpochTotals
+from elasticdl.shared.job.tasks import MetricStates, TaskRef
+from elasticdl.shared.messages import events
 from elasticdl.shared.names import Purpose, Service
-from elasticdl.shared.tasks import MetricStates, TaskRef
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from tests.unit.master.histories import History
 
 from elasticdl.master.core import fold
 from elasticdl.master.verification import verify
-from elasticdl.shared.commands import StopPod
-from elasticdl.shared.events import Decided, LogRecord
+from elasticdl.shared.messages.commands import StopPod
+from elasticdl.shared.messages.events import Decided, LogRecord
 from elasticdl.shared.names import PodName
 
 

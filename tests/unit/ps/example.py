@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
-from elasticdl.shared.model import (
+from elasticdl.shared.job.plan import Plan, Shuffle, Source
+from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
+from elasticdl.shared.model.signature import (
     DenseVariable,
     ModelSignature,
     Number,
@@ -15,9 +16,8 @@ from elasticdl.shared.model import (
     VariableKind,
 )
 from elasticdl.shared.names import JobId, TaskId
-from elasticdl.shared.plan import Plan, Shuffle, Source
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats
-from elasticdl.worker.ps_set import PushRequest
+from elasticdl.worker.ps_client import PushRequest
 
 PLAN = Plan(
     sources=(Source(uri="memory://data", size_bytes=1000, etag="1", records=39),),

@@ -13,17 +13,17 @@ from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.bus.memory.log import MemoryEventLog
 from elasticdl.shared.bus.reading import read_present, read_spec
-from elasticdl.shared.clock import SystemClock
-from elasticdl.shared.commands import Command
-from elasticdl.shared.events import Envelope, Event, JobSubmitted
-from elasticdl.shared.job import JobSpec
-from elasticdl.shared.model import ModelSignature
+from elasticdl.shared.bus.subjects import PLACEMENT
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.commands import Command
+from elasticdl.shared.messages.events import Envelope, Event, JobSubmitted
+from elasticdl.shared.messages.registers import PsRegister, decode_register
+from elasticdl.shared.model.placement import Placement, decode_placement, encode_placement
+from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import PodName, Service, new_incarnation
-from elasticdl.shared.placement import Placement, decode_placement, encode_placement
-from elasticdl.shared.registers import PsRegister, decode_register
+from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import ObjectStore
-from elasticdl.shared.subjects import PLACEMENT
-from elasticdl.worker.ps_set import PsAddress, PsSet, PsSetSettings
+from elasticdl.worker.ps_client import PsAddress, PsSet, PsSetSettings
 
 E = TypeVar("E")
 TOKEN = "token"

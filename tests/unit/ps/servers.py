@@ -7,17 +7,17 @@ from collections.abc import Mapping
 import numpy as np
 from tests.unit.ps.example import PLAN, ROWS_A, ROWS_B
 
-from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.handler import PsHandler
-from elasticdl.shared.model import ModelSignature
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import PodName, new_incarnation
-from elasticdl.shared.placement import Placement
 from elasticdl.shared.wire.client import ClientSettings
 from elasticdl.shared.wire.connection import Frame
 from elasticdl.shared.wire.messages import Floats
 from elasticdl.shared.wire.server import Response, WireServer
-from elasticdl.worker.ps_set import PsAddress, PsSet, PsSetSettings
+from elasticdl.worker.ps_client import PsAddress, PsSet, PsSetSettings
 
 TOKEN = "token"
 

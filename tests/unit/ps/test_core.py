@@ -19,14 +19,14 @@ from tests.unit.ps.example import (
     signature,
 )
 
-from elasticdl.ps.admission import RefusedError
-from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import UpdatePolicy
+from elasticdl.ps.shard.admission import RefusedError
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.errors import InvariantError, ProtocolError
-from elasticdl.shared.ledger import Ledger, LedgerRecord, Verdict
+from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
+from elasticdl.shared.model.partitioning import dense_parts
+from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.parts import dense_parts
-from elasticdl.shared.placement import Placement
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, PushVerdict, RefusalKind
 

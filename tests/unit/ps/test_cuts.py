@@ -16,14 +16,14 @@ from tests.unit.ps.example import BATCHES, PLAN, spec
 from tests.unit.ps.test_core import core_of, wire_push
 from tests.unit.ps_engine.chunks import chunks
 
-from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import UpdatePolicy
-from elasticdl.ps.share import Share
-from elasticdl.ps.snapshot_reader import read_chain, restore
-from elasticdl.ps.snapshot_writer import SnapshotWriter, Written
-from elasticdl.shared.manifests import decode_manifest
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.shard.model_shard import Share
+from elasticdl.ps.snapshots.reader import read_chain, restore
+from elasticdl.ps.snapshots.writer import SnapshotWriter, Written
+from elasticdl.shared.model.manifests import decode_manifest
+from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import PodName, new_incarnation
-from elasticdl.shared.placement import Placement
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.shared.wire.messages import PushVerdict
 

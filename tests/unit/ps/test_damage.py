@@ -9,15 +9,15 @@ from tests.unit.ps.example import BATCHES, initial_dense, push_of, signature, sp
 from tests.unit.ps.jobs import Job
 from tests.unit.ps.test_service import die, equal, snapshot, untouched_reference
 
-from elasticdl.ps.recovery import NothingLeftError
 from elasticdl.ps.service import PsService
-from elasticdl.shared.commands import TakeSnapshot
+from elasticdl.ps.snapshots.recovery import NothingLeftError
 from elasticdl.shared.errors import FencedError
-from elasticdl.shared.events import ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
-from elasticdl.shared.manifests import chunk_uri, read_manifest
+from elasticdl.shared.messages.commands import TakeSnapshot
+from elasticdl.shared.messages.events import ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
+from elasticdl.shared.model.manifests import chunk_uri, read_manifest
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import MemoryStore
-from elasticdl.worker.ps_set import PsSet
+from elasticdl.worker.ps_client import PsSet
 
 PS = PodName("ps-0")
 

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.ps.example import DENSE_SIZE, PLAN, initial_dense, signature
 
-from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.handler import PsHandler
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.model.partitioning import dense_parts
+from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import new_incarnation
-from elasticdl.shared.parts import dense_parts
-from elasticdl.shared.placement import Placement
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Frame

@@ -12,18 +12,18 @@ from tests.unit.ps.jobs import Job
 from tests.unit.ps.servers import weights
 from tests.unit.ps.test_damage import flip
 
-from elasticdl.ps.recovery import NothingLeftError
-from elasticdl.ps.references import is_copy_for
-from elasticdl.ps.regrouping import union
 from elasticdl.ps.service import PsService
-from elasticdl.shared.commands import HoldGroup, OpenPin, TakeSnapshot
+from elasticdl.ps.shard.regrouping import union
+from elasticdl.ps.snapshots.recovery import NothingLeftError
+from elasticdl.ps.snapshots.references import is_copy_for
 from elasticdl.shared.errors import PermanentError, TransientError
-from elasticdl.shared.events import GroupHeld, ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
-from elasticdl.shared.manifests import ChunkPart, Manifest, chunk_uri, folder_of, read_manifest
+from elasticdl.shared.messages.commands import HoldGroup, OpenPin, TakeSnapshot
+from elasticdl.shared.messages.events import GroupHeld, ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
+from elasticdl.shared.model.manifests import ChunkPart, Manifest, chunk_uri, folder_of, read_manifest
+from elasticdl.shared.model.placement import ALL, Placement, Ranges
 from elasticdl.shared.names import PodName, TaskId
-from elasticdl.shared.placement import ALL, Placement, Ranges
 from elasticdl.shared.storage import MemoryStore
-from elasticdl.worker.ps_set import PsSet
+from elasticdl.worker.ps_client import PsSet
 
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
 LAST = TaskId(PLAN.tasks - 1)

@@ -17,14 +17,14 @@ from tests.unit.ps.example import BATCHES, initial_dense, push_of, signature, sp
 from tests.unit.ps.servers import weights
 from tests.unit.surroundings import TOKEN, Surroundings
 
-from elasticdl.shared.beats import Beat
-from elasticdl.shared.commands import TakeSnapshot
-from elasticdl.shared.events import PsStarted, SnapshotTaken
+from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.messages.commands import TakeSnapshot
+from elasticdl.shared.messages.events import PsStarted, SnapshotTaken
+from elasticdl.shared.messages.registers import decode_register
+from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import PodName
-from elasticdl.shared.placement import Placement
-from elasticdl.shared.registers import decode_register
 from elasticdl.shared.storage import to_uri
-from elasticdl.worker.ps_set import PsAddress, PsSet
+from elasticdl.worker.ps_client import PsAddress, PsSet
 
 pytestmark = pytest.mark.e2e
 PS = PodName("ps-0")

@@ -11,10 +11,10 @@ import pytest
 from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signature
 from tests.unit.ps.servers import Servers, weights
 
-from elasticdl.ps.group import UpdatePolicy
+from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.errors import ProtocolError, UserError
 from elasticdl.shared.names import PodName, TaskId
-from elasticdl.worker.ps_set import PinLostError, PsSet, PushOutcome
+from elasticdl.worker.ps_client import PinLostError, PsSet, PushOutcome
 
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
 

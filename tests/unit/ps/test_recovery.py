@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from tests.unit.ps.example import PLAN, signature, spec
 
-from elasticdl.ps.recovery import choose
-from elasticdl.ps.snapshot_reader import Chain
-from elasticdl.shared.codec import encode_spec
-from elasticdl.shared.ledger import LedgerRecord
-from elasticdl.shared.manifests import GroupState, Manifest
+from elasticdl.ps.snapshots.reader import Chain
+from elasticdl.ps.snapshots.recovery import choose
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.messages.codec import encode_spec
+from elasticdl.shared.model.manifests import GroupState, Manifest
+from elasticdl.shared.model.placement import ALL, Ranges
 from elasticdl.shared.names import JobId, PodName, new_incarnation
-from elasticdl.shared.placement import ALL, Ranges
 
 
 def chain(uri: str, *groups: tuple[Ranges, int]) -> Chain:

@@ -14,18 +14,25 @@ from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signatu
 from tests.unit.ps.jobs import Job
 from tests.unit.ps.servers import weights
 
-from elasticdl.ps.orders import SnapshotPolicy
 from elasticdl.ps.service import PsService
-from elasticdl.ps.snapshot_reader import read_chain
+from elasticdl.ps.snapshots.reader import read_chain
+from elasticdl.ps.snapshots.requests import SnapshotPolicy
 from elasticdl.shared.bus.memory.log import MemoryEventLog
-from elasticdl.shared.commands import ClosePin, OpenPin, StopPod, TakeSnapshot
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError, UserError
-from elasticdl.shared.events import Envelope, ModelInitialised, ModelPinned, PsStarted, SnapshotTaken, StepReached
-from elasticdl.shared.job import JobSpec
-from elasticdl.shared.manifests import read_chunk, read_manifest
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.commands import ClosePin, OpenPin, StopPod, TakeSnapshot
+from elasticdl.shared.messages.events import (
+    Envelope,
+    ModelInitialised,
+    ModelPinned,
+    PsStarted,
+    SnapshotTaken,
+    StepReached,
+)
+from elasticdl.shared.model.manifests import read_chunk, read_manifest
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectStore, open_store, to_uri
-from elasticdl.worker.ps_set import PinLostError, PsSet
+from elasticdl.worker.ps_client import PinLostError, PsSet
 
 PS = PodName("ps-0")
 MakeJob = Callable[..., Job]

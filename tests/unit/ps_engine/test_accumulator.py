@@ -7,7 +7,7 @@ import pytest
 
 from elasticdl.ps.engine.accumulator import Accumulator, Gradients
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.model import RowInitializer, RowTable
+from elasticdl.shared.model.signature import RowInitializer, RowTable
 
 TABLE = RowTable(name="t", width=2, initializer=RowInitializer(distribution="zeros"))
 

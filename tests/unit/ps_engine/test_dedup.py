@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.shared.dedup import sum_rows, unique_inverse
+from elasticdl.shared.model.dedup import sum_rows, unique_inverse
 
 ids_lists = st.lists(st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1)), max_size=200)
 

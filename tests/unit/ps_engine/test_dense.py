@@ -13,9 +13,9 @@ from elasticdl.ps.engine.checks import NotFiniteError
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.model import DenseVariable, Optimizer, VariableKind
-from elasticdl.shared.parts import Block, dense_parts
-from elasticdl.shared.placement import PARTITIONS, Placement
+from elasticdl.shared.model.partitioning import Block, dense_parts
+from elasticdl.shared.model.placement import PARTITIONS, Placement
+from elasticdl.shared.model.signature import DenseVariable, Optimizer, VariableKind
 
 VARIABLES = (
     DenseVariable(name="mean", shape=(2,), kind=VariableKind.STATISTIC),

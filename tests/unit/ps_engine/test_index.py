@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.kernels import index as kernels
-from elasticdl.shared.permutation import mix64
+from elasticdl.shared.job.permutation import mix64
 
 # A small pool, so that ids come again; the ends of int64; multiples of a power of two, which collide in weak hashes.
 any_id = st.one_of(

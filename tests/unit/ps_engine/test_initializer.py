@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model import RowInitializer, RowTable
-from elasticdl.shared.permutation import derive_key, mix64
+from elasticdl.shared.job.permutation import derive_key, mix64
+from elasticdl.shared.model.signature import RowInitializer, RowTable
 
 IDS = np.arange(-20_000, 20_000)
 WIDTH = 8

@@ -6,7 +6,7 @@ import pytest
 
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, rule_of
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model import Number, Optimizer
+from elasticdl.shared.model.signature import Number, Optimizer
 
 
 @pytest.mark.parametrize(

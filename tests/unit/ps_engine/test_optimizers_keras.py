@@ -11,7 +11,8 @@ from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
-from elasticdl.shared.model import (
+from elasticdl.shared.model.partitioning import Block
+from elasticdl.shared.model.signature import (
     DenseVariable,
     Number,
     Optimizer,
@@ -19,7 +20,6 @@ from elasticdl.shared.model import (
     RowTable,
     VariableKind,
 )
-from elasticdl.shared.parts import Block
 
 pytestmark = pytest.mark.tensorflow
 

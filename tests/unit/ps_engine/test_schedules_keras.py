@@ -8,7 +8,7 @@ import pytest
 
 from elasticdl.ps.engine.schedules import schedule_of
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model import Optimizer
+from elasticdl.shared.model.signature import Optimizer
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("ExponentialDecay", {"initial_learning_rate": 0.1, "decay_steps": 7, "decay_rate": 0.9}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.cli.launcher.exits import exit_cause
+from elasticdl.cli.local.exits import exit_cause
 from elasticdl.shared.bus.nats_bus.connection import NobodyListensError
 from elasticdl.shared.errors import (
     ElasticDLError,
@@ -14,8 +14,8 @@ from elasticdl.shared.errors import (
     TransientError,
     UserError,
 )
-from elasticdl.shared.events import ExitCause
-from elasticdl.shared.exits import exit_code
+from elasticdl.shared.messages.events import ExitCause
+from elasticdl.shared.process.exit_codes import exit_code
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.shared.errors import InvariantError
-from elasticdl.shared.events import BatchInHand
-from elasticdl.shared.in_hand import BATCHES_MAX, InHandFile, read_in_hand
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import BatchInHand
 from elasticdl.shared.names import Purpose
-from elasticdl.shared.tasks import TaskRef
+from elasticdl.shared.process.running_batches import BATCHES_MAX, InHandFile, read_in_hand
 
 NUMBERS = st.integers(min_value=0, max_value=2**64 - 1)
 
@@ -61,10 +61,10 @@ def test_it_survives_a_killed_process(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from elasticdl.shared.events import BatchInHand\n"
-        "from elasticdl.shared.in_hand import InHandFile\n"
+        "from elasticdl.shared.messages.events import BatchInHand\n"
+        "from elasticdl.shared.process.running_batches import InHandFile\n"
         "from elasticdl.shared.names import Purpose\n"
-        "from elasticdl.shared.tasks import TaskRef\n"
+        "from elasticdl.shared.job.tasks import TaskRef\n"
         "hand = InHandFile(Path(sys.argv[1]))\n"
         "with hand.holding(BatchInHand(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=3)):\n"
         "    os.kill(os.getpid(), signal.SIGSEGV)\n"

@@ -7,9 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.shared.ledger import Ledger, LedgerRecord, Verdict
+from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
+from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.rangeset import RangeSet
 
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 

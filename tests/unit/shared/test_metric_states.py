@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.shared.metric_states import decode_states, encode_states, sum_states
+from elasticdl.shared.model.metric_states import decode_states, encode_states, sum_states
 
 ARRAYS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4).map(np.array)
 

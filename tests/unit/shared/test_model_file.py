@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model_file import ModelFile, check_syntax, literal_params, parse_params, resolve
+from elasticdl.shared.job.model_file import ModelFile, check_syntax, literal_params, parse_params, resolve
 
 GOOD = "def custom_model(): ...\ndef loss(): ...\ndef optimizer(): ...\ndef feed(): ...\n"
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.permutation import Permutation
+from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.permutation import Permutation
-from elasticdl.shared.plan import Plan, Shuffle, Source
 
 
 def make(records: list[int], **changes: object) -> Plan:

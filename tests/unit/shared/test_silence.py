@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from elasticdl.shared.failure_detection.detector import SilenceWatch
 from elasticdl.shared.names import Incarnation, PodName
-from elasticdl.shared.silence import SilenceWatch
 
 ME, PS, LIFE = PodName("master"), PodName("ps-0"), Incarnation("a")
 

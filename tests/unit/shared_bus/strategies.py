@@ -11,8 +11,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from elasticdl.shared.job import JobSpec
-from elasticdl.shared.plan import Plan, Source
+from elasticdl.shared.job.plan import Plan, Source
+from elasticdl.shared.job.spec import JobSpec
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _SMALL = st.integers(1, 1000)

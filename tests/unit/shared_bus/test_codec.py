@@ -9,16 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.shared_bus.strategies import values
 
-from elasticdl.shared import codec
-from elasticdl.shared.beats import Beat
-from elasticdl.shared.commands import Command, EnterState, JobState
 from elasticdl.shared.errors import InvariantError, ProtocolError
-from elasticdl.shared.events import Decided, Envelope, Event, FailureKind, StepReached, TaskFinished, WorkerFailed
-from elasticdl.shared.job import JobSpec
+from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.job.tasks import TaskMessage, TaskRef
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.commands import Command, EnterState, JobState
+from elasticdl.shared.messages.events import (
+    Decided,
+    Envelope,
+    Event,
+    FailureKind,
+    StepReached,
+    TaskFinished,
+    WorkerFailed,
+)
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 from elasticdl.shared.proto import control_pb2 as pb
 from elasticdl.shared.proto.reflection import Codec
-from elasticdl.shared.tasks import TaskMessage, TaskRef
 
 
 def envelope(event: Event) -> Envelope:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import structlog
 
-from elasticdl.shared import logs
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
+from elasticdl.shared.process import logs
 
 
 class Terminal(io.StringIO):

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.settings import (
+from elasticdl.shared.process.settings import (
     MasterSettings,
     ProcessSettings,
     PsSettings,

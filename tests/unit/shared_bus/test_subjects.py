@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.shared import subjects
+from elasticdl.shared.bus import subjects
 from elasticdl.shared.names import JobId, PodName, Purpose, Service
 
 JOB = JobId("mnist-1a2b3c")

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.model import DenseVariable, VariableKind
-from elasticdl.shared.parts import dense_part, take
-from elasticdl.shared.placement import (
+from elasticdl.shared.model.partitioning import dense_part, take
+from elasticdl.shared.model.placement import (
     PARTITIONS,
     Placement,
     decode_placement,
@@ -18,6 +17,7 @@ from elasticdl.shared.placement import (
     group_id,
     ranges_of,
 )
+from elasticdl.shared.model.signature import DenseVariable, VariableKind
 
 sets = st.sets(st.integers(0, PARTITIONS - 1), min_size=1)
 models = st.lists(st.tuples(st.integers(0, 700), st.sampled_from(list(VariableKind))), max_size=6).map(

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from elasticdl.shared.model import DenseVariable, VariableKind
-from elasticdl.shared.parts import dense_parts, partitions_of, split_rows
-from elasticdl.shared.permutation import mix64
-from elasticdl.shared.placement import Placement
+from elasticdl.shared.job.permutation import mix64
+from elasticdl.shared.model.partitioning import dense_parts, partitions_of, split_rows
+from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.model.signature import DenseVariable, VariableKind
 from elasticdl.shared.wire.messages import Ids
 
 variables = st.lists(

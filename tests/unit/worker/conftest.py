@@ -11,33 +11,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.shared.clock import VirtualClock
 from elasticdl.shared.data import Reader, ReaderOptions, plan_sources
 from elasticdl.shared.data.tfrecord import write_records
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.events import Envelope, Event, TaskFailed, TaskFinished, TaskReturned
-from elasticdl.shared.in_hand import InHandFile
-from elasticdl.shared.journal import Journal
-from elasticdl.shared.ledger import Ledger
+from elasticdl.shared.job.ledger import Ledger
+from elasticdl.shared.job.plan import Plan, Shuffle
+from elasticdl.shared.job.tasks import TaskMessage, TaskRef
+from elasticdl.shared.messages.events import Envelope, Event, TaskFailed, TaskFinished, TaskReturned
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service, TaskId
-from elasticdl.shared.plan import Plan, Shuffle
+from elasticdl.shared.process.clock import VirtualClock
+from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.event_publisher import Journal
+from elasticdl.shared.process.running_batches import InHandFile
 from elasticdl.shared.storage import open_store
-from elasticdl.shared.tasks import TaskMessage, TaskRef
-from elasticdl.shared.voice import Voice
-from elasticdl.worker.answers import Answers
-from elasticdl.worker.asides import OtherTasks
-from elasticdl.worker.context import WorkContext
-from elasticdl.worker.evaluator import Validation
-from elasticdl.worker.held import HeldTasks
-from elasticdl.worker.leases import Leases
-from elasticdl.worker.model.user_code import UserCodeError
+from elasticdl.worker.evaluation.auxiliary_tasks import OtherTasks
+from elasticdl.worker.evaluation.evaluator import Validation
+from elasticdl.worker.input.batch_loader import Preparer
+from elasticdl.worker.input.records import TaskRecords
+from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import Ids
-from elasticdl.worker.preparer import Preparer
-from elasticdl.worker.ps_set import PinLostError, Pulled, PushOutcome, PushRequest, Standing
-from elasticdl.worker.puller import Puller
-from elasticdl.worker.records import TaskRecords
-from elasticdl.worker.stop import Stop
-from elasticdl.worker.trainer import Meter, Trainer
+from elasticdl.worker.ps_client import PinLostError, Pulled, PushOutcome, PushRequest, Standing
+from elasticdl.worker.shutdown import Stop
+from elasticdl.worker.training.context import WorkContext
+from elasticdl.worker.training.leased_tasks import HeldTasks
+from elasticdl.worker.training.leases import Leases
+from elasticdl.worker.training.prefetcher import Puller
+from elasticdl.worker.training.task_outcomes import Answers
+from elasticdl.worker.training.trainer import Meter, Trainer
 
 
 @dataclass

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tests.deadline import DEADLINE_S
 
-from elasticdl.shared.events import FailureKind, TaskFinished
-from elasticdl.shared.metric_states import encode_states
+from elasticdl.shared.job.tasks import TaskMessage, TaskRef
+from elasticdl.shared.messages.events import FailureKind, TaskFinished
+from elasticdl.shared.model.metric_states import encode_states
 from elasticdl.shared.names import Purpose
-from elasticdl.shared.tasks import TaskMessage, TaskRef
 
 if TYPE_CHECKING:
     from .conftest import MakeWorld, World

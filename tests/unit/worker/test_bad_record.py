@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.worker.bad_record import name_record
-from elasticdl.worker.model.user_code import UserCodeError
+from elasticdl.worker.input.bad_record import name_record
+from elasticdl.worker.model.user.calls import UserCodeError
 
 NUMBERS = [40, 7, 19]
 

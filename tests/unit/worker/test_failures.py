@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from elasticdl.shared.errors import PermanentError, UserError
-from elasticdl.shared.events import FailureKind
+from elasticdl.shared.messages.events import FailureKind
 from elasticdl.worker.failures import Failure, of_start, of_user_error
-from elasticdl.worker.model.user_code import UserCodeError
+from elasticdl.worker.model.user.calls import UserCodeError
 
 
 def test_user_code_is_told_from_data() -> None:

@@ -9,17 +9,17 @@ from tests.deadline import DEADLINE_S
 
 from elasticdl.shared.bus import Bus, MemoryBroker
 from elasticdl.shared.bus.loop_thread import LoopThread
-from elasticdl.shared.clock import SystemClock
-from elasticdl.shared.events import WorkerStarted
-from elasticdl.shared.journal import Journal
+from elasticdl.shared.job.tasks import TaskMessage, TaskRef
+from elasticdl.shared.messages.events import WorkerStarted
+from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
-from elasticdl.shared.placement import Placement
+from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.event_publisher import Journal
 from elasticdl.shared.proto import wire_pb2
-from elasticdl.shared.tasks import TaskMessage, TaskRef
-from elasticdl.shared.voice import Voice
-from elasticdl.worker.addresses import Addresses
-from elasticdl.worker.inbox import Inbox
-from elasticdl.worker.ps_set import PsAddress
+from elasticdl.worker.ps_client import PsAddress
+from elasticdl.worker.ps_client.addresses import Addresses
+from elasticdl.worker.training.task_source import Inbox
 
 
 @pytest.fixture

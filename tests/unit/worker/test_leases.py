@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from elasticdl.shared.clock import VirtualClock
 from elasticdl.shared.errors import TransientError
+from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.names import Purpose
-from elasticdl.shared.tasks import TaskMessage, TaskRef
-from elasticdl.worker.leases import Leases
+from elasticdl.shared.process.clock import VirtualClock
+from elasticdl.worker.training.leases import Leases
 
 if TYPE_CHECKING:
     from elasticdl.worker.ports import Delivery

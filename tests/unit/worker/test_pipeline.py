@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from elasticdl.shared.ledger import Ledger
+from elasticdl.shared.job.ledger import Ledger
 from elasticdl.shared.names import TaskId
-from elasticdl.worker.pipeline import Pipeline, Progress, Ticket
+from elasticdl.worker.training.pipeline import Pipeline, Progress, Ticket
 
 
 def begun(task: int, batches: int, next_batch: int = 0) -> Pipeline:

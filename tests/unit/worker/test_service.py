@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.handler import PsHandler
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.bus import Bus, MemoryBroker
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.data import IndexStore, ReaderOptions, plan_sources
-from elasticdl.shared.events import (
+from elasticdl.shared.job.plan import Plan, Shuffle
+from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
+from elasticdl.shared.job.tasks import TaskMessage, TaskRef
+from elasticdl.shared.messages.events import (
     Envelope,
     Event,
     FailureKind,
@@ -30,19 +33,16 @@ from elasticdl.shared.events import (
     WorkerStarted,
     WorkerStopped,
 )
-from elasticdl.shared.exits import EXIT_REFUSED
-from elasticdl.shared.job import DataSpec, JobSpec, ModelSpec
+from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, JobId, PodName, Purpose, Service, TaskId, new_incarnation
-from elasticdl.shared.placement import Placement
-from elasticdl.shared.plan import Plan, Shuffle
+from elasticdl.shared.process.exit_codes import EXIT_REFUSED
+from elasticdl.shared.process.settings import WorkerSettings
 from elasticdl.shared.proto import wire_pb2
-from elasticdl.shared.settings import WorkerSettings
 from elasticdl.shared.storage import open_store
-from elasticdl.shared.tasks import TaskMessage, TaskRef
 from elasticdl.shared.wire.server import WireServer
-from elasticdl.worker.ps_set import PsAddress, PsSet
+from elasticdl.worker.ps_client import PsAddress, PsSet
 from elasticdl.worker.service import Worker
-from elasticdl.worker.stop import Stop
+from elasticdl.worker.shutdown import Stop
 
 pytestmark = pytest.mark.tensorflow
 TOKEN = "secret"

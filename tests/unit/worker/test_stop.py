@@ -13,7 +13,7 @@ pytestmark = pytest.mark.e2e
 PROGRAM = """
 import sys, threading
 import numpy  # starts threads that take signals like any other
-from elasticdl.worker.stop import Stop, catch_signals, watch
+from elasticdl.worker.shutdown import Stop, catch_signals, watch
 stop = Stop()
 watch(catch_signals(), stop, grace_s=0.2, goodbye=lambda: print("goodbye", flush=True))
 print("ready", flush=True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from elasticdl.shared.events import FailureKind, TaskTaken
+from elasticdl.shared.job.plan import Shuffle
+from elasticdl.shared.job.tasks import TaskMessage, TaskRef
+from elasticdl.shared.messages.events import FailureKind, TaskTaken
 from elasticdl.shared.names import Purpose, TaskId
-from elasticdl.shared.plan import Shuffle
-from elasticdl.shared.tasks import TaskMessage, TaskRef
 
 if TYPE_CHECKING:
     from .conftest import MakeWorld, World

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.shared.model_file import ModelFile
+from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.worker.model.batch import Batch
-from elasticdl.worker.model.feeder import BatchFeeder
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
-from elasticdl.worker.model.user_module import UserModule, load
+from elasticdl.worker.model.user.feeder import BatchFeeder
+from elasticdl.worker.model.user.module import UserModule, load
 
 HEADER = """
 import keras

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.worker.model.columns import ColumnPacker
+from elasticdl.worker.model.user.columns import ColumnPacker
 
 pytestmark = pytest.mark.tensorflow
 

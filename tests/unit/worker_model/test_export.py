@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.worker.model.export import check_export, export
-from elasticdl.worker.model.feeder import BatchFeeder
-from elasticdl.worker.model.keras_file import loading_notes
+from elasticdl.worker.model.export.export import check_export, export
+from elasticdl.worker.model.export.keras_file import loading_notes
+from elasticdl.worker.model.user.feeder import BatchFeeder
 
 from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
 

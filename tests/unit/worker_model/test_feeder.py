@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.worker.model.feeder import BatchFeeder
-from elasticdl.worker.model.user_code import UserCodeError
+from elasticdl.worker.model.user.calls import UserCodeError
+from elasticdl.worker.model.user.feeder import BatchFeeder
 
 from .conftest import WriteModule
 

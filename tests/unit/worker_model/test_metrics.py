@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.worker.model.feeder import BatchFeeder
+from elasticdl.worker.model.user.feeder import BatchFeeder
 
 from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
 

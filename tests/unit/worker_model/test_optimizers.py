@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model import Optimizer
-from elasticdl.worker.model.user_code import UserCodeError
+from elasticdl.shared.model.signature import Optimizer
+from elasticdl.worker.model.user.calls import UserCodeError
 
 from .conftest import RECOMMENDER, WriteModule, columns, runner_of
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model import VariableKind
-from elasticdl.worker.model.feeder import BatchFeeder
+from elasticdl.shared.model.signature import VariableKind
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
+from elasticdl.worker.model.user.feeder import BatchFeeder
 
 from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
 

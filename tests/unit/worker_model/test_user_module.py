@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model_file import ModelFile
-from elasticdl.worker.model.user_code import UserCodeError
-from elasticdl.worker.model.user_module import load
+from elasticdl.shared.job.model_file import ModelFile
+from elasticdl.worker.model.user.calls import UserCodeError
+from elasticdl.worker.model.user.module import load
 
 from .conftest import HEADER, RECOMMENDER, WriteModule, columns, runner_of
 

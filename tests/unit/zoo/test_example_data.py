@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from elasticdl.cli.zoo_data import DATA_SETS, best_reachable, census, deepfm, mnist, scores, write
 from elasticdl.shared.errors import UserError
+from elasticdl.zoo import DATA_SETS, best_reachable, census, deepfm, mnist, scores, write
 
 
 def files(folder: Path) -> dict[str, bytes]:

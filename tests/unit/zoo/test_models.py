@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from elasticdl.cli.zoo_data import write
 from elasticdl.shared.data import DataFormat, DataSchema, Reader, ReaderOptions, RecordBlock, plan_sources
-from elasticdl.shared.model_file import ModelFile, check_syntax
-from elasticdl.shared.plan import Shard
+from elasticdl.shared.job.model_file import ModelFile, check_syntax
+from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import open_store
 from elasticdl.worker.model.batch import Batch
-from elasticdl.worker.model.feeder import BatchFeeder
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
-from elasticdl.worker.model.user_module import UserModule, load
+from elasticdl.worker.model.user.feeder import BatchFeeder
+from elasticdl.worker.model.user.module import UserModule, load
+from elasticdl.zoo import write
 
 pytestmark = pytest.mark.tensorflow
 

@@ -7,17 +7,17 @@ import os
 
 import structlog
 
-from elasticdl.master.ledgers import read_ledgers
+from elasticdl.master.final_ledgers import read_ledgers
 from elasticdl.master.service import Master, MasterOptions
-from elasticdl.shared import logs
 from elasticdl.shared.bus import nats_bus
-from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.errors import FencedError
-from elasticdl.shared.exits import EXIT_AWAY, EXIT_FAULT, exit_code, leave
-from elasticdl.shared.heartbeat import keep_beating
+from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
 from elasticdl.shared.names import MASTER, Incarnation, Service, new_incarnation
-from elasticdl.shared.settings import MasterSettings, from_environment
-from elasticdl.shared.voice import Voice
+from elasticdl.shared.process import logs
+from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_FAULT, exit_code, leave
+from elasticdl.shared.process.settings import MasterSettings, from_environment
 
 _log = structlog.get_logger()
 
@@ -51,7 +51,7 @@ def main() -> int:
     """Entry point.
 
     Returns:
-        0 when the job is final; else see ``elasticdl.shared.exits``, and the log says why.
+        0 when the job is final; else see ``elasticdl.shared.process.exit_codes``, and the log says why.
     """
     incarnation = new_incarnation()
     try:

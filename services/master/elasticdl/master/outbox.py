@@ -16,18 +16,19 @@ from typing import assert_never
 import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential
 
-from elasticdl.master.core import State, messages
-from elasticdl.master.core.pods import PodPhase
-from elasticdl.shared import commands
+from elasticdl.master.core import State
+from elasticdl.master.core.pods.state import PodPhase
+from elasticdl.master.core.training.task_messages import task_messages
 from elasticdl.shared.bus.ports import Bus
-from elasticdl.shared.clock import Clock
-from elasticdl.shared.commands import Command, Dispatch
+from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, TransientError
-from elasticdl.shared.events import CommandFailure, CommandsRan, Decided, Event, GroupLedger, LedgersRead
-from elasticdl.shared.manifests import DamagedError, damage
+from elasticdl.shared.messages import commands
+from elasticdl.shared.messages.commands import Command, Dispatch
+from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, GroupLedger, LedgersRead
+from elasticdl.shared.model.manifests import DamagedError, damage
+from elasticdl.shared.model.placement import Placement, decode_placement, encode_placement
 from elasticdl.shared.names import LAUNCHER, PodName
-from elasticdl.shared.placement import Placement, decode_placement, encode_placement
-from elasticdl.shared.subjects import PLACEMENT
+from elasticdl.shared.process.clock import Clock
 
 ORDER_TRIES_S_MAX = 10.0
 """Seconds that an order to another process is repeated before it counts as failed; the core then learns from events."""
@@ -165,7 +166,7 @@ class Outbox:
 
     async def _publish(self, dispatch: Dispatch, term: int) -> None:
         """Queue the messages of a dispatch, however long the broker is away: the core never dispatches them again."""
-        queued = [(task, dispatch.again) for task in messages(self.state, dispatch, term)]
+        queued = [(task, dispatch.again) for task in task_messages(self.state, dispatch, term)]
         while True:
             try:
                 return await self._bus.tasks.publish(queued)

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 import structlog
 
 from elasticdl.master.core import Decision, State, decide, evolve
-from elasticdl.master.core.pods import PodPhase
-from elasticdl.master.core_snapshot_writer import CoreSnapshotWriter
-from elasticdl.master.listener import listen
+from elasticdl.master.core.pods.state import PodPhase
+from elasticdl.master.heartbeat_monitor import listen
 from elasticdl.master.outbox import LedgerReader, Outbox
-from elasticdl.master.recovery import Recovered, recover
+from elasticdl.master.snapshots.recovery import Recovered, recover
+from elasticdl.master.snapshots.writer import CoreSnapshotWriter
 from elasticdl.shared.bus.ports import Bus
-from elasticdl.shared.clock import Clock
 from elasticdl.shared.errors import FencedError, InvariantError
-from elasticdl.shared.events import Decided, Envelope, Event, LogRecord, TermStarted, TimerFired
+from elasticdl.shared.failure_detection.detector import SilenceWatch
+from elasticdl.shared.messages.events import Decided, Envelope, Event, LogRecord, TermStarted, TimerFired
 from elasticdl.shared.names import MASTER, Incarnation, PodName, Service
-from elasticdl.shared.silence import SilenceWatch
-from elasticdl.shared.voice import Voice
+from elasticdl.shared.process.clock import Clock
+from elasticdl.shared.process.envelopes import Voice
 
 DECISIONS_IN_A_ROW_MAX = 64
 TAKEOVER_TRIES_MAX = 10

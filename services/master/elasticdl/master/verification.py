@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from elasticdl.master.core import Fold, State, decide
-from elasticdl.shared.events import Decided, LogRecord
+from elasticdl.shared.messages.events import Decided, LogRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

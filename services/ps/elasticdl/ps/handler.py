@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from elasticdl.ps.admission import RefusedError
-from elasticdl.ps.core import PsCore
+from elasticdl.ps.shard.admission import RefusedError
+from elasticdl.ps.shard.core import PsCore
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.wire.buffers import BufferPool

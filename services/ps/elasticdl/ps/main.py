@@ -9,15 +9,15 @@ import sys
 import structlog
 
 from elasticdl.ps.service import PsIdentity, PsService
-from elasticdl.shared import logs
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.reading import read_spec
-from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.errors import FencedError, UserError
-from elasticdl.shared.exits import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
 from elasticdl.shared.names import Incarnation, Service, new_incarnation
-from elasticdl.shared.settings import PsSettings, from_environment
+from elasticdl.shared.process import logs
+from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
+from elasticdl.shared.process.settings import PsSettings, from_environment
 from elasticdl.shared.storage import open_store
 from elasticdl.shared.wire.server import ServerSettings
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import FencedError
+from elasticdl.shared.messages.registers import PsRegister, decode_register, encode_register
+from elasticdl.shared.model.placement import Placement, decode_placement
 from elasticdl.shared.names import Incarnation, PodName
-from elasticdl.shared.placement import Placement, decode_placement
-from elasticdl.shared.registers import PsRegister, decode_register, encode_register
-from elasticdl.shared.subjects import PLACEMENT
 
 
 class Registration:

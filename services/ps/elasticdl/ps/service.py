@@ -15,31 +15,31 @@ from dataclasses import dataclass
 import psutil
 import structlog
 
-from elasticdl.ps.admission import RefusedError, check_known
-from elasticdl.ps.core import PsCore
-from elasticdl.ps.group import UpdatePolicy
 from elasticdl.ps.handler import PsHandler
-from elasticdl.ps.holder import HoldOrder
-from elasticdl.ps.orders import Order, SnapshotPolicy
-from elasticdl.ps.recovery import NothingLeftError, recover
+from elasticdl.ps.moves.holder import HoldOrder
 from elasticdl.ps.registration import Registration
-from elasticdl.ps.snapshot_thread import SnapshotThread
-from elasticdl.ps.snapshot_writer import SnapshotWriter
+from elasticdl.ps.shard.admission import RefusedError, check_known
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.snapshots.recovery import NothingLeftError, recover
+from elasticdl.ps.snapshots.requests import Order, SnapshotPolicy
+from elasticdl.ps.snapshots.snapshot_thread import SnapshotThread
+from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
-from elasticdl.shared.clock import Clock
-from elasticdl.shared.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError
-from elasticdl.shared.events import GroupLedger, ModelPinned, PsStarted, StepReached
-from elasticdl.shared.heartbeat import keep_beating
-from elasticdl.shared.job import JobSpec
-from elasticdl.shared.journal import Journal
-from elasticdl.shared.manifests import DamagedError, damage, snapshots_folder
+from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.commands import ClosePin, Command, HoldGroup, OpenPin, TakeSnapshot
+from elasticdl.shared.messages.events import GroupLedger, ModelPinned, PsStarted, StepReached
+from elasticdl.shared.messages.registers import PsRegister
+from elasticdl.shared.model.manifests import DamagedError, damage, snapshots_folder
+from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_number
-from elasticdl.shared.placement import Placement
-from elasticdl.shared.registers import PsRegister
+from elasticdl.shared.process.clock import Clock
+from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.event_publisher import Journal
 from elasticdl.shared.storage import ObjectStore
-from elasticdl.shared.voice import Voice
 from elasticdl.shared.wire.server import ServerSettings, WireServer
 
 _SIGNAL_S = 0.5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
-from elasticdl.shared.events import FailureKind
-from elasticdl.worker.model.user_code import UserCodeError
+from elasticdl.shared.messages.events import FailureKind
+from elasticdl.worker.model.user.calls import UserCodeError
 
 
 class DataError(UserError):

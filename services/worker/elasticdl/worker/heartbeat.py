@@ -6,9 +6,9 @@ import threading
 
 import psutil
 
-from elasticdl.worker.leases import Leases
-from elasticdl.worker.stop import Stop
-from elasticdl.worker.trainer import Meter
+from elasticdl.worker.shutdown import Stop
+from elasticdl.worker.training.leases import Leases
+from elasticdl.worker.training.trainer import Meter
 
 
 def metrics_of(meter: Meter, leases: Leases) -> dict[str, float]:

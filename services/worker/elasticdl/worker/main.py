@@ -11,17 +11,17 @@ from collections.abc import Callable
 
 import structlog
 
-from elasticdl.shared import logs
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.errors import ElasticDLError
-from elasticdl.shared.exits import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
 from elasticdl.shared.names import Incarnation, Service, new_incarnation
-from elasticdl.shared.settings import WorkerSettings, describe, from_environment
-from elasticdl.worker.importing import import_model_code
+from elasticdl.shared.process import logs
+from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
+from elasticdl.shared.process.settings import WorkerSettings, describe, from_environment
+from elasticdl.worker.model_imports import import_model_code
 from elasticdl.worker.service import Worker
-from elasticdl.worker.stop import Stop, catch_signals, watch
+from elasticdl.worker.shutdown import Stop, catch_signals, watch
 
 _log = structlog.get_logger()
 STOP_GRACE_S = 1.4

@@ -1,6 +1,6 @@
 """What the worker's loop needs from the rest: the queue, the ps set and the model, each as a small Protocol.
 
-The adapters are ``inbox.py`` over ``elasticdl.shared.bus``, ``elasticdl.worker.ps_set`` and
+The adapters are ``inbox.py`` over ``elasticdl.shared.bus``, ``elasticdl.worker.ps_client`` and
 ``elasticdl.worker.model``; the loop itself imports none of them: tests run it without broker, sockets or TensorFlow.
 """
 
@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.shared.metric_states import MetricArrays
+from elasticdl.shared.job.tasks import TaskMessage
+from elasticdl.shared.model.metric_states import MetricArrays
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.tasks import TaskMessage
-from elasticdl.worker.ps_set.requests import Pulled, PushOutcome, PushRequest, Standing
+from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, Standing
 
 Ids = npt.NDArray[np.int64]
 Inverse = npt.NDArray[np.int32]

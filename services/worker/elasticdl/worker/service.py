@@ -15,36 +15,36 @@ import structlog
 
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
-from elasticdl.shared.clock import SystemClock
 from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
-from elasticdl.shared.events import WorkerFailed, WorkerStarted, WorkerStopped
-from elasticdl.shared.exits import EXIT_AWAY, EXIT_REFUSED
-from elasticdl.shared.heartbeat import keep_beating
-from elasticdl.shared.in_hand import ENVIRONMENT_VARIABLE, InHandFile, file_of
-from elasticdl.shared.job import JobSpec
-from elasticdl.shared.journal import Journal
+from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.events import WorkerFailed, WorkerStarted, WorkerStopped
+from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
-from elasticdl.shared.placement import Placement
-from elasticdl.shared.settings import WorkerSettings
-from elasticdl.shared.voice import Voice
+from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.event_publisher import Journal
+from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
+from elasticdl.shared.process.running_batches import ENVIRONMENT_VARIABLE, InHandFile, file_of
+from elasticdl.shared.process.settings import WorkerSettings
 from elasticdl.worker import failures
-from elasticdl.worker.addresses import Addresses
-from elasticdl.worker.answers import Answers
-from elasticdl.worker.asides import OtherTasks
-from elasticdl.worker.context import WorkContext
-from elasticdl.worker.exporter import Exporter
+from elasticdl.worker.evaluation.auxiliary_tasks import OtherTasks
+from elasticdl.worker.evaluation.exporter import Exporter
 from elasticdl.worker.heartbeat import keep_leases, metrics_of
-from elasticdl.worker.held import HeldTasks
-from elasticdl.worker.inbox import Inbox
-from elasticdl.worker.leases import Leases
-from elasticdl.worker.preparer import Preparer
-from elasticdl.worker.ps_set import PsSet
-from elasticdl.worker.puller import Puller
-from elasticdl.worker.stop import Stop
-from elasticdl.worker.trainer import Meter, Trainer
+from elasticdl.worker.input.batch_loader import Preparer
+from elasticdl.worker.ps_client import PsSet
+from elasticdl.worker.ps_client.addresses import Addresses
+from elasticdl.worker.shutdown import Stop
+from elasticdl.worker.training.context import WorkContext
+from elasticdl.worker.training.leased_tasks import HeldTasks
+from elasticdl.worker.training.leases import Leases
+from elasticdl.worker.training.prefetcher import Puller
+from elasticdl.worker.training.task_outcomes import Answers
+from elasticdl.worker.training.task_source import Inbox
+from elasticdl.worker.training.trainer import Meter, Trainer
 
 if TYPE_CHECKING:
-    from elasticdl.worker.building import Built
+    from elasticdl.worker.model_builder import Built
 
 _log = structlog.get_logger()
 
@@ -123,7 +123,7 @@ class Worker:
     def _work(self, hand: InHandFile) -> None:
         spec = self.spec
         # Imported here: TensorFlow takes seconds, which pass while the bus connects (see main.py).
-        from elasticdl.worker.building import build
+        from elasticdl.worker.model_builder import build
 
         addresses = Addresses(self.bus.register, self.loop, Placement.even(spec.ps))
         built = build(spec, hand)

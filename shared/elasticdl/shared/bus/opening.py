@@ -6,7 +6,7 @@ import contextlib
 
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.errors import FencedError
-from elasticdl.shared.events import Envelope
+from elasticdl.shared.messages.events import Envelope
 
 
 async def open_run(log: EventLog, opening: Envelope) -> int:

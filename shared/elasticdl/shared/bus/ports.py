@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from elasticdl.shared.beats import Beat
-from elasticdl.shared.commands import Command
-from elasticdl.shared.events import Envelope, LogRecord
+from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.job.tasks import TaskMessage
+from elasticdl.shared.messages.commands import Command
+from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import PodName, Purpose
-from elasticdl.shared.tasks import TaskMessage
 
 OrderHandler = Callable[[Command, str], Awaitable[None]]
 """(command, cause) -> done. Raising an ElasticDLError refuses the order, with the error's text."""

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.errors import TransientError
-from elasticdl.shared.events import JobSubmitted, LogRecord
-from elasticdl.shared.job import JobSpec
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.events import JobSubmitted, LogRecord
 
 
 async def read_spec(log: EventLog) -> JobSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elasticdl.shared.job import LEASE_S
+from elasticdl.shared.job.spec import LEASE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.shared.data.hashing import Hashes, total
-from elasticdl.shared.plan import Shard
+from elasticdl.shared.job.plan import Shard
 
 Columns = dict[str, npt.NDArray[np.generic]]
 Offsets = Sequence[int] | npt.NDArray[np.int64]

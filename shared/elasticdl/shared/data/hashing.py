@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
-from elasticdl.shared.permutation import derive_key, mix64
+from elasticdl.shared.job.permutation import derive_key, mix64
 
 Hashes = npt.NDArray[np.uint64]
 

@@ -12,7 +12,7 @@ from elasticdl.shared.data.discovery import DataObject
 from elasticdl.shared.data.hashing import Hashes, add, bind, total
 from elasticdl.shared.data.schema import Column, DataFormat, ReaderOptions
 from elasticdl.shared.data.segments import Positions, Segment
-from elasticdl.shared.plan import Source
+from elasticdl.shared.job.plan import Source
 from elasticdl.shared.storage import ObjectStore
 
 STRIDE_RECORDS = 256

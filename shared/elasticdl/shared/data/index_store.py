@@ -14,7 +14,7 @@ import numpy as np
 from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.schema import Column, ReaderOptions
 from elasticdl.shared.errors import PermanentError
-from elasticdl.shared.plan import Source
+from elasticdl.shared.job.plan import Source
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, join, open_store
 
 _VERSION = 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.shared.permutation import Permutation
+from elasticdl.shared.job.permutation import Permutation
 
 _Words = npt.NDArray[np.uint64]
 

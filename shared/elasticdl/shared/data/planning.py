@@ -17,7 +17,7 @@ from elasticdl.shared.data.schema import (
     wider_numpy_type,
 )
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.plan import Shard, Source
+from elasticdl.shared.job.plan import Shard, Source
 from elasticdl.shared.storage import ObjectStore, display
 
 _READ_RECORDS = 1 << 16

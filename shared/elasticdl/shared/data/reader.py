@@ -11,7 +11,7 @@ from elasticdl.shared.data.hashing import Hashes, bind, content_hashes
 from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.schema import DataFormat, DataSchema
 from elasticdl.shared.data.segments import changed
-from elasticdl.shared.plan import Shard, Source
+from elasticdl.shared.job.plan import Shard, Source
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore
 
 

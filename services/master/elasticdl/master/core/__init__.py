@@ -12,7 +12,7 @@ from elasticdl.master.core.decide import decide
 from elasticdl.master.core.decision import Decision
 from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.fold import Fold, fold
-from elasticdl.master.core.messages import messages
 from elasticdl.master.core.state import State
+from elasticdl.master.core.training.task_messages import task_messages
 
-__all__ = ["Decision", "Fold", "State", "decide", "evolve", "fold", "messages"]
+__all__ = ["Decision", "Fold", "State", "decide", "evolve", "fold", "task_messages"]

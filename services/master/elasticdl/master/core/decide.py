@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from elasticdl.master.core.closing import decide_closing, decide_stopping
+from elasticdl.master.core.closing.closing import decide_closing, decide_stopping
 from elasticdl.master.core.decision import Decision, Decisions
-from elasticdl.master.core.evaluating import decide_epoch_merges, decide_evaluation
-from elasticdl.master.core.moving import decide_moving, wanted_ps
-from elasticdl.master.core.pods import PodPhase
-from elasticdl.master.core.speculation import decide_speculation
+from elasticdl.master.core.evaluation import decide_epoch_merges, decide_evaluation
+from elasticdl.master.core.moves import decide_moving, wanted_ps
+from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import EVALUATION, restart_of
-from elasticdl.master.core.training import window_of
-from elasticdl.shared.commands import (
+from elasticdl.master.core.training.bookkeeping import window_of
+from elasticdl.master.core.training.speculation import decide_speculation
+from elasticdl.shared.messages.commands import (
     Dispatch,
     EnterState,
     JobState,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elasticdl.shared.commands import Command
+from elasticdl.shared.messages.commands import Command
 
 Decisions = list[tuple[Command, str]]
 """Commands and why, one by one, as they come together."""

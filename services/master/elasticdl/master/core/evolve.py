@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from elasticdl.master.core import moving, timers
-from elasticdl.master.core.closing import note_damaged_final, note_ledgers, reset_closing
-from elasticdl.master.core.evaluating import abandon_evaluation, note_evaluation_result, note_merge_result
-from elasticdl.master.core.failure import failure_text
-from elasticdl.master.core.ordered import note_command, note_failed_command
-from elasticdl.master.core.pods import Holding, Pod, PodPhase
-from elasticdl.master.core.poison import forget_deaths, note_death
+from elasticdl.master.core import moves as moving
+from elasticdl.master.core import timers
+from elasticdl.master.core.apply_commands import note_command, note_failed_command
+from elasticdl.master.core.closing.closing import note_damaged_final, note_ledgers, reset_closing
+from elasticdl.master.core.evaluation import abandon_evaluation, note_evaluation_result, note_merge_result
+from elasticdl.master.core.pods.failure import failure_text
+from elasticdl.master.core.pods.poison import forget_deaths, note_death
+from elasticdl.master.core.pods.state import Holding, Pod, PodPhase
 from elasticdl.master.core.runs import note_resumed, note_submitted
 from elasticdl.master.core.state import RegisteredSnapshot, State
-from elasticdl.shared import events
-from elasticdl.shared.commands import OpenPin, TakeSnapshot
-from elasticdl.shared.events import Envelope, Event, ExitCause, LogRecord
+from elasticdl.shared.messages import events
+from elasticdl.shared.messages.commands import OpenPin, TakeSnapshot
+from elasticdl.shared.messages.events import Envelope, Event, ExitCause, LogRecord
 from elasticdl.shared.names import NOBODY, Incarnation, Purpose, Service
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from elasticdl.master.core.evolve import evolve
 from elasticdl.master.core.state import State
-from elasticdl.shared.events import Decided, LogRecord
+from elasticdl.shared.messages.events import Decided, LogRecord
 from elasticdl.shared.names import Service
 
 

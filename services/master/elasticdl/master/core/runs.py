@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from elasticdl.master.core.closing import reset_closing
-from elasticdl.master.core.evaluating import abandon_evaluation
-from elasticdl.master.core.moving import give_up_move
+from elasticdl.master.core.closing.closing import reset_closing
+from elasticdl.master.core.evaluation import abandon_evaluation
+from elasticdl.master.core.moves import give_up_move
 from elasticdl.master.core.state import State, Stopping
-from elasticdl.master.core.training import Training
-from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import Envelope, JobResumed, JobSubmitted, LostLog
-from elasticdl.shared.placement import Placement
+from elasticdl.master.core.training.bookkeeping import Training
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import Envelope, JobResumed, JobSubmitted, LostLog
+from elasticdl.shared.model.placement import Placement
 
 
 def note_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> None:

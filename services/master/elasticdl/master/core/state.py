@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from elasticdl.master.core.audit import AuditResult
-from elasticdl.master.core.failure import Failure
-from elasticdl.master.core.pods import Holding, Pod, PodPhase
-from elasticdl.master.core.training import Training
-from elasticdl.shared.commands import JobState
-from elasticdl.shared.events import (
+from elasticdl.master.core.closing.audit import AuditResult
+from elasticdl.master.core.pods.failure import Failure
+from elasticdl.master.core.pods.state import Holding, Pod, PodPhase
+from elasticdl.master.core.training.bookkeeping import Training
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.job.tasks import MetricStates, TaskRef
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import (
     BatchInHand,
     Decided,
     FailureKind,
@@ -20,11 +23,8 @@ from elasticdl.shared.events import (
     SnapshotDamaged,
     TaskFailed,
 )
-from elasticdl.shared.job import JobSpec
+from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service, pod_name, pod_number
-from elasticdl.shared.placement import Placement, Ranges
-from elasticdl.shared.plan import Plan
-from elasticdl.shared.tasks import MetricStates, TaskRef
 
 
 class MovePhase(Enum):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.kernels import slabs
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.model import RowTable
+from elasticdl.shared.model.signature import RowTable
 
 Floats = NDArray[np.float32]
 Rows = tuple[NDArray[np.int64], Floats]

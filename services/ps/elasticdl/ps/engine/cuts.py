@@ -14,8 +14,8 @@ from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.ps.engine.kernels import slabs
 from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError
-from elasticdl.shared.model import RowTable
-from elasticdl.shared.parts import partitions_of
+from elasticdl.shared.model.partitioning import partitions_of
+from elasticdl.shared.model.signature import RowTable
 
 
 class Rows(Protocol):

@@ -12,8 +12,8 @@ from elasticdl.ps.engine.checks import check_array, check_finite
 from elasticdl.ps.engine.kernels import formulas
 from elasticdl.ps.engine.optimizers import Update, rule_of
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.model import DenseVariable, Optimizer, VariableKind
-from elasticdl.shared.parts import Block
+from elasticdl.shared.model.partitioning import Block
+from elasticdl.shared.model.signature import DenseVariable, Optimizer, VariableKind
 
 Floats = NDArray[np.float32]
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.engine.kernels import initial
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model import RowTable
-from elasticdl.shared.permutation import derive_key
+from elasticdl.shared.job.permutation import derive_key
+from elasticdl.shared.model.signature import RowTable
 
 _DISTRIBUTIONS = {
     "zeros": initial.CONSTANT,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.engine.kernels import formulas
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model import Number, Optimizer
+from elasticdl.shared.model.signature import Number, Optimizer
 
 Values = Mapping[str, Number]
 """Hyperparameters by Keras' names, every one present."""

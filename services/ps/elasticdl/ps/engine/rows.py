@@ -21,8 +21,8 @@ from elasticdl.ps.engine.kernels import formulas, slabs
 from elasticdl.ps.engine.optimizers import Update, rule_of
 from elasticdl.ps.engine.pages import Pages
 from elasticdl.shared.errors import InvariantError, ProtocolError
-from elasticdl.shared.model import Optimizer, RowTable, VariableKind
-from elasticdl.shared.parts import partitions_of
+from elasticdl.shared.model.partitioning import partitions_of
+from elasticdl.shared.model.signature import Optimizer, RowTable, VariableKind
 
 _SAVED = 0
 """In place of the generation in which a row changed: it was loaded from where it is kept."""

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model import Optimizer
+from elasticdl.shared.model.signature import Optimizer
 
 Schedule = Callable[[int], float]
 """Learning rate at an iteration."""

@@ -12,13 +12,13 @@ from keras.src.utils.naming import reset_uids  # clear_session(), the public way
 
 from elasticdl.layers import serving
 from elasticdl.shared.errors import InvariantError, UserError
-from elasticdl.shared.model import RowTable, VariableKind
+from elasticdl.shared.model.signature import RowTable, VariableKind
 from elasticdl.worker.model.batch import Batch
-from elasticdl.worker.model.embeddings import Census, ShapesOnly, taking
-from elasticdl.worker.model.initializers import row_initializer
-from elasticdl.worker.model.lookups import DEPENDS, RecordedIds
-from elasticdl.worker.model.user_code import user_code
-from elasticdl.worker.model.user_module import UserModule
+from elasticdl.worker.model.embeddings.initializers import row_initializer
+from elasticdl.worker.model.embeddings.lookups import DEPENDS, RecordedIds
+from elasticdl.worker.model.embeddings.swap import Census, ShapesOnly, taking
+from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.module import UserModule
 
 REMAKES_MAX = 100
 _SEEDS = 1 << 32

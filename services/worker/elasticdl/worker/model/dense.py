@@ -12,7 +12,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model import DenseVariable, VariableKind
+from elasticdl.shared.model.signature import DenseVariable, VariableKind
 
 Float32Array = NDArray[np.float32]
 _ORDER = (VariableKind.TRAINABLE, VariableKind.STATISTIC, VariableKind.FROZEN)

@@ -13,9 +13,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.metric_states import MetricArrays, sum_states
-from elasticdl.worker.model.user_code import user_code
-from elasticdl.worker.model.user_module import UserModule
+from elasticdl.shared.model.metric_states import MetricArrays, sum_states
+from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.module import UserModule
 
 LOSS = "loss"
 _TOLERANCE = 1e-4

@@ -1,4 +1,4 @@
-"""The user's Keras optimizer in the words of ``elasticdl.shared.model``, and what stays with the worker of it."""
+"""The optimizer of the user's Keras model as a ``shared.model.signature`` value, and what of it the worker keeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model import Number, Optimizer
+from elasticdl.shared.model.signature import Number, Optimizer
 
 _NAMES = {
     keras.optimizers.SGD: "sgd",

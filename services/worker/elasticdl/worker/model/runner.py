@@ -13,8 +13,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
-from elasticdl.shared.metric_states import MetricArrays, sum_states
-from elasticdl.shared.model import ModelSignature, VariableKind
+from elasticdl.shared.model.metric_states import MetricArrays, sum_states
+from elasticdl.shared.model.signature import ModelSignature, VariableKind
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.build import build
 from elasticdl.worker.model.dense import DenseVariables, Float32Array
@@ -22,8 +22,8 @@ from elasticdl.worker.model.gradients import loss_scale
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import translate
 from elasticdl.worker.model.step import CompiledStep, PulledTensors
-from elasticdl.worker.model.user_code import user_code
-from elasticdl.worker.model.user_module import UserModule
+from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.module import UserModule
 
 SWAP_BYTES_MIN = 2 << 20
 

@@ -17,16 +17,16 @@ import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator  # Keras has no public name for it.
 
 from elasticdl.layers import serving
-from elasticdl.shared.model import VariableKind
+from elasticdl.shared.model.signature import VariableKind
 from elasticdl.worker.model.batch import BatchSpec
 from elasticdl.worker.model.build import BuiltModel, record_ids
 from elasticdl.worker.model.dense import DenseVariables, flat_concat
+from elasticdl.worker.model.embeddings.lookups import PulledRows
 from elasticdl.worker.model.gradients import all_finite, clip
-from elasticdl.worker.model.lookups import PulledRows
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import TranslatedOptimizer
-from elasticdl.worker.model.user_code import user_code
-from elasticdl.worker.model.user_module import UserModule
+from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.module import UserModule
 
 NOTHING: tuple[()] = ()
 """Stands for absent weights: a traced function takes tensors and structures of tensors only."""

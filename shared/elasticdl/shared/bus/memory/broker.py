@@ -10,9 +10,9 @@ from elasticdl.shared.bus.memory.register import MemoryRegister
 from elasticdl.shared.bus.memory.signals import MemorySignals, OrderServer
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue, Queue
 from elasticdl.shared.bus.ports import RegisterEntry
-from elasticdl.shared.clock import SystemClock
-from elasticdl.shared.job import LEASE_S
+from elasticdl.shared.job.spec import LEASE_S
 from elasticdl.shared.names import PodName
+from elasticdl.shared.process.clock import SystemClock
 
 
 class MemoryBroker:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from elasticdl.shared import codec
 from elasticdl.shared.bus.memory.client import Client
 from elasticdl.shared.errors import FencedError, PermanentError
-from elasticdl.shared.events import Envelope, LogRecord
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.events import Envelope, LogRecord
 
 
 class Records:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from elasticdl.shared import codec
-from elasticdl.shared.beats import Beat
 from elasticdl.shared.bus.memory.client import Client
 from elasticdl.shared.bus.ports import OrderHandler
 from elasticdl.shared.bus.terms import Terms
-from elasticdl.shared.commands import Command
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
+from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.names import PodName
 
 

@@ -7,11 +7,11 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from elasticdl.shared import codec
 from elasticdl.shared.bus.memory.client import Client
-from elasticdl.shared.clock import Clock
+from elasticdl.shared.job.tasks import TaskMessage
+from elasticdl.shared.messages import codec
 from elasticdl.shared.names import Purpose
-from elasticdl.shared.tasks import TaskMessage
+from elasticdl.shared.process.clock import Clock
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.shared import subjects
+from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import Connection
 from elasticdl.shared.bus.nats_bus.log import NatsEventLog
 from elasticdl.shared.bus.nats_bus.register import NatsRegister

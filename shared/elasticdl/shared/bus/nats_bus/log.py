@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Mapping
 
-from elasticdl.shared import codec, subjects
+from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, WRONG_LAST_SEQUENCE, Connection, RefusedError
 from elasticdl.shared.bus.nats_bus.follow import follow
 from elasticdl.shared.errors import FencedError
-from elasticdl.shared.events import Envelope, LogRecord
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.events import Envelope, LogRecord
 
 
 class NatsEventLog:

@@ -8,13 +8,14 @@ import nats.errors
 import structlog
 from nats.aio.msg import Msg
 
-from elasticdl.shared import codec, subjects
-from elasticdl.shared.beats import Beat
+from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import Connection, NobodyListensError
 from elasticdl.shared.bus.ports import OrderHandler
 from elasticdl.shared.bus.terms import Terms
-from elasticdl.shared.commands import Command
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError
+from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.messages import codec
+from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.names import PodName
 
 _CAUSE, _TERM = "Elasticdl-Cause", "Elasticdl-Term"

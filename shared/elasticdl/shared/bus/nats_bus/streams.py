@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from elasticdl.shared import subjects
+from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import STREAM_NAME_IN_USE, STREAM_NOT_FOUND, Connection, RefusedError
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.names import JobId

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import nats.errors
 from nats.aio.msg import Msg
 
-from elasticdl.shared import codec, subjects
+from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import CONSUMER_EXISTS, Connection, NobodyListensError, RefusedError
 from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
 from elasticdl.shared.errors import TransientError
+from elasticdl.shared.job.tasks import TaskMessage
+from elasticdl.shared.messages import codec
 from elasticdl.shared.names import Purpose
-from elasticdl.shared.tasks import TaskMessage
 
 _NEXT_NOW = b'{"batch":1,"no_wait":true}'
 _NOTHING_NOW = ("404", "408")

@@ -1,4 +1,4 @@
-"""Splitmix64 on machine integers: ``elasticdl.shared.permutation.mix64`` for the kernels."""
+"""Splitmix64 on machine integers: ``elasticdl.shared.job.permutation.mix64`` for the kernels."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""The commands of ``elasticdl``: each module parses one command's options and calls the packages that do the work."""

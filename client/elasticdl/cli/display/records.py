@@ -1,0 +1,127 @@
+"""Log records in words, one line each, and the story of one task. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages import commands, events
+from elasticdl.shared.messages.events import LogRecord
+
+_LONG = frozenset({"spec", "ledgers", "states", "log_tail", "traceback", "notes", "reply", "owners"})
+"""Fields that a line has no room for."""
+_VALUE_CHARS_MAX = 80
+
+
+def one_line(record: LogRecord) -> str:
+    """``#12 09:31:02.123 worker-0 TaskFinished task=train 3 ...``."""
+    envelope = record.envelope
+    return f"#{record.seq} {clock(envelope.time_s)} {envelope.name} {event_text(envelope.event)}"
+
+
+def event_text(event: events.Event) -> str:
+    """An event's name and facts."""
+    if isinstance(event, events.Decided):
+        return f"Decided term={event.term} after=#{event.after_seq}: " + "; ".join(
+            [*map(command_text, event.commands), *(f"because {reason}" for reason in event.reasons)]
+        )
+    if isinstance(event, events.JobSubmitted):
+        plan = event.spec.plan
+        return f"JobSubmitted job={event.spec.job} plan={plan.fingerprint} tasks={plan.tasks} batches={plan.batches}"
+    return _named(event)
+
+
+def command_text(command: commands.Command) -> str:
+    """A command's name and facts."""
+    if isinstance(command, commands.Dispatch):
+        again = " again" if command.again else ""
+        return f"Dispatch {command.dispatch}{again} {command.purpose.value} {_ranges(command.tasks)}"
+    return _named(command)
+
+
+def clock(time_s: float) -> str:
+    """Local time of day with milliseconds."""
+    return time.strftime("%H:%M:%S", time.localtime(time_s)) + f".{int(time_s * 1000) % 1000:03}"
+
+
+def story(records: Iterable[LogRecord], task: TaskRef) -> Iterator[str]:
+    """Everything that happened to one task, in the order of the log."""
+    replies: set[str] = set()
+    for record in records:
+        envelope = record.envelope
+        for text in _about(envelope.event, task, replies):
+            yield f"#{record.seq} {clock(envelope.time_s)} {envelope.name}: {text}"
+
+
+def _about(event: events.Event, task: TaskRef, replies: set[str]) -> Iterator[str]:
+    match event:
+        case events.Decided():
+            for command in event.commands:
+                yield from _command_about(command, task, replies)
+        case events.TaskTaken() if event.task == task:
+            replies.add(event.reply)
+            yield f"took it (dispatch {event.dispatch}, attempt {event.attempt})"
+        case events.TaskFinished() if event.task == task:
+            seconds = event.seconds.get("total")
+            took = f" in {seconds:.3f} s" if seconds is not None else ""
+            credit = f"; absorbed by {', '.join(sorted(event.credits))}" if event.credits else ""
+            yield f"finished it{took}: {event.batches} batches, {event.records} records computed{credit}"
+        case events.TaskReturned() if event.task == task:
+            yield f"gave it back: {event.reason}"
+        case events.TaskFailed() if event.task == task:
+            yield f"failed at batch {event.batch} ({event.kind.value}): {event.message}"
+        case events.PodExited():
+            for held in event.in_hand:
+                if held.task == task:
+                    yield f"{event.pod} ended ({event.cause.value}) with its batch {held.batch} in hand"
+        case events.LedgersRead():
+            groups = [group for group in event.ledgers if task.purpose.value == "train"]
+            finished = sum(any(start <= task.number < end for start, end in group.ledger.finished) for group in groups)
+            if groups:
+                yield f"audit: finished in {finished} of {len(groups)} ledgers of {event.ps}"
+        case _:
+            pass
+
+
+def _command_about(command: commands.Command, task: TaskRef, replies: set[str]) -> Iterator[str]:
+    match command:
+        case commands.Dispatch() if command.purpose is task.purpose:
+            if any(start <= task.number < end for start, end in command.tasks):
+                yield f"dispatched {'again ' if command.again else ''}(dispatch {command.dispatch})"
+        case commands.ReturnDelivery(reply=reply) if reply in replies:
+            yield "its worker is gone: the delivery is given back"
+        case _:
+            pass
+
+
+def _named(value: events.Event | commands.Command) -> str:
+    facts = [
+        f"{field.name}={_value(getattr(value, field.name))}"
+        for field in dataclasses.fields(value)
+        if field.name not in _LONG and getattr(value, field.name) not in ("", (), None)
+    ]
+    return " ".join([type(value).__name__, *facts])
+
+
+def _value(value: object) -> str:
+    match value:
+        case Enum():
+            return str(value.value)
+        case float():
+            return f"{value:.6g}"
+        case Mapping():
+            return "{" + ", ".join(f"{name}: {_value(each)}" for name, each in value.items()) + "}"
+        case events.BatchInHand():
+            return f"batch {value.batch} of {value.task}"
+        case (events.BatchInHand(), *_):
+            return ", ".join(map(_value, value))
+        case _:
+            text = " ".join(str(value).split())
+            return text if len(text) <= _VALUE_CHARS_MAX else text[: _VALUE_CHARS_MAX - 3] + "..."
+
+
+def _ranges(ranges: tuple[tuple[int, int], ...]) -> str:
+    return ", ".join(f"{start}" if end == start + 1 else f"{start}-{end - 1}" for start, end in ranges)

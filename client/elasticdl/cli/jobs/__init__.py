@@ -1,0 +1,1 @@
+"""The jobs on this machine: their run directories and their event logs."""

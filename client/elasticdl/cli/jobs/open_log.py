@@ -1,0 +1,55 @@
+"""Reading the log of a job that runs, or that ran."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+
+from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, READ_BYTES_MIN, RunDirectory
+from elasticdl.cli.local.spawner import Spawner, die_with_parent
+from elasticdl.shared.bus import Bus, BusSettings, nats_bus
+from elasticdl.shared.bus.server import NatsServer
+from elasticdl.shared.errors import UserError
+
+
+@contextlib.asynccontextmanager
+async def open_bus(run: RunDirectory, *, held: bool = False) -> AsyncIterator[Bus]:
+    """The job's bus: that of its launcher if one is alive, else a nats-server started on its files for the moment.
+
+    Args:
+        run: the job's folder.
+        held: the caller holds it, so no launcher is alive.
+
+    Raises:
+        UserError: the job, or its foreign broker, can't be reached, or the disk is full.
+        PermanentError: the server can't be started.
+    """
+    record = run.read()
+    settings = BusSettings(run_directory=str(run.path))
+    if not record.own_nats or (not held and run.is_locked()):
+        async with _connected(record.nats_url, run, settings) as bus:
+            yield bus
+        return
+    problem = run.disk_problem(DISK_BYTES_MIN if held else READ_BYTES_MIN)
+    if problem:
+        command = "resume" if held else "status"
+        raise UserError(problem, hint=f"Free some space there; then: elasticdl {command} {run.arguments}")
+    with contextlib.nullcontext() if held else run.lock():
+        server = NatsServer(run.nats, token=secrets.token_hex(16), before_exec=die_with_parent())
+        url = await asyncio.to_thread(Spawner().call, server.start)
+        try:
+            async with _connected(url, run, settings) as bus:
+                yield bus
+        finally:
+            await asyncio.to_thread(server.stop)
+
+
+@contextlib.asynccontextmanager
+async def _connected(url: str, run: RunDirectory, settings: BusSettings) -> AsyncIterator[Bus]:
+    bus = await nats_bus.connect(url, run.job, settings)
+    try:
+        yield bus
+    finally:
+        await bus.close()

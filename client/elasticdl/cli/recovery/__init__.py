@@ -1,0 +1,1 @@
+"""Recovery of a job whose event log is lost, from its snapshots."""

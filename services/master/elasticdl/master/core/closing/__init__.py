@@ -1,0 +1,1 @@
+"""The end of a job: final snapshots, audit, final evaluation and export. Pure."""

@@ -1,0 +1,1 @@
+"""Pods: their state, their failures, and tasks that crash workers. Pure."""

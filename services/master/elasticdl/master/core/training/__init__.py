@@ -1,0 +1,1 @@
+"""Training: dispatching tasks, crediting parameter servers, and speculative execution of slow tasks. Pure."""

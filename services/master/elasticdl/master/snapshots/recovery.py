@@ -1,0 +1,80 @@
+"""From the log to the present state: the core snapshot, if it is of any use, and what came after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from elasticdl.master.core import Fold, State
+from elasticdl.master.snapshots import core_snapshot
+from elasticdl.shared.bus.ports import Bus, EventLog
+from elasticdl.shared.bus.reading import present_records, record_at
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.names import MASTER
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """A job as its log tells it now.
+
+    Attributes:
+        state: everything folded.
+        read_seq: sequence number of the last record that was read; 0: the log is empty.
+        snapshot_seq: where the core snapshot ended; 0: the log was folded from its beginning.
+        entry_seq: number of the core snapshot's register entry, used or not; 0: there is none.
+    """
+
+    state: State
+    read_seq: int
+    snapshot_seq: int
+    entry_seq: int
+
+
+async def recover(bus: Bus, until: int = 0) -> Recovered:
+    """Fold a job's log as it is now.
+
+    Args:
+        bus: the job's bus.
+        until: sequence number of the last record to fold; 0: all.
+
+    Raises:
+        TransientError: the broker stayed away.
+        PermanentError: a part of the log is gone.
+        ProtocolError: a record that this version can't read.
+    """
+    entry = await bus.core.read(MASTER)
+    folding = Fold()
+    before = read_seq = 0
+    if entry is not None:
+        state = await _usable(bus.log, entry.value, until)
+        if state is not None:
+            folding = Fold(state)
+            before = read_seq = state.seq
+    async for record in present_records(bus.log, after=before, until=until):
+        folding.take(record)
+        read_seq = record.seq
+    return Recovered(
+        state=folding.finish(), read_seq=read_seq, snapshot_seq=before, entry_seq=entry.seq if entry else 0
+    )
+
+
+async def _usable(log: EventLog, data: bytes, until: int) -> State | None:
+    """A snapshot's state, if this program can read it and it is of this log."""
+    seq = core_snapshot.seq_of(data)
+    if not seq or (until and seq > until):
+        return None
+    try:
+        state = core_snapshot.decode(data)
+        anchor = await record_at(log, seq)
+    except ProtocolError as error:
+        _log.warning("the core snapshot is of no use, the log is folded from its beginning", reason=str(error))
+        return None
+    if until and state.master_seq > until:
+        return None
+    if anchor is None or anchor.envelope.id != state.last_id:
+        _log.warning("the core snapshot is of another log, this one is folded from its beginning", seq=seq)
+        return None
+    return state

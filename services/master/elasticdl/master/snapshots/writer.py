@@ -1,0 +1,65 @@
+"""Writes core snapshots now and then, so that a successor need not fold the whole log."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from elasticdl.master.core import State
+from elasticdl.master.snapshots import core_snapshot
+from elasticdl.master.snapshots.recovery import Recovered
+from elasticdl.shared.bus.ports import Register
+from elasticdl.shared.errors import FencedError, PermanentError, TransientError
+from elasticdl.shared.names import MASTER
+
+_log = structlog.get_logger()
+
+
+class CoreSnapshotWriter:
+    """Keeps the latest core snapshot of the master up to date.
+
+    Whatever goes wrong costs time at the next start and nothing else, so nothing here ends the master. One that was
+    overtaken may still write: what it folded is a beginning of the log, and nothing older replaces what is there.
+
+    Args:
+        register: where the snapshot is.
+        every: log records between two snapshots; 0: none are written.
+        recovered: where this term began.
+    """
+
+    def __init__(self, register: Register, every: int, recovered: Recovered) -> None:
+        self._register = register
+        self._every = every
+        self._entry_seq = recovered.entry_seq
+        self._last_seq = recovered.snapshot_seq
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
+        self.is_busy = False
+        """Whether a snapshot is still to be written; the next one waits for it."""
+
+    def offer(self, state: State) -> None:
+        """Take a snapshot if one is due; ``state`` may change once this returns."""
+        if self._every and state.seq >= self._last_seq + self._every and not self.is_busy:
+            self.is_busy = True
+            self._last_seq = state.seq
+            self._waiting.put_nowait(core_snapshot.encode(state))
+
+    async def run(self) -> None:
+        """Write for ever."""
+        while True:
+            data = await self._waiting.get()
+            try:
+                await self._write(data)
+            except (TransientError, PermanentError) as error:
+                _log.warning("no core snapshot", bytes=len(data), reason=str(error))
+            self.is_busy = False
+
+    async def _write(self, data: bytes) -> None:
+        try:
+            self._entry_seq = await self._register.write(MASTER, data, after=self._entry_seq)
+        except FencedError:
+            # Another master, or an earlier write whose answer was lost: only a newer snapshot stays.
+            present = await self._register.read(MASTER)
+            self._entry_seq = present.seq if present else 0
+            if present is None or core_snapshot.seq_of(present.value) < core_snapshot.seq_of(data):
+                self._entry_seq = await self._register.write(MASTER, data, after=self._entry_seq)

@@ -1,0 +1,1 @@
+"""Moving groups between parameter servers: copies by the donor, loading by the recipient."""

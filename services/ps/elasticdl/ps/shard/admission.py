@@ -1,0 +1,106 @@
+"""Whether a request belongs to this job at all: pure checks against the plan and the model."""
+
+from __future__ import annotations
+
+from elasticdl.shared.errors import ElasticDLError, InvariantError, PermanentError, ProtocolError
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.messages.commands import Command, HoldGroup, OpenPin, TakeSnapshot
+from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.names import TaskId
+from elasticdl.shared.wire.messages import Push, Refusal, RefusalKind
+
+
+class RefusedError(ElasticDLError):
+    """A request that is answered with a refusal; nothing was changed."""
+
+    def __init__(self, kind: RefusalKind, message: str) -> None:
+        super().__init__(message)
+        self.refusal = Refusal(kind=kind, message=message)
+
+
+def check_plan(fingerprint: str, plan: Plan) -> None:
+    """Refuse a peer that works by another plan.
+
+    Raises:
+        RefusedError: the fingerprints differ.
+    """
+    if fingerprint != plan.fingerprint:
+        raise RefusedError(
+            RefusalKind.USER,
+            f"the request is for plan {fingerprint}, this job's plan is {plan.fingerprint}: "
+            "data, batch size, epochs, shuffle or seed differ",
+        )
+
+
+def check_version(version: int, known: int) -> None:
+    """Refuse a request that was split by another version of the placement than this ps goes by.
+
+    Raises:
+        RefusedError: MOVED, or NOT_READY if the ps is the one that has not heard of the later version yet.
+    """
+    if version < known:
+        raise RefusedError(RefusalKind.MOVED, f"the placement is at version {known}, not {version}")
+    if version > known:
+        raise RefusedError(RefusalKind.NOT_READY, f"version {version} of the placement is not known here yet")
+
+
+def check_known(command: Command, known: int) -> None:
+    """Refuse an order that supposes a later version of the placement than this ps has heard of.
+
+    What is held here may be served by that version, and what is served may have to be dropped.
+
+    Raises:
+        PermanentError: it does; it will be given again.
+    """
+    match command:
+        case TakeSnapshot(version=version) | HoldGroup(version=version) | OpenPin(version=version) if version > known:
+            raise PermanentError(f"version {version} of the placement is not known here yet")
+        case _:
+            pass
+
+
+def check_task(task: int, batches: int, plan: Plan) -> None:
+    """Refuse a task that is not in the plan as its sender sees it.
+
+    Raises:
+        ProtocolError: no such task, or it has another number of batches.
+    """
+    if task >= plan.tasks:
+        raise ProtocolError(f"task {task} is not in the plan of {plan.tasks} tasks")
+    planned = plan.batches_of(TaskId(task))
+    if batches != planned:
+        raise ProtocolError(f"task {task} has {planned} batches by the plan, not {batches}")
+
+
+def check_batch(push: Push, plan: Plan) -> None:
+    """Refuse a batch that is not in the plan.
+
+    Raises:
+        ProtocolError: no such task or batch, or it has another number of records.
+    """
+    check_task(push.task, push.batches, plan)
+    if push.batch >= push.batches:
+        raise ProtocolError(f"task {push.task} has {push.batches} batches, there is no batch {push.batch}")
+    planned = plan.records_of(TaskId(push.task), push.batch)
+    if push.records != planned:
+        raise ProtocolError(
+            f"task {push.task}, batch {push.batch} has {planned} records by the plan, not {push.records}"
+        )
+
+
+def check_same_model(held: ModelSignature, offered: ModelSignature) -> None:
+    """Refuse another model than the one that is being trained.
+
+    Raises:
+        RefusedError: they differ; it says in what.
+    """
+    if held.digest() == offered.digest():
+        return
+    for name in ("dense", "tables", "optimizer", "seed"):
+        if getattr(held, name) != getattr(offered, name):
+            raise RefusedError(
+                RefusalKind.USER,
+                f"another model is being trained in this job: {name} differ (signature {held.digest()}, "
+                f"offered {offered.digest()})",
+            )
+    raise InvariantError("signatures with different digests are equal")

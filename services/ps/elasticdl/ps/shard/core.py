@@ -1,0 +1,410 @@
+"""The decisions of a ps: what is answered to whom, and what a push changes. No sockets, no clock, no storage."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from elasticdl.ps.engine.checks import NotFiniteError
+from elasticdl.ps.shard.admission import (
+    RefusedError,
+    check_batch,
+    check_plan,
+    check_same_model,
+    check_task,
+    check_version,
+)
+from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
+from elasticdl.ps.shard.model_shard import Division, GroupStanding, Share, ledger_of, most_backward
+from elasticdl.ps.shard.observer import Observer
+from elasticdl.ps.shard.regrouping import without
+from elasticdl.ps.shard.shard_cut import Pin, ShareCut
+from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError, UserError
+from elasticdl.shared.job.ledger import Verdict
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.messages.events import GroupLedger
+from elasticdl.shared.model.placement import Placement, Ranges
+from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.names import TaskId
+from elasticdl.shared.wire.frames import ALIGNMENT_BYTES, FrameLimits
+from elasticdl.shared.wire.messages import (
+    Floats,
+    Ids,
+    Initialise,
+    InitialiseReply,
+    NextBatch,
+    NextBatchReply,
+    Pull,
+    PullReply,
+    Push,
+    PushReply,
+    PushVerdict,
+    RefusalKind,
+)
+
+
+class PsCore:
+    """One ps' share of the model with everything that guards it. Thread-safe: one lock, held for one request at a time.
+
+    Args:
+        plan: the training tasks; says how many batches and records there have to be.
+        placement: which partitions belong to which ps, as far as is known.
+        number: of this ps in the placement.
+        policy: when pushes become updates.
+        memory_bytes_max: bytes of weights and slots above which pushes are refused; 0: no limit.
+        observer: who wants to know what happened.
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        placement: Placement,
+        number: int,
+        policy: UpdatePolicy,
+        memory_bytes_max: int = 0,
+        observer: Observer | None = None,
+    ) -> None:
+        self.plan = plan
+        self.placement = placement
+        self.number = number
+        self.policy = policy
+        self.lock = threading.Lock()
+        self.share: Share | None = None
+        self.frozen = 0
+        """Not 0: pushes wait until the table has the version that this move leads to."""
+        self._reply_bytes_max = FrameLimits().payload_bytes_max - 2 * ALIGNMENT_BYTES
+        self._ready = False
+        self._pin = Pin()
+        self._memory_bytes_max = memory_bytes_max
+        self._observer = observer
+
+    @property
+    def step(self) -> int:
+        """Batches absorbed."""
+        return self.share.step if self.share else 0
+
+    @property
+    def owned(self) -> Ranges:
+        """The partitions that the placement gives to this ps."""
+        return self.placement.partitions(self.number)
+
+    @property
+    def serves(self) -> bool:
+        """Whether a group is served here."""
+        return self.share is not None and bool(self.share.groups)
+
+    @property
+    def has_undropped(self) -> bool:
+        """Whether there may be rows that have become somebody else's."""
+        return self.share is not None and self.share.has_undropped
+
+    @property
+    def losses(self) -> int:
+        """How often rows were dropped."""
+        return self.share.losses if self.share else 0
+
+    @property
+    def has_model(self) -> bool:
+        """Whether there is anything to save."""
+        return self.share is not None and bool(self.share.groups or self.share.held)
+
+    def make_share(self, signature: ModelSignature) -> Share:
+        """An empty share of a model; not installed yet.
+
+        Raises:
+            UserError: the engine does not know an optimizer, schedule or initializer.
+        """
+        return Share(signature, self.policy)
+
+    def install(self, share: Share) -> None:
+        """Take over a restored share, or an empty one to hold groups in."""
+        with self.lock:
+            if self.share is not None:
+                raise InvariantError("a share is installed over another one")
+            self.share = share
+
+    def open_for_business(self) -> None:
+        """Everything that must be on record is: pulls and pushes are served from now on."""
+        with self.lock:
+            self._ready = True
+
+    def initialise(self, request: Initialise) -> InitialiseReply:
+        """Make the model; the first signature wins, every later one must equal it.
+
+        Raises:
+            RefusedError: another model or plan, or another version of the placement.
+        """
+        check_plan(request.plan, self.plan)
+        try:
+            signature = ModelSignature.from_json(request.signature)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ProtocolError(f"not a model signature: {error}") from error
+        with self.lock:
+            check_version(request.placement_version, self.placement.version)
+            if self.share is not None:
+                check_same_model(self.share.signature, signature)
+                return InitialiseReply(first=False)
+            try:
+                share = self.make_share(signature)
+                group = share.create(self.owned)
+                group.dense.set(request.dense)
+            except (UserError, NotFiniteError) as error:
+                raise RefusedError(RefusalKind.USER, f"the model can't be trained: {error}") from error
+            share.install([group])
+            self.share = share
+            if self._observer:
+                self._observer.initialised()
+            return InitialiseReply(first=True)
+
+    def next_batch(self, request: NextBatch) -> NextBatchReply:
+        """Where a task stands.
+
+        Raises:
+            RefusedError: another plan or version of the placement, or not ready.
+            ProtocolError: no such task.
+        """
+        check_plan(request.plan, self.plan)
+        check_task(request.task, request.batches, self.plan)
+        with self.lock:
+            share = self._serving(request.placement_version)
+            return NextBatchReply(next_batch=share.next_batch(TaskId(request.task), request.batches))
+
+    def pull_size(self, request: Pull) -> tuple[int, int]:
+        """How many floats a pull answers: (dense, rows).
+
+        Raises:
+            RefusedError: another version of the placement, or not ready.
+            ProtocolError: it names tables that the model does not have, or wants more than a frame holds.
+        """
+        with self.lock:
+            share = self._serving(request.placement_version)
+            for table in request.tables:
+                if table.table >= len(share.tables) or table.width != share.tables[table.table].table.width:
+                    raise ProtocolError(f"the model has no table {table.table} of width {table.width}")
+            dense = share.part.size if request.dense else 0
+            rows = sum(table.ids.size * table.width for table in request.tables)
+            if 4 * (dense + rows) > self._reply_bytes_max:
+                raise ProtocolError(f"a pull of {dense + rows} floats is beyond {self._reply_bytes_max} bytes")
+            return dense, rows
+
+    def pull(self, request: Pull, *, dense: Floats, rows: Floats) -> PullReply:
+        """Write what is wanted into ``dense`` and ``rows``, sized as ``pull_size`` said.
+
+        Raises:
+            RefusedError: another plan or version of the placement, not ready, or that pin is not open.
+            ProtocolError: the request does not fit the model.
+        """
+        check_plan(request.plan, self.plan)
+        with self.lock:
+            share = self._serving(request.placement_version)
+            source = self._pin.of(request.pin) if request.pin else share
+            if source is None:
+                raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
+            source.pull(request.tables, rows, dense if request.dense else None)
+            return PullReply(iteration=source.iteration, step=source.step, dense=dense, rows=rows)
+
+    def push(self, push: Push) -> PushReply:
+        """Absorb a batch in every group whose turn it is. Validated whole before anything changes.
+
+        Raises:
+            RefusedError: another plan or version of the placement, or not ready.
+            ProtocolError: the push does not fit plan or model.
+            InvariantError: applying it failed; the state is undefined and the process must die.
+        """
+        check_plan(push.plan, self.plan)
+        check_batch(push, self.plan)
+        with self.lock:
+            share = self._serving(push.placement_version)
+            if self.frozen:
+                raise RefusedError(RefusalKind.NOT_READY, "a group is on its way to another ps")
+            divisions = share.divide(push)
+            applying = [division for division in divisions if division.verdict is Verdict.APPLIED]
+            verdict = Verdict.APPLIED if applying else most_backward(divisions)
+            answer, message = PushVerdict[verdict.name], ""
+            if applying:
+                self._check_memory(share)
+                try:
+                    for division in applying:
+                        division.group.check(division.push)
+                    share.reserve(push)
+                except NotFiniteError as error:
+                    answer, message = PushVerdict.NOT_FINITE, str(error)
+                except MemoryError as error:
+                    raise RefusedError(RefusalKind.NOT_READY, "no memory for the rows of the push") from error
+                else:
+                    self._apply(share, applying)
+            return PushReply(
+                verdict=answer,
+                next_batch=share.next_batch(TaskId(push.task), push.batches),
+                step=share.step,
+                message=message,
+            )
+
+    def check_serves(self) -> None:
+        """Refuse an order that needs the model while there is none; later it may be given again.
+
+        Raises:
+            RefusedError: not ready.
+        """
+        with self.lock:
+            self._serving(self.placement.version)
+
+    def open_pin(self, evaluation: int) -> int:
+        """Keep the present state readable for an evaluation, in place of an earlier one; its step.
+
+        Raises:
+            RefusedError: not ready.
+        """
+        room = self.share.room_for_cut() if self.share else None
+        with self.lock:
+            share = self._serving(self.placement.version)
+            return self._pin.open(evaluation, lambda: share.cut(room=room))
+
+    def close_pin(self, evaluation: int) -> None:
+        """Forget an evaluation's state; nothing happens when it is not the pinned one."""
+        with self.lock:
+            if self._pin.of(evaluation):
+                self._pin.close()
+
+    def changed_since(self, standings: Sequence[GroupStanding], *, flush: bool) -> bool:
+        """Whether ``cut`` would give another state than the one with these standings; with ``flush``, flushed."""
+        with self.lock:
+            share = self.share
+            if share is None:
+                return False
+            return share.standings != tuple(standings) or (flush and share.has_rest(self.plan.tasks))
+
+    def cut(self, *, dirty_only: bool, flush: bool, since: Sequence[int] = ()) -> ShareCut:
+        """The state between two pushes, for a snapshot.
+
+        Args:
+            dirty_only: only rows that changed since the last finished cut.
+            flush: make an update of half-filled accumulators first: nothing will follow that could fill them. Where
+                some task is not finished the order was for a former life that had more, and nothing is flushed.
+            since: ``generations`` of an earlier cut: only rows that changed after it.
+
+        Raises:
+            RefusedError: there is no model yet.
+        """
+        room = self.share.room_for_cut() if self.share else None
+        with self.lock:
+            if self.share is None:
+                raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
+            if flush and self.share.has_rest(self.plan.tasks):
+                self.share.flush()
+            return self.share.cut(dirty_only=dirty_only, since=since, room=room)
+
+    # --- moves -----------------------------------------------------------------------------------------------------
+
+    def freeze(self, move: int) -> None:
+        """Absorb nothing from now on until the outcome of a move is known."""
+        with self.lock:
+            if move > self.placement.version:
+                self.frozen = move
+
+    def await_rows(self, signature: ModelSignature, move: int, partitions: Ranges) -> bool:
+        """Get ready for rows of a group that is going to be held.
+
+        Returns:
+            False: the outcome of the move is known already.
+
+        Raises:
+            RefusedError: another model.
+        """
+        with self.lock:
+            if move <= self.placement.version:
+                return False
+            if self.share is None:
+                self.share = self.make_share(signature)
+            check_same_model(self.share.signature, signature)
+            self._pin.close()  # No evaluation goes on while a group moves.
+            if not self.share.await_rows(move, partitions):
+                raise RefusedError(
+                    RefusalKind.NOT_READY, "rows of an earlier move can't be dropped while a cut is open"
+                )
+            return True
+
+    def drop_some(self) -> bool:
+        """Drop some rows that have become somebody else's; whether it makes sense to go on at once."""
+        with self.lock:
+            return self.share is not None and self.share.drop_some()
+
+    def hold_rows(self, move: int, table: int, ids: Ids, slabs: Floats, *, saved: bool) -> None:
+        """Load rows of a group that is to be held, as ``RowStore.load``: int64[n], float32[n, slab width].
+
+        None once the outcome of the move is known: they would be nobody's, and never be dropped.
+        """
+        with self.lock:
+            if move > self.placement.version:
+                self._share().tables[table].load(ids, slabs, saved=saved)
+
+    def hold(self, move: int, cuts: Sequence[GroupCut]) -> tuple[GroupLedger, ...]:
+        """Hold groups whose rows are loaded; they are served once the table says so.
+
+        Returns:
+            Their ledgers; empty: the outcome of the move is known already.
+        """
+        with self.lock:
+            if move <= self.placement.version:
+                return ()
+            self._share().hold(move, cuts)
+            return tuple(ledger_of(group) for group in self._share().held)
+
+    def adopt(self, placement: Placement) -> bool:
+        """Go by a later version of the placement: serve what is held and has come here, drop what is somebody else's.
+
+        Returns:
+            Whether it was later.
+
+        Raises:
+            TransientError: it gives this ps what a damaged snapshot had held; the next life gathers it.
+        """
+        with self.lock:
+            if placement.version <= self.placement.version:
+                return False
+            gained = without(placement.partitions(self.number), self.owned)
+            if self._ready and gained and not (self.share and self.share.covers(gained)):
+                raise TransientError(f"version {placement.version} of the placement gives this ps what it has lost")
+            before = self.owned
+            self.placement = placement
+            if self.frozen <= placement.version:
+                self.frozen = 0
+            if self.owned != before:
+                self._pin.close()
+            if self.share is not None:
+                self.share.adopt(self.owned, placement.version)
+            return True
+
+    def _share(self) -> Share:
+        if self.share is None:
+            raise InvariantError("there is no share to hold anything in")
+        return self.share
+
+    def _apply(self, share: Share, applying: Sequence[Division]) -> None:
+        try:
+            for division in applying:
+                division.group.apply(division.push)
+            share.merge()
+        except Exception as error:
+            # Half-applied state must never be served or saved, whatever went wrong.
+            self._ready = False
+            push = applying[0].push
+            raise InvariantError(f"task {push.task}, batch {push.batch}: applying a checked push failed") from error
+        if self._observer:
+            self._observer.stepped(share.step)
+
+    def _check_memory(self, share: Share) -> None:
+        if self._memory_bytes_max and share.nbytes > self._memory_bytes_max:
+            raise RefusedError(
+                RefusalKind.USER,
+                f"the model needs {share.nbytes} bytes on this ps, {self._memory_bytes_max} are allowed: use more ps",
+            )
+
+    def _serving(self, placement_version: int) -> Share:
+        check_version(placement_version, self.placement.version)
+        if self.share is None or not self.share.groups:
+            raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
+        if not self._ready:
+            raise RefusedError(RefusalKind.NOT_READY, "start-up is not on record yet")
+        return self.share

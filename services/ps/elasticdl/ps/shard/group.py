@@ -1,0 +1,198 @@
+"""One group: partitions of the model with one common history, in dense blocks, accumulator and ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from elasticdl.ps.engine.accumulator import Accumulator, AccumulatorState, Gradients
+from elasticdl.ps.engine.dense import DenseCut, DenseStore
+from elasticdl.ps.engine.optimizers import Update
+from elasticdl.ps.engine.rows import RowStore
+from elasticdl.ps.engine.schedules import schedule_of
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.job.ledger import Ledger, LedgerRecord
+from elasticdl.shared.model.partitioning import dense_part
+from elasticdl.shared.model.placement import Ranges
+from elasticdl.shared.model.signature import ModelSignature, VariableKind
+from elasticdl.shared.names import TaskId
+from elasticdl.shared.wire.messages import Floats, Push
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdatePolicy:
+    """When and how fast pushes become optimizer updates.
+
+    Attributes:
+        grads_to_wait: batches whose gradients are averaged into one update.
+        staleness_scaled_rate: divide the rate by the number of updates since the push's pull.
+    """
+
+    grads_to_wait: int = 1
+    staleness_scaled_rate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCut:
+    """A group without its rows, as it was at one moment between two pushes: independent copies.
+
+    Attributes:
+        partitions: what it covers.
+        dense: its dense elements.
+        accumulated: its half-filled accumulator.
+        ledger: what had been absorbed.
+        iteration: optimizer updates made.
+        rate: the last rate that a worker sent.
+        move: not 0: it was held for this move and not served.
+    """
+
+    partitions: Ranges
+    dense: DenseCut
+    accumulated: AccumulatorState
+    ledger: LedgerRecord
+    iteration: int
+    rate: float
+    move: int = 0
+
+
+class Group:
+    """Partitions with one common history, and what they have learned. Not thread-safe: the core's lock guards it.
+
+    Args:
+        signature: the whole model.
+        partitions: which of its dense elements are here; of every table the rows that are pushed here.
+        policy: when pushes become updates.
+        tables: the ps' row stores, which its groups share.
+
+    Raises:
+        UserError: an optimizer, schedule or initializer that the engine does not know.
+    """
+
+    def __init__(
+        self, signature: ModelSignature, partitions: Ranges, policy: UpdatePolicy, tables: Sequence[RowStore]
+    ) -> None:
+        self.signature = signature
+        self.partitions = partitions
+        self.policy = policy
+        self.tables = tables
+        self.part = dense_part(signature.dense, partitions)
+        self.dense = DenseStore(signature.dense, signature.optimizer, self.part.blocks)
+        trainable = [table for table in signature.tables if table.kind is VariableKind.TRAINABLE]
+        self.accumulator = Accumulator(self.dense.trainable, trainable)
+        self.ledger = Ledger()
+        self.iteration = 0
+        """Optimizer updates made."""
+        self.move = 0
+        """Not 0: the group is held for this move and not served yet."""
+        self._schedule = schedule_of(signature.optimizer)
+        self._rate = signature.optimizer.learning_rate
+        """The last rate that a worker sent, for a flush that no push triggers."""
+
+    def check(self, push: Push) -> None:
+        """Refuse a push that can't be applied; nothing changes.
+
+        Raises:
+            ProtocolError: it does not fit the model.
+            NotFiniteError: it holds NaN or infinity.
+        """
+        if self.signature.optimizer.rate_from_worker and push.rate is None:
+            raise ProtocolError("the learning rate is the user's own schedule, and the push carries none")
+        if push.rate is not None and not np.isfinite(push.rate):
+            raise ProtocolError(f"learning rate {push.rate} is not finite")
+        if len({table.table for table in push.tables}) != len(push.tables):
+            raise ProtocolError("a table is named twice in one push")
+        if push.statistics.size:
+            self.dense.check(_zeros(self.dense.trainable), push.statistics)
+        if push.empty:
+            if push.dense.size or push.tables:
+                raise ProtocolError("an empty push carries gradients")
+            return
+        self.dense.check(push.dense)
+        for table in push.tables:
+            self._table(table.table).check(table.ids, table.gradients)
+
+    def apply(self, push: Push) -> None:
+        """Absorb a checked push whose turn it is; an error in here leaves the group in an undefined state."""
+        if push.rate is not None:
+            self._rate = push.rate
+        if not push.empty:
+            gradients = Gradients(
+                dense=push.dense,
+                rows={self.tables[t.table].table.name: (t.ids, t.gradients) for t in push.tables},
+            )
+            self._learn(gradients, push.base_iteration)
+        if push.statistics.size:
+            self.dense.add_statistics(push.statistics)
+        self.ledger.absorb(TaskId(push.task), push.batch, push.batches, push.records, push.checksum)
+
+    def flush(self) -> None:
+        """Make an update of what is accumulated, if anything is."""
+        if self.accumulator.batches:
+            self._update(self.accumulator.take(), self._base_rate())
+
+    def cut(self) -> GroupCut:
+        """The present state, without rows."""
+        return GroupCut(
+            partitions=self.partitions,
+            dense=self.dense.cut(),
+            accumulated=self.accumulator.state(),
+            ledger=self.ledger.record(),
+            iteration=self.iteration,
+            rate=self._rate,
+            move=self.move,
+        )
+
+    def load(self, cut: GroupCut) -> None:
+        """Take over a state of the same partitions.
+
+        Raises:
+            ProtocolError: it belongs to another model.
+        """
+        self.dense.load(cut.dense)
+        self.accumulator.load(cut.accumulated)
+        self.ledger = Ledger(cut.ledger)
+        self.iteration = cut.iteration
+        self._rate = cut.rate
+        self.move = cut.move
+
+    def has_history_of(self, other: Group) -> bool:
+        """Whether nothing tells the two groups apart but what they cover."""
+        return (
+            (self.move, self.ledger.step) == (other.move, other.ledger.step)
+            and (self.iteration, self.accumulator.batches) == (other.iteration, other.accumulator.batches)
+            and self._rate == other._rate
+            and self.ledger == other.ledger
+        )
+
+    def _learn(self, gradients: Gradients, base_iteration: int) -> None:
+        if self.policy.grads_to_wait > 1:
+            self.accumulator.add(gradients)
+            if self.accumulator.batches < self.policy.grads_to_wait:
+                return
+            gradients = self.accumulator.take()
+        rate = self._base_rate()
+        if self.policy.staleness_scaled_rate:
+            rate /= max(1, self.iteration - base_iteration)
+        self._update(gradients, rate)
+
+    def _update(self, gradients: Gradients, rate: float) -> None:
+        update = Update(rate, self.iteration)
+        self.dense.push(gradients.dense, _zeros(self.dense.statistics), update)
+        for store in self.tables:
+            if store.table.name in gradients.rows:
+                store.push(*gradients.rows[store.table.name], update)
+        self.iteration += 1
+
+    def _base_rate(self) -> float:
+        return self._rate if self.signature.optimizer.rate_from_worker else self._schedule(self.iteration)
+
+    def _table(self, table: int) -> RowStore:
+        if table >= len(self.tables):
+            raise ProtocolError(f"table {table} of a model with {len(self.tables)}")
+        return self.tables[table]
+
+
+def _zeros(size: int) -> Floats:
+    return np.zeros(size, np.float32)

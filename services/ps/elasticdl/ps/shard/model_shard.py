@@ -1,0 +1,358 @@
+"""A ps' share of the model: row stores, and the groups whose rows are in them. Not thread-safe: the core guards it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom
+from elasticdl.ps.engine.rows import RowStore
+from elasticdl.ps.shard.group import Group, GroupCut, UpdatePolicy
+from elasticdl.ps.shard.regrouping import common, joined, lay_out, reduced, union
+from elasticdl.ps.shard.shard_cut import ShareCut
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.job.ledger import Verdict
+from elasticdl.shared.messages.events import GroupLedger
+from elasticdl.shared.model.manifests import GroupState
+from elasticdl.shared.model.partitioning import dense_part, mask_of, partitions_of, take
+from elasticdl.shared.model.placement import PARTITIONS, Ranges, group_id
+from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.names import TaskId
+from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, TableGradients, TableIds, split_rows
+
+GroupStanding = tuple[Ranges, int, int, int]
+"""Partitions of a group, the move that it is held for or 0, its step, and its updates, which a flush adds to."""
+
+_NO_GROUP = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """One group's part of a push, and what its ledger says about it."""
+
+    group: Group
+    push: Push
+    verdict: Verdict
+
+
+def most_backward(divisions: Sequence[Division]) -> Verdict:
+    """What a push is answered that no group applies."""
+    gap = any(division.verdict is Verdict.GAP for division in divisions)
+    return Verdict.GAP if gap else Verdict.DUPLICATE
+
+
+class Share:
+    """What one ps holds of a model.
+
+    Args:
+        signature: the whole model.
+        policy: when pushes become updates.
+
+    Raises:
+        UserError: an optimizer, schedule or initializer that the engine does not know.
+    """
+
+    def __init__(self, signature: ModelSignature, policy: UpdatePolicy) -> None:
+        self.signature = signature
+        self.policy = policy
+        self.tables = [RowStore(table, signature.optimizer, signature.seed) for table in signature.tables]
+        self.groups: list[Group] = []
+        """Those that are served."""
+        self.held: list[Group] = []
+        """Those that wait for the table to say that they are served here."""
+        self.losses = 0
+        """How often rows were dropped: what is saved next must not build on what was saved before."""
+        self._awaited: tuple[int, Ranges] = (0, ())
+        """A move, and the partitions whose rows are being loaded for it."""
+        self._here = mask_of(())
+        """By partition: whether its rows are anybody's."""
+        self._undropped = [0] * len(self.tables)
+        """By table: the slot below which there may be rows that are nobody's."""
+        self._arrange()
+
+    @property
+    def partitions(self) -> Ranges:
+        """What is served."""
+        return union([group.partitions for group in self.groups])
+
+    def covers(self, partitions: Ranges) -> bool:
+        """Whether all of these are here, held ones included."""
+        here = union([group.partitions for group in self.groups + self.held])
+        return common(here, partitions) == partitions
+
+    @property
+    def rows(self) -> int:
+        """Stored rows of all tables."""
+        return sum(table.rows for table in self.tables)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return sum(one.dense.nbytes for one in self.groups + self.held) + sum(table.nbytes for table in self.tables)
+
+    @property
+    def iteration(self) -> int:
+        """Optimizer updates, the least over the groups."""
+        return min((group.iteration for group in self.groups), default=0)
+
+    @property
+    def step(self) -> int:
+        """Batches absorbed, the most of the groups."""
+        return max((group.ledger.step for group in self.groups), default=0)
+
+    @property
+    def least_step(self) -> int:
+        """Batches absorbed, the least of the groups: what a group that comes has learned elsewhere is not in it."""
+        return min((group.ledger.step for group in self.groups), default=0)
+
+    @property
+    def standings(self) -> tuple[GroupStanding, ...]:
+        """Where the groups stand; equal to those of a snapshot as long as nothing has happened since."""
+        return tuple((one.partitions, one.move, one.ledger.step, one.iteration) for one in self.groups + self.held)
+
+    @property
+    def ledgers(self) -> tuple[GroupLedger, ...]:
+        """The ledger of each group, held ones included: the table says which of them count."""
+        return tuple(ledger_of(group) for group in self.groups + self.held)
+
+    def next_batch(self, task: TaskId, batches: int) -> int:
+        """The first batch of a task that some group lacks."""
+        return min([group.ledger.next_batch(task, batches) for group in self.groups])
+
+    def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None) -> None:
+        """Write rows of ``tables`` one after another into ``rows``, and the dense values into ``dense``, if given.
+
+        Raises:
+            ProtocolError: an id outside of its table.
+        """
+        for table, out in zip(tables, split_rows(rows, tables), strict=True):
+            if table.table >= len(self.tables):
+                raise ProtocolError(f"table {table.table} of a model with {len(self.tables)}")
+            self.tables[table.table].pull(table.ids, out)
+        if dense is None:
+            return
+        if len(self.groups) == 1:
+            self.groups[0].dense.pull(dense)
+            return
+        for group in self.groups:
+            values = np.empty(group.part.size, np.float32)
+            group.dense.pull(values)
+            lay_out(self.part, group.part, values, dense)
+
+    def divide(self, push: Push) -> list[Division]:
+        """A push for each group: one that has nothing to learn from it gets an empty list of rows, never no push.
+
+        Raises:
+            ProtocolError: the push does not fit the share.
+        """
+        if len(self.groups) == 1:
+            return [_judged(self.groups[0], push)]
+        statistics = sum(group.dense.statistics for group in self.groups)
+        trainable = sum(group.dense.trainable for group in self.groups)
+        if push.dense.size not in (0, trainable) or push.statistics.size not in (0, statistics):
+            raise ProtocolError(f"a push of {push.dense.size} and {push.statistics.size} dense elements")
+        owners = [self._owners[partitions_of(table.ids)] for table in push.tables]
+        if any((own == _NO_GROUP).any() for own in owners):
+            raise ProtocolError("a push with rows of partitions that are not here")
+        return [
+            _judged(group, replace(self._dense_of(push, group), tables=_tables_of(push, owners, number)))
+            for number, group in enumerate(self.groups)
+        ]
+
+    def reserve(self, push: Push) -> None:
+        """Reserve the memory that a checked push needs.
+
+        Raises:
+            MemoryError: there is no room for its rows.
+        """
+        for table in push.tables:
+            self.tables[table.table].reserve(table.ids.size)
+
+    def room_for_cut(self) -> Sequence[CutRoom]:
+        """Memory for a ``cut`` that comes soon; needs no lock, so nobody waits for it."""
+        return [table.room_for_cut() for table in self.tables]
+
+    def cut(
+        self,
+        *,
+        dirty_only: bool = False,
+        since: Sequence[int] = (),
+        room: Sequence[CutRoom] | None = None,
+    ) -> ShareCut:
+        """The present state; ``dirty_only`` leaves out rows that were in the last finished cut and did not change.
+
+        ``since``: otherwise those that have not changed since a cut with these ``generations``.
+        """
+        rooms: Sequence[CutRoom | None] = room or [None] * len(self.tables)
+        before = since or [EVERYTHING] * len(self.tables)
+        return ShareCut(
+            rows=tuple(
+                table.cut(dirty_only=dirty_only, since=after, room=each)
+                for table, after, each in zip(self.tables, before, rooms, strict=True)
+            ),
+            groups=tuple(group.cut() for group in self.groups + self.held),
+            part=self.part,
+            parts=tuple(group.part for group in self.groups),
+            losses=self.losses,
+        )
+
+    def has_rest(self, tasks: int) -> bool:
+        """Whether accumulators are half-filled and nothing will fill them: all of so many tasks are finished."""
+        return any(group.accumulator.batches for group in self.groups) and all(
+            next(group.ledger.missing(tasks), None) is None for group in self.groups
+        )
+
+    def flush(self) -> None:
+        """Make updates of what is accumulated, if anything is."""
+        for group in self.groups:
+            group.flush()
+
+    # --- which groups there are ------------------------------------------------------------------------------------
+
+    def create(self, partitions: Ranges) -> Group:
+        """A group that has learned nothing yet, not installed."""
+        return Group(self.signature, partitions, self.policy, self.tables)
+
+    def install(self, groups: Sequence[Group]) -> None:
+        """Have these groups and no others; rows that are nobody's are to be dropped (``drop_some``)."""
+        self.groups = [group for group in groups if not group.move]
+        self.held = [group for group in groups if group.move]
+        self._note_rows()
+        self._arrange()
+
+    def group_of(self, cut: GroupCut) -> Group:
+        """A group in the state of a cut, not installed."""
+        group = self.create(cut.partitions)
+        group.load(cut)
+        return group
+
+    @property
+    def has_undropped(self) -> bool:
+        """Whether there may be rows that are nobody's."""
+        return any(self._undropped)
+
+    def drop_some(self) -> bool:
+        """Drop some rows that are nobody's, or give some memory back.
+
+        Returns:
+            False: there are none, or a cut is open and they have to wait.
+        """
+        for number, table in enumerate(self.tables):
+            before = self._undropped[number]
+            if before:
+                self._undropped[number] = table.drop(before, self._here)
+                return self._undropped[number] != before
+            if table.shrink():
+                return True
+        return False
+
+    def await_rows(self, move: int, partitions: Ranges) -> bool:
+        """Keep rows of these partitions for a move, and nothing that came for another one.
+
+        Returns:
+            False: there are rows that are nobody's, and a cut is open, so they can't be dropped now.
+        """
+        if self._awaited != (move, partitions):
+            self._awaited = (0, ())
+            self.install(self.groups)
+            while self.drop_some():
+                pass
+            if self.has_undropped:
+                return False
+            self._awaited = (move, partitions)
+            self._here |= mask_of(partitions)
+        return True
+
+    def hold(self, move: int, cuts: Sequence[GroupCut]) -> None:
+        """Hold groups for a move; the rows are loaded already."""
+        self.held = [self.group_of(replace(cut, move=move)) for cut in cuts]
+
+    def adopt(self, owned: Ranges, version: int) -> None:
+        """Serve what a version of the placement says, drop everything else that it has decided about."""
+        groups = []
+        if self._awaited[0] <= version:
+            self._awaited = (0, ())
+        for group in self.groups + self.held:
+            kept = common(group.partitions, owned)
+            if kept == group.partitions:
+                group.move = 0
+                groups.append(group)
+            elif kept:
+                groups.append(self.group_of(replace(reduced(group.cut(), kept, self.signature.dense), move=0)))
+            elif group.move > version:
+                groups.append(group)
+        self.install(groups)
+        self.merge()
+
+    def merge(self) -> None:
+        """Make one group of those that have the same history."""
+        if len(self.groups) < 2:
+            return
+        merged: list[Group] = []
+        for group in self.groups:
+            twin = next((n for n, other in enumerate(merged) if other.has_history_of(group)), None)
+            if twin is None:
+                merged.append(group)
+            else:
+                cuts = [merged[twin].cut(), group.cut()]
+                merged[twin] = self.group_of(joined(cuts, self.signature.dense))
+        if len(merged) < len(self.groups):
+            self.groups = merged
+            self._arrange()
+
+    def _arrange(self) -> None:
+        self.part = dense_part(self.signature.dense, self.partitions)
+        self._owners: npt.NDArray[np.int16] = np.full(PARTITIONS, _NO_GROUP, np.int16)
+        for number, group in enumerate(self.groups):
+            self._owners[mask_of(group.partitions)] = number
+
+    def _note_rows(self) -> None:
+        here = mask_of(union([group.partitions for group in self.groups + self.held] + [self._awaited[1]]))
+        if (self._here & ~here).any() and self.rows:
+            self._undropped = [table.rows for table in self.tables]
+            self.losses += 1
+        self._here = here
+
+    def _dense_of(self, push: Push, group: Group) -> Push:
+        """A push with only the dense elements of a group."""
+        trainable = sum(one.dense.trainable for one in self.groups)
+        fixed = trainable + sum(one.dense.statistics for one in self.groups)
+        places = self.part.places(group.part)
+        moving = tuple(place for place in places if place.stop <= trainable)
+        added = tuple(
+            slice(place.start - trainable, place.stop - trainable)
+            for place in places
+            if trainable <= place.start and place.stop <= fixed
+        )
+        return replace(
+            push,
+            dense=take(push.dense, moving) if push.dense.size else NO_FLOATS,
+            statistics=take(push.statistics, added) if push.statistics.size else NO_FLOATS,
+        )
+
+
+def ledger_of(group: Group) -> GroupLedger:
+    """A group's ledger, as events carry it."""
+    return GroupLedger(group=group_id(group.partitions), partitions=group.partitions, ledger=group.ledger.record())
+
+
+def standings_of(groups: Sequence[GroupState]) -> tuple[GroupStanding, ...]:
+    """Where the groups of a snapshot stood."""
+    return tuple((group.partitions, group.move, group.ledger.step, group.iteration) for group in groups)
+
+
+def _judged(group: Group, push: Push) -> Division:
+    verdict = group.ledger.judge(TaskId(push.task), push.batch, push.batches)
+    return Division(group=group, push=push, verdict=verdict)
+
+
+def _tables_of(push: Push, owners: Sequence[npt.NDArray[np.int16]], group: int) -> tuple[TableGradients, ...]:
+    chosen = [own == group for own in owners]
+    return tuple(
+        TableGradients(table=table.table, ids=table.ids[own], gradients=table.gradients[own])
+        for table, own in zip(push.tables, chosen, strict=True)
+        if own.any()
+    )

@@ -1,0 +1,122 @@
+"""Taking group states apart by partitions, and putting them together: values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from elasticdl.ps.engine.accumulator import AccumulatorState, Gradients, Rows
+from elasticdl.ps.engine.dense import DenseCut
+from elasticdl.ps.shard.group import GroupCut
+from elasticdl.shared.job.rangeset import RangeSet
+from elasticdl.shared.model.partitioning import DensePart, dense_part, mask_of, partitions_of, take, within
+from elasticdl.shared.model.placement import Ranges
+from elasticdl.shared.model.signature import DenseVariable
+from elasticdl.shared.wire.messages import Floats
+
+
+def common(one: Ranges, other: Ranges) -> Ranges:
+    """Partitions that are in both."""
+    return tuple(RangeSet(one).intersection(RangeSet(other)).ranges())
+
+
+def without(one: Ranges, other: Ranges) -> Ranges:
+    """Partitions that are in the first only."""
+    return tuple(gap for start, end in one for gap in RangeSet(other).gaps(start, end))
+
+
+def union(many: Sequence[Ranges]) -> Ranges:
+    """Partitions that are in any."""
+    return tuple(RangeSet(bounds for ranges in many for bounds in ranges).ranges())
+
+
+def reduced(cut: GroupCut, partitions: Ranges, variables: Sequence[DenseVariable]) -> GroupCut:
+    """A state with only some of its partitions; the history is the same."""
+    if partitions == cut.partitions:
+        return cut
+    outer, inner = dense_part(variables, cut.partitions), dense_part(variables, partitions)
+    moving = within(outer.gradients, inner.gradients)
+    trainable = cut.dense.state.shape[1]
+    fixed = tuple(
+        slice(place.start - trainable, place.stop - trainable)
+        for place in outer.places(inner)
+        if place.start >= trainable
+    )
+    mask = mask_of(partitions)
+    sums = cut.accumulated.sums
+    return replace(
+        cut,
+        partitions=partitions,
+        dense=DenseCut(
+            state=np.stack([take(row, moving) for row in cut.dense.state]),
+            fixed=take(cut.dense.fixed, fixed).copy(),
+        ),
+        accumulated=AccumulatorState(
+            batches=cut.accumulated.batches,
+            sums=Gradients(
+                dense=take(sums.dense, moving).copy(),
+                rows={name: _only(rows, mask[partitions_of(rows[0])]) for name, rows in sums.rows.items()},
+            ),
+        ),
+    )
+
+
+def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> GroupCut:
+    """States with equal histories as one state."""
+    partitions = union([cut.partitions for cut in cuts])
+    whole = dense_part(variables, partitions)
+    parts = [dense_part(variables, cut.partitions) for cut in cuts]
+    rows: dict[str, list[Rows]] = {}
+    for cut in cuts:
+        for name, one in cut.accumulated.sums.rows.items():
+            rows.setdefault(name, []).append(one)
+    slabs = range(len(cuts[0].dense.state))
+    values = np.stack([_laid_out(whole, parts, [_values(cut, row) for cut in cuts]) for row in slabs])
+    trainable = sum(cut.dense.state.shape[1] for cut in cuts)
+    sums = _laid_out(whole, parts, [_padded(cut) for cut in cuts])[:trainable]
+    return replace(
+        cuts[0],
+        partitions=partitions,
+        dense=DenseCut(state=np.ascontiguousarray(values[:, :trainable]), fixed=values[0, trainable:].copy()),
+        accumulated=AccumulatorState(
+            batches=cuts[0].accumulated.batches,
+            sums=Gradients(
+                dense=np.ascontiguousarray(sums),
+                rows={
+                    name: (np.concatenate([ids for ids, _ in many]), np.concatenate([sums for _, sums in many]))
+                    for name, many in rows.items()
+                },
+            ),
+        ),
+    )
+
+
+def lay_out(whole: DensePart, inner: DensePart, values: Floats, out: Floats) -> None:
+    """Write the values of a part of a part where they belong among the whole part's."""
+    start = 0
+    for place in whole.places(inner):
+        stop = start + place.stop - place.start
+        out[place] = values[start:stop]
+        start = stop
+
+
+def _laid_out(whole: DensePart, parts: Sequence[DensePart], values: Sequence[Floats]) -> Floats:
+    out = np.empty(whole.size, np.float32)
+    for part, own in zip(parts, values, strict=True):
+        lay_out(whole, part, own, out)
+    return out
+
+
+def _values(cut: GroupCut, row: int) -> Floats:
+    return np.concatenate([cut.dense.state[row], cut.dense.fixed])
+
+
+def _padded(cut: GroupCut) -> Floats:
+    return np.concatenate([cut.accumulated.sums.dense, np.zeros_like(cut.dense.fixed)])
+
+
+def _only(rows: Rows, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
+    ids, sums = rows
+    return ids[chosen], sums[chosen]

@@ -1,0 +1,99 @@
+"""What a ps' share was at one moment between two pushes, for a snapshot or an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from elasticdl.ps.engine.cuts import RowCut
+from elasticdl.ps.shard.group import GroupCut
+from elasticdl.ps.shard.regrouping import lay_out
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.model.partitioning import DensePart
+from elasticdl.shared.wire.messages import Floats, TableIds, split_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareCut:
+    """A share at one moment between two pushes; close it when it is not needed any more.
+
+    Attributes:
+        rows: copy-on-write cut of each table, in the signature's order.
+        groups: the groups, those that are held included.
+        part: dense elements of those that are served.
+        parts: the same of each of them.
+        losses: how often rows had been dropped before.
+    """
+
+    rows: tuple[RowCut, ...]
+    groups: tuple[GroupCut, ...]
+    part: DensePart
+    parts: tuple[DensePart, ...]
+    losses: int
+
+    @property
+    def generations(self) -> tuple[int, ...]:
+        """What another cut may begin after, by table."""
+        return tuple(cut.generation for cut in self.rows)
+
+    @property
+    def served(self) -> tuple[GroupCut, ...]:
+        """The groups that are not held."""
+        return tuple(group for group in self.groups if not group.move)
+
+    @property
+    def iteration(self) -> int:
+        """Optimizer updates, the least over its groups."""
+        return min((group.iteration for group in self.served), default=0)
+
+    @property
+    def step(self) -> int:
+        """Batches absorbed, the most of its groups."""
+        return max((group.ledger.step for group in self.served), default=0)
+
+    def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None) -> None:
+        """As ``Share.pull``, at the moment of the cut."""
+        for table, out in zip(tables, split_rows(rows, tables), strict=True):
+            if table.table >= len(self.rows):
+                raise ProtocolError(f"table {table.table} of a model with {len(self.rows)}")
+            self.rows[table.table].pull(table.ids, out)
+        if dense is None:
+            return
+        for group, part in zip(self.served, self.parts, strict=True):
+            values = np.empty(part.size, np.float32)
+            group.dense.pull(values)
+            lay_out(self.part, part, values, dense)
+
+    def close(self, *, finished: bool = False) -> None:
+        """Free what was saved; ``finished``: the next dirty cut may start here."""
+        for cut in self.rows:
+            cut.close(finished=finished)
+
+
+class Pin:
+    """The cut that an evaluation reads; one evaluation at a time. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._evaluation = 0
+        self._cut: ShareCut | None = None
+
+    def open(self, evaluation: int, cut: Callable[[], ShareCut]) -> int:
+        """Keep a cut for an evaluation, in place of an earlier one's, if it has none; returns the step of it."""
+        kept = self.of(evaluation)
+        if kept is None:
+            self.close()
+            self._evaluation, self._cut = evaluation, cut()
+            kept = self._cut
+        return kept.step
+
+    def of(self, evaluation: int) -> ShareCut | None:
+        """The cut of an evaluation, if it is open."""
+        return self._cut if self._evaluation == evaluation else None
+
+    def close(self) -> None:
+        """Free what was kept."""
+        if self._cut is not None:
+            self._cut.close()
+            self._cut = None

@@ -1,0 +1,200 @@
+"""Snapshots read back from object storage: chains of manifests, their rows and groups, and shares made of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.ps.engine.accumulator import AccumulatorState, Gradients
+from elasticdl.ps.engine.dense import DenseCut
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import GroupCut
+from elasticdl.ps.shard.model_shard import Share
+from elasticdl.ps.shard.regrouping import common, reduced, union
+from elasticdl.ps.snapshots.history import Snapshot
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.model.manifests import (
+    Chunk,
+    ChunkPart,
+    DamagedError,
+    GroupState,
+    Manifest,
+    read_chunk,
+    read_manifest,
+)
+from elasticdl.shared.model.partitioning import mask_of, partitions_of
+from elasticdl.shared.model.placement import Ranges
+from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.storage import ObjectStore
+
+Chain = list[Snapshot]
+"""A snapshot and everything that it builds on, the full one first."""
+
+_Floats = npt.NDArray[np.float32]
+_Ids = npt.NDArray[np.int64]
+
+
+def read_chain(store: ObjectStore, uri: str) -> Chain:
+    """A snapshot and everything that it builds on, the full one first.
+
+    Raises:
+        TransientError: the store is away.
+        DamagedError: a manifest is missing or damaged.
+    """
+    chain: Chain = []
+    while uri:
+        if any(uri == seen for seen, _ in chain):
+            raise DamagedError(uri, "builds on itself")
+        manifest = read_manifest(store, uri)
+        chain.append((uri, manifest))
+        uri = manifest.base
+    return chain[::-1]
+
+
+def restore(store: ObjectStore, core: PsCore, chain: Chain) -> Share:
+    """What the placement gives to a ps, and what it holds for a move, as it was at the last manifest of its chain.
+
+    Raises:
+        TransientError: the store is away.
+        DamagedError: an object is missing or damaged; it is named.
+        UserError: the snapshot belongs to another plan.
+    """
+    wanted = [
+        group.partitions if group.move > core.placement.version else common(group.partitions, core.owned)
+        for group in chain[-1][1].groups
+    ]
+    return _share_of(store, core, [(chain, wanted)], held_since=core.placement.version + 1)
+
+
+def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges]]) -> Share:
+    """What the placement gives to a ps from several snapshots, whoever served or held it there.
+
+    Args:
+        store: where they are.
+        core: makes the share.
+        parts: chains, and the partitions to take as they were at the last manifest of each.
+
+    Raises:
+        TransientError: the store is away.
+        DamagedError: an object is missing or damaged; it is named.
+        UserError: a snapshot belongs to another plan.
+    """
+    wanted = [
+        (chain, [common(group.partitions, partitions) for group in chain[-1][1].groups]) for chain, partitions in parts
+    ]
+    return _share_of(store, core, wanted)
+
+
+def check_belongs(core: PsCore, uri: str, manifest: Manifest) -> None:
+    """Refuse a snapshot of another plan.
+
+    Raises:
+        UserError: it is.
+    """
+    if manifest.plan != core.plan.fingerprint:
+        raise UserError(
+            f"the snapshot {uri} is of plan {manifest.plan}, this job's plan is {core.plan.fingerprint}",
+            hint="Data, batch size, epochs, shuffle or seed were changed; start a new job.",
+        )
+
+
+def read_rows(
+    store: ObjectStore, chain: Iterable[tuple[str, Manifest]], partitions: Ranges
+) -> Iterator[tuple[str, int, _Ids, _Floats]]:
+    """Rows of some partitions, in the order in which they are to be loaded.
+
+    Yields:
+        Manifest that they are of, table, ids int64[n], slabs float32[n, slab width].
+
+    Raises:
+        TransientError: the store is away.
+        DamagedError: an object is missing or damaged; it is named.
+    """
+    mask = mask_of(partitions)
+    for uri, manifest in chain if partitions else ():
+        for chunk in manifest.chunks:
+            if chunk.part is ChunkPart.ROWS:
+                ids, slabs = _rows(read_chunk(store, uri, chunk), chunk)
+                wanted = mask[partitions_of(ids)]
+                yield uri, chunk.table, *((ids, slabs) if wanted.all() else (ids[wanted], slabs[wanted]))
+
+
+def read_groups(store: ObjectStore, share: Share, snapshot: tuple[str, Manifest]) -> list[GroupCut]:
+    """The groups of a snapshot, without their rows.
+
+    Args:
+        store: where it is.
+        share: any share of the model.
+        snapshot: URI and manifest.
+
+    Raises:
+        TransientError: the store is away.
+        DamagedError: an object is missing or damaged; it is named.
+    """
+    uri, manifest = snapshot
+    cuts = []
+    for number, state in enumerate(manifest.groups):
+        empty = share.create(state.partitions).cut()
+        chunks = [chunk for chunk in manifest.chunks if chunk.group == number and chunk.part is not ChunkPart.ROWS]
+        cuts.append(
+            replace(
+                empty,
+                dense=_dense(store, uri, chunks, empty.dense),
+                accumulated=_accumulated(store, share, uri, state, chunks) if state.accumulated else empty.accumulated,
+                ledger=state.ledger,
+                iteration=state.iteration,
+                rate=state.rate,
+                move=state.move,
+            )
+        )
+    return cuts
+
+
+def _share_of(
+    store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Sequence[Ranges]]], *, held_since: int = 0
+) -> Share:
+    """A share of some partitions of each group of each chain; groups of a move from ``held_since`` on stay held."""
+    share = core.make_share(ModelSignature.from_json(parts[0][0][-1][1].signature))
+    groups = []
+    for chain, wanted in parts:
+        check_belongs(core, *chain[-1])
+        for _, table, ids, slabs in read_rows(store, chain, union(wanted)):
+            share.tables[table].load(ids, slabs)
+        for cut, partitions in zip(read_groups(store, share, chain[-1]), wanted, strict=True):
+            if partitions:
+                move = cut.move if held_since and cut.move >= held_since else 0
+                groups.append(share.group_of(replace(reduced(cut, partitions, share.signature.dense), move=move)))
+    share.install(groups)
+    share.merge()
+    return share
+
+
+def _rows(data: bytearray, chunk: Chunk) -> tuple[_Ids, _Floats]:
+    ids = np.frombuffer(data, np.int64, chunk.rows)
+    floats = np.frombuffer(data, np.float32, offset=ids.nbytes)
+    return ids, floats.reshape(chunk.rows, floats.size // chunk.rows if chunk.rows else 0)
+
+
+def _dense(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: DenseCut) -> DenseCut:
+    (chunk,) = (chunk for chunk in chunks if chunk.part is ChunkPart.DENSE)
+    values = np.frombuffer(read_chunk(store, uri, chunk), np.float32)
+    return DenseCut(
+        state=values[: like.state.size].reshape(like.state.shape),
+        fixed=values[like.state.size :],
+    )
+
+
+def _accumulated(
+    store: ObjectStore, share: Share, uri: str, state: GroupState, chunks: Sequence[Chunk]
+) -> AccumulatorState:
+    dense = np.zeros(0, np.float32)
+    rows: dict[str, tuple[_Ids, _Floats]] = {}
+    for chunk in chunks:
+        if chunk.part is ChunkPart.ACCUMULATED_DENSE:
+            dense = np.frombuffer(read_chunk(store, uri, chunk), np.float32)
+        elif chunk.part is ChunkPart.ACCUMULATED_ROWS:
+            rows[share.tables[chunk.table].table.name] = _rows(read_chunk(store, uri, chunk), chunk)
+    return AccumulatorState(batches=state.accumulated, sums=Gradients(dense=dense, rows=rows))

@@ -1,0 +1,1 @@
+"""Tasks other than training: evaluation on a pinned model, merging of metric states, export."""

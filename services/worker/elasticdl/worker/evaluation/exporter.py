@@ -1,0 +1,65 @@
+"""Writes the trained model to the job's output, on disk or in object storage."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from elasticdl.shared.storage import join, open_store, scheme_of
+from elasticdl.shared.storage.uris import local_path
+from elasticdl.worker.ports import Floats, Ids
+from elasticdl.worker.ps_client import PsSet
+
+WriteModel = Callable[[Floats, Callable[[str, Ids], Floats], Path], None]
+"""(dense values, (table, ids) -> rows, local folder) -> the files are in the folder."""
+
+
+class Exporter:
+    """Pulls the whole model and has it written.
+
+    Args:
+        ps: where the model is.
+        write: makes the files.
+        output: URI of the job's output folder.
+    """
+
+    def __init__(self, *, ps: PsSet, write: WriteModel, output: str) -> None:
+        self._ps = ps
+        self._write = write
+        self._output = output
+
+    def export(self, pin: int, progress: Callable[[], None]) -> None:
+        """Export the model, replacing what is there.
+
+        Args:
+            pin: the evaluation whose pinned state is exported; 0: the present one.
+            progress: called whenever some of the model has arrived.
+
+        Raises:
+            PinLostError: the pin is gone.
+            PermanentError, TransientError: the output can't be written.
+        """
+        pulled = self._ps.pull({}, pin=pin)
+        dense = pulled.dense.copy()
+        pulled.release()
+
+        def rows_of(table: str, ids: Ids) -> Floats:
+            progress()
+            return self._ps.pull_rows(table, ids, pin=pin)
+
+        if scheme_of(self._output) == "file":
+            self._write(dense, rows_of, local_path(self._output))
+            return
+        with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
+            folder = Path(name)
+            self._write(dense, rows_of, folder)
+            self._upload(folder, progress)
+
+    def _upload(self, folder: Path, progress: Callable[[], None]) -> None:
+        """Objects are replaced one by one; those at the top, which name the model, last."""
+        store = open_store(self._output)
+        files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: -len(path.parts))
+        for path in files:
+            store.write(join(self._output, *path.relative_to(folder).parts), path)
+            progress()

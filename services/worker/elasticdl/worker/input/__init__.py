@@ -1,0 +1,1 @@
+"""Input: reading records, feeding them through the user's code, and finding embedding ids."""

@@ -1,0 +1,71 @@
+"""Opens a job's data: the plan's sources with the schema and the indices that were recorded with it."""
+
+from __future__ import annotations
+
+from elasticdl.shared.data import IndexStore, Reader
+from elasticdl.shared.data.recorded import options_of, schema_of
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.spec import DataSpec
+from elasticdl.shared.messages.events import BatchInHand
+from elasticdl.shared.names import TaskId
+from elasticdl.shared.process.running_batches import InHandFile
+from elasticdl.shared.storage import open_store
+from elasticdl.worker.failures import DataError
+from elasticdl.worker.input.bad_record import feed_naming_records
+from elasticdl.worker.input.records import TaskRecords
+from elasticdl.worker.ports import FedBatch, Feeder
+from elasticdl.worker.training.leased_tasks import train_task
+
+_EXAMPLES_MAX = 20
+"""Batches that are tried for one whose records the user's feed does not all drop."""
+
+
+def open_records(plan: Plan, data: DataSpec, storage: str, *, whole_batches: bool) -> TaskRecords:
+    """Readers of one plan, for one thread.
+
+    Args:
+        plan: whose sources.
+        data: how they are read.
+        storage: URI of the job's storage, where the indices are.
+        whole_batches: see ``TaskRecords``.
+    """
+    options = options_of(data)
+    indices = IndexStore.of_job(storage)
+    reader = Reader(
+        store=open_store(plan.sources[0].uri if plan.sources else storage),
+        sources=plan.sources,
+        schema=schema_of(data),
+        index=lambda number: indices.load(plan.sources[number], number, options),
+    )
+    return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches)
+
+
+def first_batch(records: TaskRecords, feeder: Feeder, hand: InHandFile) -> FedBatch:
+    """A batch to build the model with: the plan's first one that the user's feed does not drop whole.
+
+    Args:
+        records: reads the training data.
+        feeder: the user's feed.
+        hand: where the batch is noted meanwhile: reading and feeding may crash the process.
+
+    Raises:
+        DataError: the data changed since the job was planned, or is corrupt.
+        UserError: the first batches are all dropped, or the feed raises; names the record.
+    """
+    places = (
+        (task, batch) for task in records.plan.task_ids() for batch in range(records.plan.batches_of(TaskId(task)))
+    )
+    for _, (task, batch) in zip(range(_EXAMPLES_MAX), places, strict=False):
+        with hand.holding(BatchInHand(task=train_task(task), batch=batch)):
+            try:
+                raw = records.batch(task, batch)
+            except UserError as error:
+                raise DataError(str(error)) from error
+            fed, _ = feed_naming_records(feeder, records, task, raw, lambda _: None)
+        if fed is not None:
+            return fed
+    raise UserError(
+        f"feed drops every record of the first {_EXAMPLES_MAX} batches",
+        hint="The model is built from a batch; does the filter do what it should?",
+    )

@@ -1,0 +1,89 @@
+"""What answers served layers during a call: a recorder of ids, or rows that were pulled for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from elasticdl.worker.model.embeddings.swap import Census
+
+_MARK = "elasticdl_served_rows"
+_SHAPE_OPERATIONS = {"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"}
+
+
+DEPENDS = "its ids depend on another served embedding"
+
+
+class RecordedIds:
+    """Records the ids of every call and answers zeros.
+
+    Args:
+        census: told when a layer can't be served after all.
+        noise: answer random rows instead, the other half of an eager search for ids that depend on rows.
+    """
+
+    def __init__(self, census: Census, *, noise: bool = False) -> None:
+        self.layers: dict[int, Any] = {}
+        self.calls: dict[int, list[Any]] = {}
+        self._census = census
+        self._noise = noise
+        self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+
+    def rows(self, layer: Any, ids: Any) -> Any:
+        """Zeros of the right shape, marked so that ids made from them are recognised."""
+        ids = tf.convert_to_tensor(ids)
+        if self._graph is not None:
+            if tf.compat.v1.get_default_graph() is not self._graph:
+                self._census.keep_dense(layer, "it is called inside a loop or a condition")
+            elif _depends_on_rows(ids):
+                self._census.keep_dense(layer, DEPENDS)
+        self.layers.setdefault(id(layer), layer)
+        self.calls.setdefault(id(layer), []).append(tf.cast(tf.reshape(ids, [-1]), tf.int64))
+        shape = tf.concat([tf.shape(ids), [layer.output_dim]], 0)
+        values = tf.random.stateless_normal(shape, seed=[1, 2]) if self._noise else tf.zeros(shape)
+        rows = tf.ensure_shape(values, [*ids.shape, layer.output_dim] if ids.shape.rank is not None else None)
+        return tf.identity(rows, name=_MARK)
+
+    def ids(self, layers: list[Any]) -> list[Any]:
+        """Flat int64 ids per layer, calls one after the other."""
+        return [tf.concat(self.calls.get(id(layer), [tf.zeros([0], tf.int64)]), 0) for layer in layers]
+
+
+class PulledRows:
+    """Answers with pulled rows, by the inverse indices of the ids in the order in which they were recorded.
+
+    Args:
+        layers: the served layers.
+        rows: per layer, float32 (unique, width).
+        inverses: per layer, int32 (ids,): the row of each id.
+    """
+
+    def __init__(self, layers: list[Any], rows: list[Any], inverses: list[Any]) -> None:
+        self._rows = {id(layer): table for layer, table in zip(layers, rows, strict=True)}
+        self._inverses = {id(layer): inverse for layer, inverse in zip(layers, inverses, strict=True)}
+        self._offsets: dict[int, Any] = {}
+
+    def rows(self, layer: Any, ids: Any) -> Any:
+        """The rows of one call's ids."""
+        key = id(layer)
+        ids = tf.convert_to_tensor(ids)
+        start = self._offsets.get(key, 0)
+        self._offsets[key] = end = start + tf.size(ids)
+        inverse = tf.reshape(self._inverses[key][start:end], tf.shape(ids))
+        rows = tf.gather(self._rows[key], inverse)
+        return tf.ensure_shape(rows, [*ids.shape, layer.output_dim]) if ids.shape.rank is not None else rows
+
+
+def _depends_on_rows(tensor: Any) -> bool:
+    """Whether a graph tensor is computed from marked rows; their shape alone does not count."""
+    waiting, seen = [tensor.op], set()
+    while waiting:
+        operation = waiting.pop()
+        if operation in seen or operation.type in _SHAPE_OPERATIONS:
+            continue
+        seen.add(operation)
+        if operation.name.rpartition("/")[2].startswith(_MARK):
+            return True
+        waiting.extend(source.op for source in operation.inputs)
+    return False

@@ -1,0 +1,188 @@
+"""Which embedding tables the ps serves: the swap of ``keras.layers.Embedding``, without touching the user's model.
+
+While the model is being made, ``keras.layers.Embedding`` tells a census of every instance and asks it before it
+allocates its table. An instance that is to be served becomes a ``ServedEmbedding``: it has no table and looks its
+rows up. ``elasticdl.layers.Embedding`` is always served.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+
+from elasticdl.layers import Embedding, serving
+from elasticdl.shared.errors import UserError
+from elasticdl.worker.model.embeddings.initializers import row_initializer
+
+FLOAT_BYTES = 4
+
+
+class ServedEmbedding(keras.layers.Embedding):  # type: ignore[misc]
+    """A ``keras.layers.Embedding`` without a table; instances become one, none is constructed."""
+
+    def call(self, inputs: Any) -> Any:
+        """As Keras', with rows from the lookup in force."""
+        if keras.backend.standardize_dtype(inputs.dtype) not in ("int32", "int64"):
+            inputs = keras.ops.cast(inputs, "int32")
+        return keras.ops.cast(serving.rows(self, inputs), dtype=self.compute_dtype)
+
+    @property
+    def embeddings(self) -> Any:
+        """There is no table to be used directly."""
+        raise self._used("uses .embeddings")
+
+    def set_weights(self, weights: Any) -> None:  # noqa: ARG002 (Keras' signature)
+        """There is no table to be set."""
+        raise self._used("sets its weights")
+
+    def get_weights(self) -> Any:
+        """There is no table to be read."""
+        raise self._used("reads its weights")
+
+    def _used(self, how: str) -> UserError:
+        self._construction.keep_dense(self, f"the model {how}")
+        return UserError(f"embedding {self.name!r}: the model {how}, so its table can't be served by the ps")
+
+
+class Census:
+    """The embedding layers of one model, in order of construction, and the decision for each.
+
+    Args:
+        swap_bytes_min: tables of plain Keras embeddings from this size on are served.
+        kept: layers (by number) that must stay dense, with the reason; grows while the model is made and traced.
+        plain: make plain Keras layers only and serve none, for export.
+
+    Attributes:
+        outdated: a decision turned out to be impossible; the model has to be made again with ``kept``.
+    """
+
+    def __init__(self, *, swap_bytes_min: int, kept: dict[int, str] | None = None, plain: bool = False) -> None:
+        self.plain = plain
+        self.layers: list[Any] = []
+        self.kept = {} if kept is None else kept
+        self.outdated = False
+        self._swap_bytes_min = swap_bytes_min
+        self._lines: dict[int, str] = {}
+
+    def register(self, layer: Any) -> None:
+        """A layer has been constructed; its number is its place in the order."""
+        self.layers.append(layer)
+
+    def number(self, layer: Any) -> int:
+        """A layer's number."""
+        return next(number for number, known in enumerate(self.layers) if known is layer)
+
+    def keep_dense(self, layer: Any, reason: str) -> None:
+        """Remember that a served layer can't be; the model has to be made again.
+
+        Raises:
+            UserError: the layer is one that can't have a dense table.
+        """
+        if isinstance(layer, Embedding):
+            raise UserError(f"embedding {layer.name!r} (elasticdl.layers.Embedding) can't be served: {reason}")
+        self.kept[self.number(layer)] = reason
+        self.outdated = True
+
+    def serves(self, layer: Any) -> bool:
+        """Decide for one layer, as it is about to allocate its table.
+
+        Raises:
+            UserError: an ``elasticdl.layers.Embedding`` whose initializer can't be driven row by row.
+        """
+        if self.plain:
+            return False
+        always = isinstance(layer, Embedding)
+        reason = self._obstacle(layer)
+        if always and reason:
+            raise UserError(f"embedding {layer.name!r} (elasticdl.layers.Embedding) can't be served: {reason}")
+        size = _size(layer)
+        if not reason and not always and size < self._swap_bytes_min:
+            reason = f"{bytes_text(size)} < {bytes_text(self._swap_bytes_min)}"
+        rows = f"{layer.input_dim:,}" if layer.input_dim else "any number of ids"
+        self._lines[self.number(layer)] = (
+            f"embedding {layer.name} stays dense: {reason}"
+            if reason
+            else f"embedding {layer.name}: {rows} x {layer.output_dim}"
+            + (f" ({bytes_text(size)})" if size else "")
+            + " served by the ps"
+        )
+        return not reason
+
+    def describe(self) -> list[str]:
+        """One line per embedding layer, for the worker's start."""
+        return [line for _, line in sorted(self._lines.items())]
+
+    def _obstacle(self, layer: Any) -> str:
+        if not isinstance(layer, Embedding):
+            number = self.number(layer)
+            if number in self.kept:
+                return self.kept[number]
+            if layer.embeddings_constraint is not None:
+                return "it has a constraint"
+            if layer.lora_rank or layer.quantization_mode:
+                return "it is quantized or has LoRA"
+        if layer.variable_dtype != "float32":
+            return f"its table is {layer.variable_dtype}, not float32"
+        if row_initializer(layer.embeddings_initializer, layer.input_dim, layer.output_dim) is None:
+            return f"its initializer {type(layer.embeddings_initializer).__name__} can't be driven row by row"
+        return ""
+
+
+@contextmanager
+def taking(census: Census) -> Iterator[None]:
+    """Let a census see and decide for every embedding layer that is constructed inside the block.
+
+    Layers built after the block (a subclassed model's first call) still ask the census they were constructed under.
+    """
+    kind = keras.layers.Embedding
+    original_init, original_build = kind.__init__, kind.build
+
+    @functools.wraps(original_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        if type(self) is kind:
+            self.__dict__["_construction"] = census
+            census.register(self)
+            if (args[6] if len(args) > 6 else kwargs.get("weights")) is not None:
+                census.kept[census.number(self)] = "it has pretrained weights"
+        original_init(self, *args, **kwargs)
+
+    @functools.wraps(original_build)
+    def build(self: Any, input_shape: Any = None) -> None:
+        asked = self.__dict__.get("_construction")
+        if type(self) is kind and not self.built and asked is not None and asked.serves(self):
+            self.__class__ = ServedEmbedding
+        else:
+            original_build(self, input_shape)
+
+    init.__signature__ = inspect.signature(original_init)  # type: ignore[attr-defined]  # Keras reads it.
+    kind.__init__, kind.build = init, build
+    try:
+        with serving.constructing(census):
+            yield
+    finally:
+        kind.__init__, kind.build = original_init, original_build
+
+
+class ShapesOnly:
+    """A lookup that answers zeros: for building a model."""
+
+    def rows(self, layer: Any, ids: Any) -> Any:
+        """Zeros of the right shape."""
+        return keras.ops.zeros((*keras.ops.shape(ids), layer.output_dim), "float32")
+
+
+def _size(layer: Any) -> int:
+    return (layer.input_dim or 0) * int(layer.output_dim) * FLOAT_BYTES
+
+
+def bytes_text(size: int) -> str:
+    """A size for people, in binary units: ``2 MiB``."""
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size} B"

@@ -1,0 +1,1 @@
+"""Export of the trained model as ``saved_model`` and ``model.keras``."""

@@ -1,0 +1,149 @@
+"""The trained model as files that plain TensorFlow loads, without this package: ``saved_model`` and ``model.keras``.
+
+Swapped tables become ordinary ``keras.layers.Embedding`` layers with all their rows, so the whole model must fit into
+the memory of one worker; ``check_export`` says so before training starts. A subclassed model's ``model.keras`` needs
+the user's class to load, as always with Keras; its ``saved_model`` does not.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from elasticdl.shared.errors import InvariantError, UserError
+from elasticdl.worker.model.build import make
+from elasticdl.worker.model.dense import Float32Array, ordered_variables
+from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, Census, bytes_text
+from elasticdl.worker.model.runner import ModelRunner
+
+SAVED_MODEL = "saved_model"
+KERAS_FILE = "model.keras"
+_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
+"""What TensorFlow takes for a name."""
+ROWS_PER_READ = 1 << 16
+
+RowsFunction = Callable[[str, NDArray[np.int64]], Float32Array]
+"""(table name, ids (k,)) -> their rows (k, width), untrained ones from the initializer."""
+
+
+def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
+    """Say before training whether the model can be exported.
+
+    Args:
+        runner: the model.
+        export_bytes_max: largest model that is exported in one piece, in bytes.
+
+    Returns:
+        The size of the exported weights, in bytes.
+
+    Raises:
+        UserError: an open-ended table, or a model above the limit.
+    """
+    for table in runner.tables:
+        if not table.input_dim:
+            raise UserError(
+                f"{runner.module.path}: embedding {table.name} has no input_dim, so the model can't be exported",
+                hint="Give elasticdl.layers.Embedding input_dim, or run without --output.",
+            )
+    floats = runner.dense.size + sum(table.input_dim * table.width for table in runner.tables)
+    size = floats * FLOAT_BYTES
+    if size > export_bytes_max:
+        largest = max(runner.tables, key=lambda table: table.input_dim * table.width, default=None)
+        named = f"; its largest table is {largest.name}, {largest.input_dim:,} x {largest.width}" if largest else ""
+        raise UserError(
+            f"{runner.module.path}: the exported model would be {bytes_text(size)}, "
+            f"above the limit of {bytes_text(export_bytes_max)}{named}",
+            hint="Run without --output: the trained rows are in the snapshots.",
+        )
+    return size
+
+
+def export(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, output_dir: Path) -> None:
+    """Write ``saved_model`` and ``model.keras`` into a local folder, replacing what is there.
+
+    Args:
+        runner: the model.
+        dense: float32, all dense variables in signature order.
+        rows_of: gives the rows of a table.
+        output_dir: where to; the files are complete before they take their names.
+
+    Raises:
+        UserError: the model can't be exported.
+    """
+    check_export(runner, np.iinfo(np.int64).max)
+    model = _plain_model(runner, dense, rows_of)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output_dir, prefix=".export-") as folder:
+        written = Path(folder)
+        _write_saved_model(model, runner.example.spec.features, written / SAVED_MODEL)
+        model.save(written / KERAS_FILE)
+        for name in (SAVED_MODEL, KERAS_FILE):
+            _replace(written / name, output_dir / name, written / f"old-{name}")
+
+
+def _write_saved_model(model: Any, features: Any, folder: Path) -> None:
+    """Like ``model.export``, but never in training mode, which RandomTranslation and its like take when nobody says."""
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint("serve", lambda inputs: model(inputs, training=False), [_named(model, features)])
+    archive.write_out(folder, verbose=False)
+
+
+def _named(model: Any, features: Any) -> Any:
+    """The features' types with the names under which whoever serves the model gives them."""
+    if isinstance(features, Mapping):
+        return {key: _with_name(spec, str(key)) for key, spec in features.items()}
+    inputs = getattr(model, "inputs", None) or []
+    if isinstance(features, (tuple, list)) and len(inputs) == len(features):
+        return type(features)(_with_name(spec, one.name) for spec, one in zip(features, inputs, strict=True))
+    if len(inputs) == 1:
+        return _with_name(features, inputs[0].name)
+    return features
+
+
+def _with_name(spec: Any, name: str) -> Any:
+    if not isinstance(spec, tf.TensorSpec) or not _NAME.fullmatch(name):
+        return spec
+    return tf.TensorSpec(spec.shape, spec.dtype, name=name)
+
+
+def _plain_model(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction) -> Any:
+    """The user's model made once more, with ordinary layers and the trained weights."""
+    census = Census(swap_bytes_min=0, plain=True)
+    model = make(runner.module, runner.example, census, seed=runner.settings.seed)
+    served = set()
+    for table in runner.built.tables:
+        variable = census.layers[table.number]._embeddings
+        served.add(id(variable))
+        variable.assign(_table(table.spec.name, tuple(variable.shape), rows_of))
+    others = [variable for variable in ordered_variables(model) if id(variable) not in served]
+    if [tuple(variable.shape) for variable in others] != [spec.shape for spec in runner.dense.specs]:
+        raise InvariantError("the model made for export has other variables than the one that was trained")
+    runner.dense.assign(others, dense)
+    return model
+
+
+def _table(name: str, shape: tuple[int, int], rows_of: RowsFunction) -> Float32Array:
+    table = np.empty(shape, np.float32)
+    for start in range(0, len(table), ROWS_PER_READ):
+        ids = np.arange(start, min(start + ROWS_PER_READ, len(table)), dtype=np.int64)
+        table[ids[0] : ids[-1] + 1] = rows_of(name, ids)
+    return table
+
+
+def _replace(new: Path, target: Path, old: Path) -> None:
+    """Give a finished file or folder its name; a folder can't be renamed over another one."""
+    if target.is_dir():
+        target.rename(old)
+    new.rename(target)
+    if old.is_dir():
+        shutil.rmtree(old)

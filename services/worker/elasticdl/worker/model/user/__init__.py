@@ -1,0 +1,1 @@
+"""The user's model file: loaded, called, and fed with records."""

@@ -1,0 +1,181 @@
+"""From one batch's raw records to tensors, through the user's ``feed`` or ``feed_batch``.
+
+``feed`` is given a ``tf.data.Dataset`` of the records of *one* batch, traced once and run for each batch: a shuffle
+stays inside the batch and a filter shortens it. What would break "the k-th batch is always the same records" is
+refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from numpy.typing import NDArray
+from tensorflow.python.autograph.core import (
+    ag_ctx,
+)  # No public name: tf.function(autograph=False) disables map()'s too.
+
+from elasticdl.shared.errors import UserError
+from elasticdl.worker.model.batch import Batch, BatchSpec, Structure, open_spec
+from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.columns import ColumnPacker
+from elasticdl.worker.model.user.module import UserModule
+
+RawBatch = Sequence[bytes] | Mapping[str, NDArray[Any]]
+"""Raw records (TFRecord payloads, CSV lines), or columns of equal length (CSV, Parquet)."""
+
+_REFUSED = {
+    "BatchDataset": "batch",
+    "BatchDatasetV2": "batch",
+    "ParallelBatchDataset": "batch",
+    "PaddedBatchDataset": "padded_batch",
+    "PaddedBatchDatasetV2": "padded_batch",
+    "DenseToRaggedBatchDataset": "ragged_batch",
+    "WindowDataset": "window",
+    "RepeatDataset": "repeat",
+    "CacheDataset": "cache",
+    "CacheDatasetV2": "cache",
+    "ShardDataset": "shard",
+}
+_ELEMENTS_MAX = 1 << 62
+
+
+class BatchFeeder:
+    """Feeds raw batches of one purpose to the user's function.
+
+    Args:
+        module: the user's model file.
+        mode: ``train``, ``evaluate`` or ``predict``, passed on to the user's function.
+        metadata: passed on to the user's function (column names and types, for example).
+        eager: run the user's function uncompiled, for a debugger.
+    """
+
+    def __init__(self, module: UserModule, mode: str, metadata: Any, *, eager: bool = False) -> None:
+        self._module = module
+        self._mode = mode
+        self._metadata = metadata
+        self._eager = eager
+        self._whole = module.function("feed_batch")
+        self._packer = ColumnPacker()
+        self._function: Callable[[Structure], Structure] | None = None
+        self._spec: BatchSpec | None = None
+        self.traces = 0
+
+    def feed(self, records: RawBatch) -> Batch | None:
+        """Turn raw records into a batch; None when the user's filter drops them all.
+
+        Raises:
+            UserError: the user's function breaks the contract, or a column changed its type.
+            UserCodeError: the user's function raised.
+        """
+        tensors, count = self._tensors(records)
+        if count == 0:
+            return None
+        with user_code(self._module.path, self._name):
+            if self._function is None:
+                self._function = self._compile(tensors)
+            try:
+                fed = self._function(tensors)
+            except tf.errors.InvalidArgumentError as error:
+                if "Dataset was empty" in str(error):
+                    return None
+                raise
+        return self._batch(fed, count)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the user's function could be compiled, or is to run uncompiled and has been looked at."""
+        return self._function is not None
+
+    @property
+    def _name(self) -> str:
+        return "feed_batch()" if self._whole is not None else "feed()"
+
+    def _compile(self, tensors: Structure) -> Callable[[Structure], Structure]:
+        run = self._run_whole if self._whole is not None else self._run_dataset
+        signature = (self._packer.signature() if isinstance(tensors, Mapping) else open_spec(tensors),)
+        compiled = tf.function(run, autograph=self._whole is not None, input_signature=signature)
+        if self._eager:
+            if self._whole is None:
+                compiled.get_concrete_function()  # For the check of its operations, which needs a graph.
+            return run
+        # The one that it has: to look it up anew for each call takes longer than to hand over the tensors.
+        function: Callable[[Structure], Structure] = compiled.get_concrete_function()
+        return function
+
+    def _run_whole(self, records: Structure) -> Structure:
+        assert self._whole is not None
+        self.traces += 1
+        return self._whole(self._unpacked(records), self._mode, self._metadata)
+
+    def _run_dataset(self, records: Structure) -> Structure:
+        self.traces += 1
+        feed, raw = self._module.required("feed"), tf.data.Dataset.from_tensor_slices(self._unpacked(records))
+        # As in eager mode: feed() itself is plain Python, the functions given to map() and filter() are converted.
+        with ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED):
+            dataset = feed(raw, self._mode, self._metadata)
+        if not isinstance(dataset, tf.data.Dataset):
+            raise UserError(f"{self._module.path}: feed() must return a tf.data.Dataset, not {type(dataset).__name__}")
+        if not tf.executing_eagerly():
+            self._check_operations(tf.compat.v1.get_default_graph())
+        return dataset.batch(_ELEMENTS_MAX).get_single_element()
+
+    def _check_operations(self, graph: Any) -> None:
+        for operation in graph.get_operations():
+            if operation.type in _REFUSED:
+                raise UserError(
+                    f"{self._module.path}: feed() calls dataset.{_REFUSED[operation.type]}(), which is refused",
+                    hint="feed() is given the records of one batch, once per batch: map, filter and shuffle only.",
+                )
+
+    def _tensors(self, records: RawBatch) -> tuple[Structure, int]:
+        """String tensor of records, or packed columns; and the number of records."""
+        if not isinstance(records, Mapping):
+            return tf.constant(list(records), dtype=tf.string, shape=[len(records)]), len(records)
+        return self._packer.pack(records), min((len(column) for column in records.values()), default=0)
+
+    def _unpacked(self, tensors: Structure) -> Structure:
+        """What the user's function gets; its dict is its own: ``records.pop("label")`` is common."""
+        return self._packer.unpack(tensors) if isinstance(tensors, Mapping) else tensors
+
+    def _batch(self, fed: Structure, records: int) -> Batch | None:
+        features, labels, weights = self._split(fed)
+        leaves = tf.nest.flatten((features, labels, weights))
+        counts = {int(leaf.shape[0]) if leaf.shape.rank else -1 for leaf in leaves if leaf is not None}
+        if len(counts) != 1 or -1 in counts:
+            raise UserError(
+                f"{self._module.path}: tensors from {self._name} differ in their first dimension, or lack it"
+            )
+        (count,) = counts
+        if count > records:
+            raise UserError(
+                f"{self._module.path}: {self._name} made {count} elements of {records} records",
+                hint="It may drop records, it may not add any: one element per record keeps batches countable.",
+            )
+        if self._spec is None:
+            self._spec = self._make_spec(features, labels, weights)
+        if count == 0:
+            return None
+        return Batch(features=features, labels=labels, weights=weights, count=count, spec=self._spec)
+
+    def _make_spec(self, features: Structure, labels: Structure, weights: Structure) -> BatchSpec:
+        """What the traced function promises for every batch; in eager mode what the first batch shows."""
+        if isinstance(self._function, tf.types.experimental.ConcreteFunction):
+            features, labels, weights = self._split(self._function.structured_outputs)
+        opened = tf.nest.map_structure(
+            lambda leaf: None if leaf is None else open_spec(leaf), (features, labels, weights)
+        )
+        return BatchSpec(features=opened[0], labels=opened[1], weights=opened[2])
+
+    def _split(self, fed: Structure) -> tuple[Structure, Structure, Structure]:
+        if isinstance(fed, tuple) and len(fed) in (2, 3):
+            return fed[0], fed[1], fed[2] if len(fed) == 3 else None
+        if isinstance(fed, tuple) and len(fed) == 1:
+            fed = fed[0]
+        if self._mode == "predict" and not isinstance(fed, tuple):
+            return fed, None, None
+        raise UserError(
+            f"{self._module.path}: {self._name} must give (features, labels) or (features, labels, sample_weight), "
+            f"not {type(fed).__name__}{f' of {len(fed)}' if isinstance(fed, tuple) else ''}"
+        )

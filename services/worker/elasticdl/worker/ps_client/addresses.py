@@ -1,0 +1,67 @@
+"""Where the ps are and what each of them owns, as the registers say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+
+import structlog
+
+from elasticdl.shared.bus import Register, subjects
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.messages.registers import decode_register
+from elasticdl.shared.model.placement import Placement, decode_placement
+from elasticdl.shared.names import PodName
+from elasticdl.worker.ps_client import PsAddress
+
+_log = structlog.get_logger()
+
+
+class Addresses:
+    """Follows the registers from its construction on.
+
+    Args:
+        register: the bus' registers.
+        loop: where they live.
+        placement: the table that the job began with.
+    """
+
+    def __init__(self, register: Register, loop: LoopThread, placement: Placement) -> None:
+        self._changed = threading.Condition()
+        self._known: Mapping[PodName, PsAddress] = MappingProxyType({})
+        self._placement = placement
+        loop.spawn(self._follow(register))
+
+    def resolve(self) -> Mapping[PodName, PsAddress]:
+        """The ps that are known now."""
+        return self._known
+
+    def placement(self) -> Placement:
+        """The latest version of the placement from partitions to ps that is known now."""
+        return self._placement
+
+    def wait_known(self, names: Collection[PodName], *, timeout_s: float) -> bool:
+        """Wait until all of these have registered; returns whether they have."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._known.keys() >= set(names), timeout_s)
+
+    async def _follow(self, register: Register) -> None:
+        async for name, entry in register.watch():
+            if name == subjects.RING:
+                continue
+            try:
+                if name == subjects.PLACEMENT:
+                    self._placement = decode_placement(entry.value)
+                    continue
+                owner = decode_register(entry.value)
+            except ProtocolError as error:
+                _log.warning("register not readable", name=name, reason=str(error))
+                continue
+            if not owner.address:
+                continue  # Written by a resume: nobody has claimed the name yet.
+            place = PsAddress(address=owner.address, incarnation=owner.incarnation)
+            with self._changed:
+                self._known = MappingProxyType({**self._known, PodName(name): place})
+                self._changed.notify_all()

@@ -1,0 +1,126 @@
+"""One request for the whole model as one message for each ps. Pure; the simulation uses it too."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from elasticdl.shared.model.partitioning import DensePart, RowSplit, dense_parts, split_rows, take
+from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.names import PodName, Service, TaskId, pod_name
+from elasticdl.shared.wire import messages
+from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids
+from elasticdl.worker.ps_client.requests import PushRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One request in parts.
+
+    Attributes:
+        requests: one for each ps, in the order of ``Splitter.ps``.
+        rows: of a pull, by table name: the ids sorted by their owner.
+    """
+
+    requests: Sequence[messages.Request]
+    rows: Mapping[str, RowSplit]
+
+
+class Splitter:
+    """Knows which ps holds what by one version of the placement.
+
+    Args:
+        signature: the model.
+        plan: the plan's fingerprint.
+        placement: the table.
+    """
+
+    def __init__(self, signature: ModelSignature, plan: str, placement: Placement) -> None:
+        self.version = placement.version
+        self.ps: tuple[PodName, ...] = tuple(pod_name(Service.PS, number) for number in placement.holders)
+        self.parts: tuple[DensePart, ...] = dense_parts(signature.dense, placement)
+        self._signature = signature
+        self._plan = plan
+        self._placement = placement
+        self._numbers = {table.name: number for number, table in enumerate(signature.tables)}
+
+    def initialise(self, dense: Floats) -> Split:
+        """Initial values, float32 flat over all variables, for each ps."""
+        signature = self._signature.to_json()
+        requests = [
+            messages.Initialise(
+                plan=self._plan, placement_version=self.version, signature=signature, dense=part.gather(dense)
+            )
+            for part in self.parts
+        ]
+        return Split(requests, {})
+
+    def next_batch(self, task: TaskId, batches: int) -> Split:
+        """The question where a task stands, for each ps."""
+        request = messages.NextBatch(plan=self._plan, placement_version=self.version, task=task, batches=batches)
+        return Split([request] * len(self.parts), {})
+
+    def pull(self, ids: Mapping[str, Ids], *, pin: int, dense: bool) -> Split:
+        """A pull, for each ps."""
+        rows = {name: split_rows(own, self._placement) for name, own in ids.items()}
+        requests = [
+            messages.Pull(
+                plan=self._plan,
+                placement_version=self.version,
+                pin=pin,
+                dense=dense,
+                tables=tuple(
+                    messages.TableIds(
+                        table=self._numbers[name],
+                        width=self._signature.tables[self._numbers[name]].width,
+                        ids=split.ids[split.part(ps)],
+                    )
+                    for name, split in rows.items()
+                ),
+            )
+            for ps in range(len(self.parts))
+        ]
+        return Split(requests, rows)
+
+    def push(self, request: PushRequest, having: Collection[PodName] = ()) -> Split:
+        """A batch, for each ps: one that has nothing to learn from it gets an empty list of rows, never no message.
+
+        Those ``having`` it are only asked where the task stands.
+        """
+        splits = {name: (split_rows(ids, self._placement), rows) for name, (ids, rows) in request.rows.items()}
+        question = messages.NextBatch(
+            plan=self._plan, placement_version=self.version, task=request.task, batches=request.batches
+        )
+        requests = [
+            question if ps in having else self._push_of(request, splits, number) for number, ps in enumerate(self.ps)
+        ]
+        return Split(requests, {})
+
+    def _push_of(self, request: PushRequest, splits: Mapping[str, tuple[RowSplit, Floats]], ps: int) -> messages.Push:
+        part = self.parts[ps]
+        gradient = request.dense_gradient
+        tables = []
+        for name, (split, rows) in splits.items():
+            own = split.part(ps)
+            if own.start < own.stop:
+                gradients = rows if split.order is None else rows[split.order[own]]
+                tables.append(
+                    messages.TableGradients(table=self._numbers[name], ids=split.ids[own], gradients=gradients)
+                )
+        delta = request.statistics_delta
+        return messages.Push(
+            plan=self._plan,
+            placement_version=self.version,
+            task=request.task,
+            batch=request.batch,
+            batches=request.batches,
+            records=request.records,
+            checksum=request.checksum,
+            base_iteration=request.base_iteration,
+            rate=request.rate,
+            empty=gradient is None,
+            dense=NO_FLOATS if gradient is None else take(gradient, part.gradients),
+            statistics=take(delta, part.statistics) if delta.size else NO_FLOATS,
+            tables=tuple(tables),
+        )

@@ -1,0 +1,1 @@
+"""The training loop: leased tasks, batch order, prefetch, pushes and task outcomes."""

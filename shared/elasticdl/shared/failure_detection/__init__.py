@@ -1,0 +1,1 @@
+"""Heartbeats: how they are sent, and how a missing one is noticed."""

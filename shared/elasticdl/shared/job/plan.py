@@ -1,0 +1,228 @@
+"""The plan: which training tasks there are, a pure function of the job's settings and its recorded sources.
+
+    work left = the plan - the ledgers
+
+Nothing here depends on a clock, a file or the order in which things happen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import Enum
+from functools import cached_property
+from itertools import accumulate
+
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.permutation import Permutation, derive_key
+from elasticdl.shared.names import TaskId
+
+BATCH_SIZE_MAX = 1 << 20
+RECORDS_MAX = 1 << 48
+
+
+class Shuffle(Enum):
+    """How the seed reorders the data; the records of a batch are the same for ever under each."""
+
+    NONE = "none"
+    """Sources in order, records in order."""
+    TASKS = "tasks"
+    """The order of tasks changes each epoch, records stay in file order inside a task (sequential reads)."""
+    RECORDS = "records"
+    """Tasks as above, and the records inside each task are permuted, differently each epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One object of the data set, as it was when the job was planned.
+
+    Attributes:
+        uri: ``file:///...`` or ``s3://bucket/key``.
+        size_bytes: its length.
+        etag: whatever the store changes when the content changes.
+        records: number of records in it.
+    """
+
+    uri: str
+    size_bytes: int
+    etag: str
+    records: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.records <= RECORDS_MAX:
+            raise ValueError(f"records out of range: {self.records}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """Records ``[start, end)`` of source number ``source``."""
+
+    source: int
+    start: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        """How many records the shard has."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Every training (or evaluation) task of a job.
+
+    Attributes:
+        sources: the data set, in planning order.
+        minibatch_size: records per batch.
+        minibatches_per_task: batches per task.
+        epochs: passes over the data.
+        shuffle: what the seed reorders.
+        seed: 64-bit seed.
+        max_step: batches after which the plan ends (0: no limit).
+    """
+
+    sources: tuple[Source, ...]
+    minibatch_size: int
+    minibatches_per_task: int
+    epochs: int
+    shuffle: Shuffle
+    seed: int
+    max_step: int = 0
+
+    def __post_init__(self) -> None:
+        for flag, value, low, high in (
+            ("--minibatch_size", self.minibatch_size, 1, BATCH_SIZE_MAX),
+            ("--num_minibatches_per_task", self.minibatches_per_task, 1, 1 << 20),
+            ("--num_epochs", self.epochs, 1, 1 << 31),
+            ("--max_step", self.max_step, 0, 1 << 62),
+        ):
+            if not low <= value <= high:
+                raise UserError(f"{flag}={value} is out of range", hint=f"It must be {low} to {high}.", usage=True)
+
+    @property
+    def task_records(self) -> int:
+        """Records of a full task."""
+        return self.minibatch_size * self.minibatches_per_task
+
+    @cached_property
+    def records_per_epoch(self) -> int:
+        """Records of one pass over the data, before any truncation."""
+        return sum(source.records for source in self.sources)
+
+    @cached_property
+    def _first_shard(self) -> tuple[int, ...]:
+        """Number of shards before source ``i``; one more entry holds the total."""
+        return (0, *accumulate(-(-source.records // self.task_records) for source in self.sources))
+
+    @property
+    def tasks_per_epoch(self) -> int:
+        """Tasks of one pass over the data, before any truncation."""
+        return self._first_shard[-1]
+
+    @cached_property
+    def batches_per_epoch(self) -> int:
+        """Batches of one pass over the data: a task's last batch may be short, so this is a sum over shards."""
+        full, total = self.task_records, 0
+        for source in self.sources:
+            tail = source.records % full
+            total += source.records // full * self.minibatches_per_task + -(-tail // self.minibatch_size)
+        return total
+
+    @cached_property
+    def _truncation(self) -> tuple[int, int]:
+        """(number of tasks, batches of the last one; 0 = whole) after ``max_step``."""
+        whole = self.tasks_per_epoch * self.epochs
+        if self.max_step == 0 or self.batches_per_epoch == 0 or self.max_step >= self.batches_per_epoch * self.epochs:
+            return whole, 0
+        epoch, left = divmod(self.max_step, self.batches_per_epoch)
+        task = epoch * self.tasks_per_epoch
+        while left > 0:
+            batches = -(-self._whole_shard(task).records // self.minibatch_size)
+            task += 1
+            if batches > left:
+                return task, left
+            left -= batches
+        return task, 0
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks; ids are ``range(tasks)``."""
+        return self._truncation[0]
+
+    @property
+    def epochs_run(self) -> int:
+        """Passes over the data that are begun, after truncation; 0 without records."""
+        return -(-self.tasks // self.tasks_per_epoch) if self.tasks else 0
+
+    @cached_property
+    def batches(self) -> int:
+        """Batches over all epochs, after truncation."""
+        whole = self.batches_per_epoch * self.epochs
+        return min(whole, self.max_step) if self.max_step else whole
+
+    @cached_property
+    def records(self) -> int:
+        """Records over all epochs, after truncation."""
+        if self.tasks == 0:
+            return 0
+        epochs = (self.tasks - 1) // self.tasks_per_epoch
+        rest = range(epochs * self.tasks_per_epoch, self.tasks)
+        return epochs * self.records_per_epoch + sum(self.shard(TaskId(task)).records for task in rest)
+
+    def epoch(self, task: TaskId) -> int:
+        """The pass over the data, from 0, that a task belongs to."""
+        return task // self.tasks_per_epoch
+
+    def shard(self, task: TaskId) -> Shard:
+        """The records of a task.
+
+        Raises:
+            IndexError: no such task.
+        """
+        if not 0 <= task < self.tasks:
+            raise IndexError(f"task {task} is not in the plan of {self.tasks} tasks")
+        shard = self._whole_shard(task)
+        last_batches = self._truncation[1]
+        if task == self.tasks - 1 and last_batches:
+            end = min(shard.end, shard.start + last_batches * self.minibatch_size)
+            return Shard(source=shard.source, start=shard.start, end=end)
+        return shard
+
+    def _whole_shard(self, task: int) -> Shard:
+        epoch, position = divmod(task, self.tasks_per_epoch)
+        number = self._order(epoch)[position] if self.shuffle is not Shuffle.NONE else position
+        source = bisect_right(self._first_shard, number) - 1
+        start = (number - self._first_shard[source]) * self.task_records
+        return Shard(source=source, start=start, end=min(start + self.task_records, self.sources[source].records))
+
+    def _order(self, epoch: int) -> Permutation:
+        return Permutation(self.tasks_per_epoch, derive_key(self.seed, 1, epoch))
+
+    def batches_of(self, task: TaskId) -> int:
+        """Number of batches of a task (>= 1)."""
+        return -(-self.shard(task).records // self.minibatch_size)
+
+    def records_of(self, task: TaskId, batch: int) -> int:
+        """Number of records of one batch."""
+        left = self.shard(task).records - batch * self.minibatch_size
+        return min(left, self.minibatch_size)
+
+    def record_order(self, task: TaskId) -> Permutation | range:
+        """Order of the task's records: offsets from the shard's start, batch after batch."""
+        records = self.shard(task).records
+        if self.shuffle is Shuffle.RECORDS:
+            return Permutation(records, derive_key(self.seed, 2, task))
+        return range(records)
+
+    def task_ids(self) -> Iterator[TaskId]:
+        """All task ids in planning order."""
+        return (TaskId(task) for task in range(self.tasks))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest (16 hex digits) of everything that decides which records a batch holds."""
+        facts = asdict(self) | {"shuffle": self.shuffle.value}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

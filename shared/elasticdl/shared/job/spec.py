@@ -1,0 +1,128 @@
+"""A job as the user asked for it: one value that every service reads from the head of the event log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.names import JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """Where the user's model is and how it is to be run.
+
+    Attributes:
+        path: the model file.
+        symbol: the function or class in it that makes the model.
+        params: ``--model_params``, passed to it by keyword; Python literals as text.
+        digest: SHA-256 of the model file and of the modules beside it, as they were when the job was planned.
+        eager: run the step uncompiled.
+    """
+
+    path: str
+    symbol: str
+    params: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    digest: str = ""
+    eager: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSpec:
+    """How the records of the plan's sources are read.
+
+    Attributes:
+        format: ``csv``, ``tfrecord`` or ``parquet``.
+        column_names: columns in file order; empty for TFRecord.
+        column_types: ``int64``, ``float64``, ``string``... one per column, fixed when the job was planned.
+        csv_header: whether the first line of each CSV file names the columns.
+        csv_delimiter: one character.
+    """
+
+    format: str
+    column_names: tuple[str, ...] = ()
+    column_types: tuple[str, ...] = ()
+    csv_header: bool = True
+    csv_delimiter: str = ","
+
+
+LEASE_S = 10.0
+"""Seconds without a sign of life after which a task is delivered again, unless somebody says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Numbers that bound what a job may do before somebody is told.
+
+    Attributes:
+        attempts_max: failures of one task in the user's code before the job fails.
+        poison_deaths_max: own-fault deaths of distinct workers on one batch before it is called poison.
+        relaunches_max: own-fault restarts in a row of one pod, without progress in between, before the job fails.
+        lease_s: seconds without a sign of life after which a task is delivered again.
+        start_s: seconds that a process may take until it says that it is ready; then it is replaced.
+        batch_deadline_s: seconds a single batch may take before its worker loses the task.
+        window_s: seconds of work that the master keeps dispatched ahead.
+        export_bytes_max: largest model that is exported in one piece.
+    """
+
+    attempts_max: int = 3
+    poison_deaths_max: int = 2
+    relaunches_max: int = 5
+    lease_s: float = LEASE_S
+    start_s: float = 300.0
+    batch_deadline_s: float = 300.0
+    window_s: float = 120.0
+    export_bytes_max: int = 2 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """Everything a job's services have to agree on.
+
+    Attributes:
+        job: the job's id.
+        created_s: when it was submitted, seconds since the epoch.
+        plan: the training tasks.
+        checksum: what the index says the plan's record hashes add up to over all epochs, modulo 2**64.
+        data: how their records are read.
+        validation: the validation data's plan (one epoch, no shuffle), if there is any.
+        validation_data: how its records are read.
+        model: the user's model.
+        output: URI of the folder for the exported model; empty: no export.
+        storage: URI of the folder for snapshots and indexes.
+        workers: how many workers are wanted.
+        ps: how many parameter servers.
+        snapshot_interval_s: seconds between a ps' snapshots.
+        snapshot_steps: additional snapshots every so many steps (0: none).
+        evaluation_steps: evaluate every so many steps (0: at the end of each epoch).
+        evaluation_interval_s: evaluate every so many seconds (0: not by the clock); also the least time between two.
+        grads_to_wait: batches whose gradients are averaged into one update.
+        staleness_scaled_rate: divide the rate of a push by the number of updates since its pull.
+        envs: environment variables for worker and ps processes.
+        log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
+        limits: numbers that bound the job.
+    """
+
+    job: JobId
+    created_s: float
+    plan: Plan
+    checksum: int
+    data: DataSpec
+    validation: Plan | None = None
+    validation_data: DataSpec | None = None
+    model: ModelSpec
+    output: str = ""
+    storage: str
+    workers: int = 2
+    ps: int = 1
+    snapshot_interval_s: float = 30.0
+    snapshot_steps: int = 0
+    evaluation_steps: int = 0
+    evaluation_interval_s: float = 0.0
+    grads_to_wait: int = 1
+    staleness_scaled_rate: bool = False
+    envs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    log_level: str = "INFO"
+    limits: Limits = field(default_factory=Limits)

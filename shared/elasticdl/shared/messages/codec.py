@@ -1,0 +1,97 @@
+"""The one place where dataclasses and protobuf meet.
+
+Cores speak the dataclasses of ``events.py``, ``commands.py``, ``tasks.py``, ``job.py`` and ``beats.py``; brokers carry
+the messages of ``proto/control.proto``. Both have the same names; ``proto/reflection.py`` derives the conversion and
+checks at import that they correspond completely. Upcasting of old event versions belongs here.
+"""
+
+from __future__ import annotations
+
+from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.job.tasks import TaskMessage
+from elasticdl.shared.messages.commands import Command
+from elasticdl.shared.messages.events import Envelope
+from elasticdl.shared.proto import control_pb2 as pb
+from elasticdl.shared.proto.reflection import Codec
+
+_ENVELOPE = Codec(Envelope, pb.Envelope)
+_TASK = Codec(TaskMessage, pb.TaskMessage)
+_BEAT = Codec(Beat, pb.Beat)
+_SPEC = Codec(JobSpec, pb.JobSpec)
+_COMMAND = Codec(Command, pb.CommandValue)
+
+
+def encode_envelope(envelope: Envelope) -> bytes:
+    """An event with who, when and why, as it is kept on the log."""
+    return _ENVELOPE.encode(envelope)
+
+
+def decode_envelope(data: bytes) -> Envelope:
+    """The inverse of ``encode_envelope``.
+
+    Raises:
+        ProtocolError: the bytes are no envelope, or one of a newer version.
+    """
+    envelope: Envelope = _ENVELOPE.decode(data)
+    return envelope
+
+
+def encode_task(task: TaskMessage) -> bytes:
+    """A task as it waits in the queue."""
+    return _TASK.encode(task)
+
+
+def decode_task(data: bytes) -> TaskMessage:
+    """The inverse of ``encode_task``.
+
+    Raises:
+        ProtocolError: the bytes are no task.
+    """
+    task: TaskMessage = _TASK.decode(data)
+    return task
+
+
+def encode_beat(beat: Beat) -> bytes:
+    """A heartbeat."""
+    return _BEAT.encode(beat)
+
+
+def decode_beat(data: bytes) -> Beat:
+    """The inverse of ``encode_beat``.
+
+    Raises:
+        ProtocolError: the bytes are no heartbeat.
+    """
+    beat: Beat = _BEAT.decode(data)
+    return beat
+
+
+def encode_spec(spec: JobSpec) -> bytes:
+    """A job's specification, as it is kept with the snapshots."""
+    return _SPEC.encode(spec)
+
+
+def decode_spec(data: bytes) -> JobSpec:
+    """The inverse of ``encode_spec``.
+
+    Raises:
+        ProtocolError: the bytes are no specification.
+    """
+    spec: JobSpec = _SPEC.decode(data)
+    return spec
+
+
+def encode_command(command: Command) -> bytes:
+    """An order."""
+    return _COMMAND.encode(command)
+
+
+def decode_command(data: bytes) -> Command:
+    """The inverse of ``encode_command``.
+
+    Raises:
+        ProtocolError: the bytes are no command, or one of a newer version.
+    """
+    command: Command = _COMMAND.decode(data)
+    return command

@@ -1,0 +1,187 @@
+"""Values as plain JSON values and back, derived from type hints: for what one program writes and reads back itself.
+
+Dataclasses become lists of their fields' values, without names: whoever keeps such values beside ``Plain.structure``
+knows whether today's classes are still those that wrote them. Messages between programs are protobuf (``codec.py``).
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from elasticdl.shared.errors import InvariantError
+from elasticdl.shared.job.rangeset import RangeSet
+
+Convert = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How values of one type are converted; ``name`` describes the type."""
+
+    name: str
+    dump: Convert
+    load: Convert
+
+
+class Plain:
+    """The conversion for one type.
+
+    Args:
+        hint: a type hint: scalars, enums, dataclasses, unions, ``None``, lists, tuples, sets, mappings,
+            RangeSet, and whatever is made of them.
+
+    Raises:
+        InvariantError: there is no rule for a type in it.
+    """
+
+    def __init__(self, hint: Any) -> None:
+        self._classes: dict[str, str] = {}
+        self._ways: dict[Any, _Way] = {}
+        self._way = self._of(hint)
+
+    @property
+    def structure(self) -> str:
+        """Every class in the type, with the names and types of its fields: equal as long as the conversion is."""
+        classes = "; ".join(f"{name} = {fields}" for name, fields in sorted(self._classes.items()))
+        return f"{self._way.name} where {classes}"
+
+    def dump(self, value: Any) -> Any:
+        """A value of the type as JSON values."""
+        return self._way.dump(value)
+
+    def load(self, plain: Any) -> Any:
+        """Inverse of ``dump``.
+
+        Raises:
+            ValueError, TypeError, KeyError, LookupError: this was not dumped from the type.
+        """
+        return self._way.load(plain)
+
+    def _of(self, hint: Any) -> _Way:
+        while hasattr(hint, "__supertype__"):
+            hint = hint.__supertype__
+        if hint not in self._ways:
+            self._ways[hint] = self._make(hint)
+        return self._ways[hint]
+
+    def _make(self, hint: Any) -> _Way:
+        origin, arguments = get_origin(hint), get_args(hint)
+        if hint in _LEAVES:
+            return _LEAVES[hint]
+        if origin in (UnionType, Union):
+            return self._union(arguments)
+        if origin is tuple and arguments[-1] is not Ellipsis:
+            return self._fixed(arguments)
+        if origin in _SEQUENCES:
+            return self._sequence(origin, arguments[0])
+        if origin is set:
+            return _INTEGERS if arguments == (int,) else self._set(arguments[0])
+        if isinstance(origin, type) and issubclass(origin, Mapping):
+            return self._mapping(origin, *arguments)
+        if isinstance(hint, type) and issubclass(hint, Enum):
+            return _Way(f"{hint.__name__}{sorted(hint.__members__)}", lambda value: value.name, hint.__getitem__)
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            return self._dataclass(hint)
+        raise InvariantError(f"there is no rule to make plain values of {hint!r}")
+
+    def _dataclass(self, kind: Any) -> _Way:
+        hints = get_type_hints(kind)
+        fields = [(each.name, self._of(hints[each.name])) for each in dataclasses.fields(kind)]
+        self._classes[kind.__name__] = ", ".join(f"{name}: {way.name}" for name, way in fields)
+        dumps = [(name, way.dump) for name, way in fields]
+        loads = [(name, way.load) for name, way in fields]
+
+        def dump(value: Any) -> list[Any]:
+            return [dump_field(getattr(value, name)) for name, dump_field in dumps]
+
+        def load(plain: list[Any]) -> Any:
+            return kind(**{name: load_(each) for (name, load_), each in zip(loads, plain, strict=True)})
+
+        return _Way(kind.__name__, dump, load)
+
+    def _union(self, kinds: tuple[Any, ...]) -> _Way:
+        present = [kind for kind in kinds if kind is not NoneType]
+        ways = {kind.__name__: self._of(kind) for kind in present}
+        name = " | ".join(way.name for way in ways.values())
+        if len(present) == 1 and len(kinds) == 2:
+            (way,) = ways.values()
+            return _Way(
+                f"{name} | None",
+                lambda value: None if value is None else [way.dump(value)],
+                lambda plain: None if plain is None else way.load(plain[0]),
+            )
+
+        def dump(value: Any) -> list[Any]:
+            kind = type(value).__name__
+            return [kind, ways[kind].dump(value)]
+
+        return _Way(name, dump, lambda plain: ways[plain[0]].load(plain[1]))
+
+    def _fixed(self, hints: tuple[Any, ...]) -> _Way:
+        ways = [self._of(hint) for hint in hints]
+        return _Way(
+            f"({', '.join(way.name for way in ways)})",
+            lambda value: [way.dump(each) for way, each in zip(ways, value, strict=True)],
+            lambda plain: tuple(way.load(each) for way, each in zip(ways, plain, strict=True)),
+        )
+
+    def _sequence(self, kind: type, hint: Any) -> _Way:
+        way = self._of(hint)
+        return _Way(
+            f"{kind.__name__} of {way.name}",
+            lambda value: [way.dump(each) for each in value],
+            lambda plain: kind(way.load(each) for each in plain),
+        )
+
+    def _set(self, hint: Any) -> _Way:
+        way = self._of(hint)
+        return _Way(
+            f"set of {way.name}",
+            lambda value: sorted(way.dump(each) for each in value),
+            lambda plain: {way.load(each) for each in plain},
+        )
+
+    def _mapping(self, kind: type, key_hint: Any, hint: Any) -> _Way:
+        """In order: a dict remembers the order of insertion, and some decisions go by it."""
+        key, way = self._of(key_hint), self._of(hint)
+
+        def load(plain: list[Any]) -> Any:
+            loaded = {key.load(each_key): way.load(each) for each_key, each in plain}
+            return loaded if kind is dict else MappingProxyType(loaded)
+
+        return _Way(
+            f"{kind.__name__} from {key.name} to {way.name}",
+            lambda value: [[key.dump(each_key), way.dump(each)] for each_key, each in value.items()],
+            load,
+        )
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _text(data: Any) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _ranges(value: set[int] | RangeSet) -> list[list[int]]:
+    held = RangeSet()
+    for each in sorted(value) if isinstance(value, set) else ():
+        held.add(each)
+    return [[start, end] for start, end in (value if isinstance(value, RangeSet) else held).ranges()]
+
+
+_SEQUENCES = (tuple, list)
+_LEAVES: Mapping[Any, _Way] = {
+    **{kind: _Way(kind.__name__, _same, _same) for kind in (int, float, str, bool, NoneType)},
+    bytes: _Way("bytes", _text, base64.b64decode),
+    RangeSet: _Way("ranges", _ranges, RangeSet),
+}
+_INTEGERS = _Way("set of int", _ranges, lambda plain: {each for start, end in plain for each in range(start, end)})
+"""Sets of integers are mostly contiguous."""

@@ -1,0 +1,45 @@
+"""Deduplicating a batch's ids and summing the gradients of repeated ones, before anything travels.
+
+numba is imported at the first call, not with the module: a process that never deduplicates does not pay for it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def unique_inverse(ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The distinct ids of a batch in the order of their first occurrence, and where each id is among them.
+
+    Args:
+        ids: int64[n], any values, C-contiguous, n < 2**31.
+
+    Returns:
+        (unique int64[u], inverse int32[n]) with ``unique[inverse] == ids``.
+    """
+    from elasticdl.shared.model import dedup_kernels
+
+    # At most half full: a probe rarely takes a second step.
+    table = np.zeros(1 << max(4, (2 * ids.size - 1).bit_length()), np.int32)
+    unique, inverse = np.empty(ids.size, np.int64), np.empty(ids.size, np.int32)
+    found = dedup_kernels.unique_inverse(ids, table, unique, inverse)
+    return unique[:found].copy(), inverse
+
+
+def sum_rows(inverse: NDArray[np.int32], gradients: NDArray[np.float32], unique: int) -> NDArray[np.float32]:
+    """Sum the gradient rows of equal ids, in the order of the batch (so the same batch gives the same bits).
+
+    Args:
+        inverse: int32[n] from ``unique_inverse``.
+        gradients: float32[n, width], C-contiguous.
+        unique: number of distinct ids.
+
+    Returns:
+        float32[unique, width].
+    """
+    from elasticdl.shared.model import dedup_kernels
+
+    sums = np.zeros((unique, gradients.shape[1]), np.float32)
+    dedup_kernels.sum_rows(inverse, gradients, sums)
+    return sums

@@ -1,0 +1,341 @@
+"""Manifests: what a snapshot consists of. Written last, so a snapshot with a manifest is complete.
+
+The master reads them too (the audit believes the ledgers in final manifests and nothing else), so no numpy here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+import xxhash
+from google.protobuf.message import DecodeError
+
+from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.messages.events import GroupLedger, SnapshotDamaged
+from elasticdl.shared.model.placement import Ranges, group_id
+from elasticdl.shared.names import Incarnation, JobId, PodName
+from elasticdl.shared.proto import wire_pb2
+from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join
+
+FORMAT = 2
+MANIFEST_NAME = "manifest"
+COPY_NAME = "copy"
+"""Name of the manifest of a copy for a move, which is no snapshot of anybody."""
+NOTHING_LEFT = "The job can't be resumed from anything"
+"""What a ps says whose snapshots are all lost; the log keeps only its words, and by these the advice goes."""
+_MAGIC = b"EDLM"
+_CHECKSUM_BYTES = 16
+_READS = 2
+"""Times that an object is read before it counts as damaged: what was bent on its way is not bent in the store."""
+
+
+class DamagedError(PermanentError):
+    """An object of a snapshot is missing or is not what was written.
+
+    Attributes:
+        uri: the object.
+        snapshot: the manifest of the snapshot that it is a part of; often the same.
+        problem: what is wrong with it.
+    """
+
+    def __init__(self, uri: str, problem: str, *, snapshot: str = "") -> None:
+        snapshot = snapshot or uri
+        what = f"the snapshot's manifest {uri}" if snapshot == uri else f"{uri}, a part of the snapshot {snapshot},"
+        super().__init__(f"{what} {problem}")
+        self.uri = uri
+        self.snapshot = snapshot
+        self.problem = problem
+
+
+class ChunkPart(Enum):
+    """What a chunk holds; see ``wire.proto`` for the bytes."""
+
+    ROWS = wire_pb2.Chunk.ROWS
+    DENSE = wire_pb2.Chunk.DENSE
+    ACCUMULATED_DENSE = wire_pb2.Chunk.ACCUMULATED_DENSE
+    ACCUMULATED_ROWS = wire_pb2.Chunk.ACCUMULATED_ROWS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """One object of a snapshot.
+
+    Attributes:
+        name: its name beside the manifest.
+        of: URI of another manifest, whose object it is and beside which it lies; empty: it is this one's.
+        part: what it holds.
+        table: rows: position of the table in the signature.
+        rows: rows: how many.
+        group: position of the group whose it is; rows belong to the group that has their partition.
+        size_bytes: its length.
+        checksum: xxh3-128 of its bytes.
+    """
+
+    name: str
+    part: ChunkPart
+    table: int = 0
+    rows: int = 0
+    group: int = 0
+    size_bytes: int
+    checksum: bytes
+    of: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """One group of a snapshot.
+
+    Attributes:
+        partitions: what it covers.
+        move: not 0: it is held for this move and not served.
+        ledger: what it had absorbed.
+        iteration: optimizer updates made.
+        rate: the last learning rate that a worker sent.
+        accumulated: batches whose gradients wait for their update.
+    """
+
+    partitions: Ranges
+    move: int = 0
+    ledger: LedgerRecord
+    iteration: int
+    rate: float
+    accumulated: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One snapshot of a ps: all its groups, cut at one moment.
+
+    Attributes:
+        job: the job.
+        ps: who wrote it.
+        incarnation: in which life.
+        number: 0, 1, 2... within that life.
+        base: URI of the manifest that this one adds changed rows to; empty: it is a full snapshot.
+        plan: fingerprint of the plan that the ledger is about.
+        spec: the encoded JobSpec: a job can be resumed without its event log.
+        signature: the model, canonical JSON.
+        placement_version: version of the placement.
+        groups: the groups in it.
+        chunks: the objects, in the order in which they are to be loaded.
+    """
+
+    job: JobId
+    ps: PodName
+    incarnation: Incarnation
+    number: int
+    base: str = ""
+    plan: str
+    spec: bytes
+    signature: str
+    placement_version: int
+    groups: tuple[GroupState, ...]
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def ledgers(self) -> tuple[GroupLedger, ...]:
+        """The ledger of each group that was served."""
+        return tuple(
+            GroupLedger(group=group_id(group.partitions), partitions=group.partitions, ledger=group.ledger)
+            for group in self.groups
+            if not group.move
+        )
+
+    @property
+    def step(self) -> int:
+        """The most batches that a group had absorbed."""
+        return max((group.ledger.step for group in self.groups), default=0)
+
+
+def damage(ps: PodName, error: DamagedError, instead: str) -> SnapshotDamaged:
+    """The event that tells of a damaged snapshot."""
+    return SnapshotDamaged(ps=ps, snapshot=error.snapshot, object=error.uri, problem=error.problem, instead=instead)
+
+
+def checksum_of(data: bytes | bytearray | memoryview) -> bytes:
+    """xxh3-128: against damage, not against malice; as fast as memory."""
+    return xxhash.xxh3_128_digest(data)
+
+
+def snapshots_folder(storage: str, job: JobId, *names: str) -> str:
+    """Where a job's snapshots are; ``names``: the ps, and the snapshot."""
+    return join(storage, job, "snapshots", *names, "")
+
+
+def manifest_uris(store: ObjectStore, folder: str, *names: str) -> list[str]:
+    """URIs of everything below a folder that is called ``MANIFEST_NAME``, ``COPY_NAME`` or what else is wanted.
+
+    Raises:
+        TransientError, PermanentError: the store.
+    """
+    ends = tuple(f"/{name}" for name in names)
+    return [info.uri for info in store.list(folder) if info.uri.endswith(ends)]
+
+
+def chunk_uri(manifest: str, name: str) -> str:
+    """URI of a chunk of the snapshot with that manifest."""
+    return folder_of(manifest) + name
+
+
+def folder_of(manifest: str) -> str:
+    """URI of the folder that a manifest is in, with its slash."""
+    return manifest.rpartition("/")[0] + "/"
+
+
+def read_manifest(store: ObjectStore, uri: str) -> Manifest:
+    """Read and verify a manifest.
+
+    Raises:
+        TransientError: the store is away.
+        DamagedError: it is missing or damaged.
+    """
+    try:
+        for _ in range(_READS - 1):
+            with contextlib.suppress(DamagedError):
+                return decode_manifest(store.read(uri), uri)
+        return decode_manifest(store.read(uri), uri)
+    except ObjectNotFoundError as error:
+        raise DamagedError(uri, "is missing") from error
+
+
+def read_chunk(store: ObjectStore, manifest: str, chunk: Chunk) -> bytearray:
+    """A chunk's bytes, verified.
+
+    Raises:
+        TransientError: the store is away.
+        DamagedError: it is missing or damaged.
+    """
+    uri = chunk_uri(chunk.of or manifest, chunk.name)
+    try:
+        for _ in range(_READS):
+            data = bytearray(store.read(uri))
+            if len(data) == chunk.size_bytes and checksum_of(data) == chunk.checksum:
+                return data
+    except ObjectNotFoundError as error:
+        raise DamagedError(uri, "is missing", snapshot=manifest) from error
+    raise DamagedError(uri, "is damaged: its checksum differs", snapshot=manifest)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Magic, checksum, protobuf."""
+    message = wire_pb2.Manifest(
+        format=FORMAT,
+        job=manifest.job,
+        ps=manifest.ps,
+        incarnation=manifest.incarnation,
+        number=manifest.number,
+        base=manifest.base,
+        plan=manifest.plan,
+        spec=manifest.spec,
+        signature=manifest.signature,
+        placement_version=manifest.placement_version,
+        groups=[_encode_group(group) for group in manifest.groups],
+        chunks=[
+            wire_pb2.Chunk(
+                name=chunk.name,
+                part=chunk.part.value,
+                table=chunk.table,
+                rows=chunk.rows,
+                group=chunk.group,
+                bytes=chunk.size_bytes,
+                checksum=chunk.checksum,
+                of=chunk.of,
+            )
+            for chunk in manifest.chunks
+        ],
+    )
+    body = message.SerializeToString()
+    return _MAGIC + checksum_of(body) + body
+
+
+def decode_manifest(data: bytes, uri: str) -> Manifest:
+    """Inverse of ``encode_manifest``; ``uri`` is for the error's text.
+
+    Raises:
+        DamagedError: the bytes are not a manifest of this format, whole.
+    """
+    checksum, body = data[len(_MAGIC) : len(_MAGIC) + _CHECKSUM_BYTES], data[len(_MAGIC) + _CHECKSUM_BYTES :]
+    if not data.startswith(_MAGIC) or checksum != checksum_of(body):
+        raise DamagedError(uri, "is damaged: its checksum differs")
+    try:
+        message = wire_pb2.Manifest.FromString(body)
+    except DecodeError as error:
+        raise DamagedError(uri, "can't be read") from error
+    if message.format != FORMAT:
+        raise DamagedError(uri, f"has format {message.format}, this version reads {FORMAT}")
+    return Manifest(
+        job=JobId(message.job),
+        ps=PodName(message.ps),
+        incarnation=Incarnation(message.incarnation),
+        number=message.number,
+        base=message.base,
+        plan=message.plan,
+        spec=message.spec,
+        signature=message.signature,
+        placement_version=message.placement_version,
+        groups=tuple(_decode_group(group) for group in message.groups),
+        chunks=tuple(
+            Chunk(
+                name=chunk.name,
+                part=ChunkPart(chunk.part),
+                table=chunk.table,
+                rows=chunk.rows,
+                group=chunk.group,
+                size_bytes=chunk.bytes,
+                checksum=chunk.checksum,
+                of=chunk.of,
+            )
+            for chunk in message.chunks
+        ),
+    )
+
+
+def _encode_group(group: GroupState) -> wire_pb2.GroupState:
+    return wire_pb2.GroupState(
+        partitions=[bound for bounds in group.partitions for bound in bounds],
+        move=group.move,
+        ledger=_encode_ledger(group.ledger),
+        iteration=group.iteration,
+        rate=group.rate,
+        accumulated=group.accumulated,
+    )
+
+
+def _decode_group(message: wire_pb2.GroupState) -> GroupState:
+    return GroupState(
+        partitions=_pairs(message.partitions),
+        move=message.move,
+        ledger=_decode_ledger(message.ledger),
+        iteration=message.iteration,
+        rate=message.rate,
+        accumulated=message.accumulated,
+    )
+
+
+def _encode_ledger(record: LedgerRecord) -> wire_pb2.LedgerState:
+    return wire_pb2.LedgerState(
+        finished=[bound for bounds in record.finished for bound in bounds],
+        open=dict(record.open),
+        step=record.step,
+        records=record.records,
+        checksum=record.checksum,
+    )
+
+
+def _decode_ledger(state: wire_pb2.LedgerState) -> LedgerRecord:
+    return LedgerRecord(
+        finished=_pairs(state.finished),
+        open=MappingProxyType(dict(sorted(state.open.items()))),
+        step=state.step,
+        records=state.records,
+        checksum=state.checksum,
+    )
+
+
+def _pairs(bounds: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(bounds[::2], bounds[1::2], strict=True))

@@ -1,0 +1,91 @@
+"""Virtual partitions of a model, and the versioned table that says which ps owns each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+
+from google.protobuf.message import DecodeError
+
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.job.rangeset import RangeSet
+from elasticdl.shared.names import GroupId
+from elasticdl.shared.proto import wire_pb2
+
+PARTITIONS = 256
+
+Ranges = tuple[tuple[int, int], ...]
+"""Partitions as sorted, disjoint ranges ``[start, end)``."""
+ALL: Ranges = ((0, PARTITIONS),)
+"""Every partition."""
+
+
+def ranges_of(partitions: Iterable[int]) -> Ranges:
+    """Partitions as ranges."""
+    return tuple(RangeSet((one, one + 1) for one in partitions).ranges())
+
+
+def group_id(partitions: Ranges) -> GroupId:
+    """Name of the group that has these partitions, e.g. ``0-127``."""
+    return GroupId(",".join(f"{start}-{end - 1}" for start, end in partitions))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The table from partition to ps.
+
+    Attributes:
+        version: numbered from 1; a request that was split by an older one is answered MOVED.
+        owners: number of the owning ps for each of the 256 partitions.
+    """
+
+    version: int
+    owners: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.owners) != PARTITIONS or min(self.owners) < 0:
+            raise ValueError(f"a placement names an owner for each of {PARTITIONS} partitions")
+
+    @classmethod
+    def even(cls, ps: int) -> Placement:
+        """Version 1: every ps has equally many neighbouring partitions."""
+        if not 1 <= ps <= PARTITIONS:
+            raise ValueError(f"{ps} ps: there can be 1 to {PARTITIONS}")
+        return cls(version=1, owners=tuple(partition * ps // PARTITIONS for partition in range(PARTITIONS)))
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """Numbers of the ps that own something, ascending."""
+        return tuple(sorted(set(self.owners)))
+
+    def partitions(self, ps: int) -> Ranges:
+        """What a ps owns."""
+        ends = tuple(accumulate(len(list(run)) for _, run in groupby(self.owners)))
+        owners = (owner for owner, _ in groupby(self.owners))
+        return tuple((start, end) for owner, start, end in zip(owners, (0, *ends), ends, strict=False) if owner == ps)
+
+    def moved(self, partitions: Ranges, *, to: int, version: int) -> Placement:
+        """The table after a move."""
+        owners = list(self.owners)
+        for start, end in partitions:
+            owners[start:end] = [to] * (end - start)
+        return Placement(version=version, owners=tuple(owners))
+
+
+def encode_placement(placement: Placement) -> bytes:
+    """The table as the value of its register."""
+    return wire_pb2.Placement(version=placement.version, owners=placement.owners).SerializeToString()
+
+
+def decode_placement(data: bytes) -> Placement:
+    """Inverse of ``encode_placement``.
+
+    Raises:
+        ProtocolError: the bytes are no table.
+    """
+    try:
+        message = wire_pb2.Placement.FromString(data)
+        return Placement(version=message.version, owners=tuple(message.owners))
+    except (DecodeError, ValueError) as error:
+        raise ProtocolError("the placement of the job's partitions can't be read") from error

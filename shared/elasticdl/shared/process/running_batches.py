@@ -1,0 +1,137 @@
+"""The batches that a worker has in hand, in a small mapped file that survives the worker's death.
+
+A worker that segfaults or is killed for its memory can say nothing any more. What it wrote into a mapped page stays:
+the kernel keeps the page, and the keeper of the process (the launcher) reads from it which batches were in hand. There
+may be several: one is computed while another thread reads and feeds the next.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from elasticdl.shared.errors import InvariantError
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import BatchInHand
+from elasticdl.shared.names import Purpose
+
+ENVIRONMENT_VARIABLE = "ELASTICDL_IN_HAND"
+"""Where a worker is told the beginning of its file's path; see ``file_of``."""
+BATCHES_MAX = 4
+"""Batches at a time: one per thread that runs the user's code, and room for one more."""
+
+_MAGIC = b"EDLhand3"
+_SLOT = struct.Struct("<BBxxxxxxQQ")
+"""State, number of the purpose, task, batch."""
+_COUNT = struct.Struct("<Q")
+"""Batches that this life has computed."""
+_COUNT_OFFSET = len(_MAGIC) + BATCHES_MAX * _SLOT.size
+_FILE_BYTES = _COUNT_OFFSET + _COUNT.size
+_EMPTY, _HELD = 0, 1
+_PURPOSES = tuple(Purpose)
+
+
+def file_of(beginning: str | Path, pid: int) -> Path:
+    """The file of one process: each life has its own, so that nobody reads or removes a successor's."""
+    return Path(f"{beginning}.{pid}")
+
+
+class InHandFile:
+    """The writing side; one worker, one file; any thread may hold a batch.
+
+    Args:
+        path: the file; it is created or emptied. Its folder must exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(descriptor, _FILE_BYTES)
+            self._page = mmap.mmap(descriptor, _FILE_BYTES)
+        finally:
+            os.close(descriptor)
+        self._page[: len(_MAGIC)] = _MAGIC
+        self._lock = threading.Lock()
+        self._batches = 0
+        self._free = [_slot_offset(slot) for slot in reversed(range(BATCHES_MAX))]
+
+    @contextmanager
+    def holding(self, batch: BatchInHand) -> Iterator[None]:
+        """Note a batch for as long as the block runs; costs a few microseconds and no system call.
+
+        Raises:
+            InvariantError: ``BATCHES_MAX`` are in hand already.
+        """
+        offset = self._take(batch)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._page[offset] = _EMPTY
+                self._free.append(offset)
+
+    def count_batch(self) -> None:
+        """One more batch was computed; for the main thread only."""
+        self._batches += 1
+        _COUNT.pack_into(self._page, _COUNT_OFFSET, self._batches)
+
+    def _take(self, batch: BatchInHand) -> int:
+        purpose = _PURPOSES.index(batch.task.purpose)
+        with self._lock:
+            if not self._free:
+                raise InvariantError(f"more than {BATCHES_MAX} batches in hand")
+            offset = self._free.pop()
+            # The state byte goes last: whoever dies in between leaves an empty slot, never half a batch.
+            _SLOT.pack_into(self._page, offset, _EMPTY, purpose, batch.task.number, batch.batch)
+            self._page[offset] = _HELD
+        return offset
+
+    def close(self) -> None:
+        """Give the mapping back; the file stays."""
+        self._page.close()
+
+    def __enter__(self) -> InHandFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_in_hand(path: Path) -> tuple[BatchInHand, ...]:
+    """The batches that the worker of this file had in hand; none: an empty hand, no file, or not such a file."""
+    content = _content(path)
+    if not content:
+        return ()
+    slots = (_SLOT.unpack_from(content, _slot_offset(slot)) for slot in range(BATCHES_MAX))
+    return tuple(
+        BatchInHand(task=TaskRef(purpose=_PURPOSES[purpose], number=task), batch=batch)
+        for state, purpose, task, batch in slots
+        if state == _HELD and purpose < len(_PURPOSES)
+    )
+
+
+def read_batches(path: Path) -> int:
+    """How many batches the worker of this file had computed; 0 if that can't be read."""
+    content = _content(path)
+    return int(_COUNT.unpack_from(content, _COUNT_OFFSET)[0]) if content else 0
+
+
+def _content(path: Path) -> bytes:
+    """The file; empty if there is none, or it is another kind of file."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return b""
+    return content if len(content) == _FILE_BYTES and content.startswith(_MAGIC) else b""
+
+
+def _slot_offset(slot: int) -> int:
+    return len(_MAGIC) + slot * _SLOT.size

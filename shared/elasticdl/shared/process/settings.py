@@ -1,0 +1,169 @@
+"""What each service is told at its start: one frozen dataclass per service, read from ``ELASTICDL_*`` variables.
+
+Whoever starts a process (launcher, Kubernetes) writes its settings into the environment with ``to_environment``; the
+process reads them with ``from_environment``. Job-wide facts are not here: they are in the JobSpec on the event log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeVar, get_type_hints
+
+from elasticdl.shared.bus.settings import BusSettings
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.spec import LEASE_S
+from elasticdl.shared.names import JobId, PodName
+
+PREFIX = "ELASTICDL_"
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+_SECRET = MappingProxyType({"secret": True})
+_NOT_NEGATIVE = MappingProxyType({"minimum": 0})
+
+S = TypeVar("S", bound="ProcessSettings")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """What every process of a job is told."""
+
+    nats_url: str = field(repr=False, metadata=_SECRET)
+    """Where the broker is, ``nats://[token@]host:port``; no default: there is no job without it. May hold a secret."""
+    job: JobId
+    """Id of the job; no default."""
+    pod: PodName
+    """Name of this process in the job, kept across restarts; no default."""
+    token: str = field(default="", repr=False, metadata=_SECRET)
+    """What peers show each other on the wire; empty: no check. Never printed."""
+    run_dir: str = ""
+    """Folder for this job's files on this machine; empty: none, as on Kubernetes, where pods have no disk to keep."""
+    log_level: str = "INFO"
+    """Least severity that is logged; INFO tells a user what happens without drowning it."""
+    lease_s: float = field(default=LEASE_S, metadata=_NOT_NEGATIVE)
+    """Seconds without a sign of life after which a worker loses its task; the same in all processes of a job."""
+    beat_interval_s: float = field(default=1.0, metadata=_NOT_NEGATIVE)
+    """Seconds between heartbeats; a second is what people who watch find live, and costs nothing."""
+    broker_connect_s: float = field(default=15.0, metadata=_NOT_NEGATIVE)
+    """Seconds to try the first connection to the broker; then this process says so and ends, to be started again."""
+    broker_retry_s: float = field(default=300.0, metadata=_NOT_NEGATIVE)
+    """Seconds to go on asking an absent broker before giving up; long enough to restart it by hand."""
+
+    def __post_init__(self) -> None:
+        if self.log_level not in LOG_LEVELS:
+            raise UserError(
+                f"{PREFIX}LOG_LEVEL={self.log_level!r} is no log level",
+                hint=f"Use one of {', '.join(LOG_LEVELS)}.",
+                usage=True,
+            )
+        for each in dataclasses.fields(self):
+            minimum = each.metadata.get("minimum")
+            if minimum is not None and getattr(self, each.name) < minimum:
+                raise UserError(f"{variable(each.name)}={getattr(self, each.name)} is below {minimum}", usage=True)
+
+    @property
+    def bus(self) -> BusSettings:
+        """What follows from these for the bus."""
+        return BusSettings(
+            lease_s=self.lease_s,
+            connect_s=self.broker_connect_s,
+            absence_is_final=False,
+            retry_s=self.broker_retry_s,
+            dedupe_window_s=max(600.0, 2 * self.broker_retry_s),
+            run_directory=self.run_dir,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterSettings(ProcessSettings):
+    """What the master is told."""
+
+    silence_s: float = field(default=6.0, metadata=_NOT_NEGATIVE)
+    """Seconds without a heartbeat after which a process is replaced: six missing beats, noticed within ten seconds."""
+    return_deliveries: bool = True
+    """Whether a dead worker's tasks are given back as soon as its death is known; otherwise their leases bring them
+    back after ``lease_s``, as they do while no master is there. For trying just that."""
+    core_snapshot_records: int = field(default=5000, metadata=_NOT_NEGATIVE)
+    """Log records between two snapshots of the folded state: so many a successor has to read. 0: it reads all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings(ProcessSettings):
+    """What a worker is told."""
+
+    compute_threads: int = field(default=0, metadata=_NOT_NEGATIVE)
+    """Threads of TensorFlow within an operation; 0: TensorFlow's choice. The launcher divides a host's cores."""
+    idle_poll_s: float = field(default=1.0, metadata=_NOT_NEGATIVE)
+    """Seconds between looks at the queue when nobody wakes the worker; bounds the wait for a lease that ran out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PsSettings(ProcessSettings):
+    """What a parameter server is told."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; loopback, so that nothing is open to the network unless asked for."""
+    advertised_host: str = ""
+    """Name under which workers reach it; empty: ``host``."""
+    port: int = field(default=0, metadata=_NOT_NEGATIVE)
+    """Port to listen on; 0: a free one."""
+    memory_bytes_max: int = field(default=0, metadata=_NOT_NEGATIVE)
+    """Memory for weights and slots in bytes above which new rows are refused; 0: no limit but the machine's."""
+
+
+def variable(name: str) -> str:
+    """``nats_url`` -> ``ELASTICDL_NATS_URL``."""
+    return PREFIX + name.upper()
+
+
+def from_environment(cls: type[S], environment: Mapping[str, str]) -> S:
+    """Read a service's settings.
+
+    Args:
+        cls: which service's.
+        environment: usually ``os.environ``; empty variables count as unset.
+
+    Raises:
+        UserError: a value is missing or can't be read.
+    """
+    hints = get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for each in dataclasses.fields(cls):
+        name = variable(each.name)
+        text = environment.get(name, "")
+        if text:
+            shown = "..." if each.metadata.get("secret") else text
+            values[each.name] = _parse(hints[each.name], name, text, shown)
+        elif each.default is dataclasses.MISSING:
+            raise UserError(f"{name} is not set", hint="Services are started by `elasticdl train`, which sets it.")
+    return cls(**values)
+
+
+def to_environment(settings: ProcessSettings) -> dict[str, str]:
+    """The variables from which ``from_environment`` makes equal settings; holds secrets."""
+    values = {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings)}
+    return {variable(name): str(value) for name, value in values.items() if value != ""}
+
+
+def describe(settings: ProcessSettings) -> dict[str, Any]:
+    """The settings for the log, secrets replaced."""
+
+    def shown(each: dataclasses.Field[Any]) -> Any:
+        value = getattr(settings, each.name)
+        return "***" if each.metadata.get("secret") and value else value
+
+    return {each.name: shown(each) for each in dataclasses.fields(settings)}
+
+
+def _parse(hint: Any, name: str, text: str, shown: str) -> Any:
+    while hasattr(hint, "__supertype__"):
+        hint = hint.__supertype__
+    try:
+        if hint is bool:
+            return _TRUTH[text.lower()]
+        return hint(text)
+    except (ValueError, KeyError) as error:
+        wanted = {int: "a whole number", float: "a number", bool: "true or false"}.get(hint, hint.__name__)
+        raise UserError(f"{name}={shown!r} is not {wanted}", usage=True) from error
