@@ -59,7 +59,7 @@ from elasticdl.shared.model.signature import (
 )
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service, TaskId
 from elasticdl.shared.process.clock import SystemClock
-from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.settings import PsSettings, to_environment
 from elasticdl.shared.storage import to_uri
 from elasticdl.worker.ps_client import PsAddress, PsSet, PushRequest
@@ -148,8 +148,8 @@ class Job:
         self.placement = placement
 
     async def _publish(self, placement: Placement) -> None:
-        entry = await self.bus.register.read(PLACEMENT)
-        await self.bus.register.write(PLACEMENT, encode_placement(placement), after=entry.seq if entry else 0)
+        entry = await self.bus.registers.read(PLACEMENT)
+        await self.bus.registers.write(PLACEMENT, encode_placement(placement), after=entry.seq if entry else 0)
 
     def client(self) -> PsSet:
         return PsSet(
@@ -337,10 +337,10 @@ def measure(arguments: argparse.Namespace, folder: Path) -> Times:
         bus = loop.call(nats_bus.connect(url, JOB))
         stack.callback(lambda: loop.call(bus.close(), timeout_s=5.0))
         job = Job(spec_of(to_uri(folder / "storage")), bus, loop)
-        voice = Voice(
+        envelopes = EnvelopeFactory(
             service=Service.LAUNCHER, name=PodName("launcher"), incarnation=Incarnation("0"), clock=SystemClock()
         )
-        loop.call(bus.log.append(voice.envelope(JobSubmitted(spec=job.spec), cause="")))
+        loop.call(bus.log.append(envelopes.envelope(JobSubmitted(spec=job.spec), cause="")))
         loop.spawn(job.follow())
         ps = {DONOR: stack.enter_context(ps_process(DONOR, url, folder / "ps.log"))}
         job.await_event(lambda one: isinstance(one.event, PsStarted) and one.name == DONOR)

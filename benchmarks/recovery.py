@@ -255,17 +255,17 @@ async def measure(arguments: argparse.Namespace, url: str, folder: Path) -> None
         await client.request(*author.die("worker-0"))
         took_s, cpu_s = await first_decision(client, url, folder)
         say(f"without a core snapshot: first decision after {took_s:.1f} s ({cpu_s:.1f} s)")
-        present = await bus.core.read(MASTER)
+        present = await bus.core_snapshots.read(MASTER)
         after = present.seq if present else 0
     else:
         after = 0
     times = []
     for start in range(arguments.starts):
         # Each start finds the same snapshot and the same rest of the log (and the terms before it).
-        after = await bus.core.write(MASTER, data, after=after)
+        after = await bus.core_snapshots.write(MASTER, data, after=after)
         await client.request(*author.die(f"worker-{start + 1}"))
         times.append(await first_decision(client, url, folder))
-        present = await bus.core.read(MASTER)
+        present = await bus.core_snapshots.read(MASTER)
         after = present.seq if present else 0
     wall_s, cpu_s = (statistics.median(column) for column in zip(*times, strict=True))
     say(f"with a core snapshot and {arguments.tail:,} records after it, first decision after:")

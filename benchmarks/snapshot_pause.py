@@ -95,8 +95,8 @@ def core_of(spec: JobSpec, dirty_bytes: int) -> PsCore:
         )
     )
     core.open_for_business()
-    assert core.share is not None
-    (store,) = core.share.tables
+    assert core.shard is not None
+    (store,) = core.shard.tables
     rows = dirty_bytes // (4 * store.slab_width)
     for start in range(0, rows, LOAD_ROWS):
         ids = np.arange(start, min(start + LOAD_ROWS, rows), dtype=np.int64)
@@ -210,8 +210,8 @@ def measure(arguments: argparse.Namespace) -> None:
     with storage(arguments.memory) as (store, uri):
         spec = spec_of(uri, arguments.batch)
         core = core_of(spec, arguments.dirty_mib << 20)
-        assert core.share is not None
-        rows = core.share.tables[0].rows
+        assert core.shard is not None
+        rows = core.shard.tables[0].rows
         pusher = Pusher(core, pushes(spec, rows, arguments.batch, arguments.fields))
         writer = SnapshotWriter(store, spec, PodName("ps-0"), new_incarnation())
         gc.collect()

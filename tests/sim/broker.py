@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from elasticdl.shared.bus.ports import RegisterEntry
+from elasticdl.shared.bus.ports import KeyValueEntry
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import Purpose, Service
@@ -146,8 +146,8 @@ class Registers:
     """The MODEL stream: the last value of each name."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, RegisterEntry] = {}
-        self.former: dict[str, list[RegisterEntry]] = {}
+        self.entries: dict[str, KeyValueEntry] = {}
+        self.former: dict[str, list[KeyValueEntry]] = {}
         self._writes: dict[str, int] = {}
         self._seq = 0
 
@@ -158,7 +158,7 @@ class Registers:
             return self._writes[write_id]
         self._seq += 1
         self._writes[write_id] = self._seq
-        self.entries[name] = RegisterEntry(value=value, seq=self._seq)
+        self.entries[name] = KeyValueEntry(value=value, seq=self._seq)
         self.former.setdefault(name, []).append(self.entries[name])
         return self._seq
 

@@ -10,7 +10,7 @@ from tests.sim.broker import Queued, Registers, WrongLastSequenceError
 from tests.sim.client import Client, Hub, Probe, fail, settle
 from tests.sim.loop import Life
 
-from elasticdl.shared.bus.ports import OrderHandler, RegisterEntry
+from elasticdl.shared.bus.ports import KeyValueEntry, OrderHandler
 from elasticdl.shared.bus.reading import record_at
 from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError
@@ -168,8 +168,8 @@ class SimTasks:
             hub.loop.later(hub.network.latency_s(), arrive)
 
 
-class SimRegister:
-    """See ``ports.Register``."""
+class SimKeyValue:
+    """See ``ports.KeyValue``."""
 
     def __init__(self, client: Client, registers: Registers, probe: str) -> None:
         self._client = client
@@ -177,8 +177,8 @@ class SimRegister:
         self._probe = probe
         self._writes = 0
 
-    async def read(self, name: str) -> RegisterEntry | None:
-        entry: RegisterEntry | None = await self._client.ask("register.read", lambda: self._registers.entries.get(name))
+    async def read(self, name: str) -> KeyValueEntry | None:
+        entry: KeyValueEntry | None = await self._client.ask("register.read", lambda: self._registers.entries.get(name))
         return entry
 
     async def write(self, name: str, value: bytes, *, after: int) -> int:
@@ -195,7 +195,7 @@ class SimRegister:
         self._client.hub.ring(self._client.hub.readers)
         return seq
 
-    async def watch(self) -> AsyncIterator[tuple[str, RegisterEntry]]:
+    async def watch(self) -> AsyncIterator[tuple[str, KeyValueEntry]]:
         hub, seen = self._client.hub, 0
         while True:
             while hub.reaches(self._client.name):
@@ -284,8 +284,8 @@ class SimBus:
         client = Client(hub, name, life, probe)
         self.log = SimLog(client)
         self.tasks = SimTasks(client)
-        self.register = SimRegister(client, hub.broker.registers, "register")
-        self.core = SimRegister(client, hub.broker.cores, "core")
+        self.registers = SimKeyValue(client, hub.broker.registers, "register")
+        self.core_snapshots = SimKeyValue(client, hub.broker.cores, "core")
         self.signals = SimSignals(client)
 
     async def close(self) -> None:

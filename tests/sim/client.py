@@ -26,7 +26,7 @@ Probe = Callable[[str], None]
 
 
 class Hub:
-    """What the clients of one broker share: who waits for what."""
+    """What the clients of one broker shard: who waits for what."""
 
     def __init__(self, broker: Broker, network: Network) -> None:
         self.broker = broker

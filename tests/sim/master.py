@@ -71,7 +71,7 @@ class Launcher(Process):
     async def main(self) -> None:
         self.probe("starts")
         for event in await self._opening():
-            await self._open(self.voice.envelope(event))
+            await self._open(self.envelopes.envelope(event))
         await self.bus.signals.serve_orders(LAUNCHER, self._obey)
         self._start_master()
         while True:
@@ -101,9 +101,9 @@ class Launcher(Process):
             return [submitted]  # Nothing was learned: the user trains anew.
         lost = lost_part(log.records[-1] if log.records else None, self.world.log_end)
         now_s = self.world.clock.now()
-        placement = await settle_placement(self.bus.register, store, spec, salvaged, lost, now_s)
+        placement = await settle_placement(self.bus.registers, store, spec, salvaged, lost, now_s)
         if placement is None:
-            await restore_registers(self.bus.register, store, spec, salvaged)
+            await restore_registers(self.bus.registers, store, spec, salvaged)
         await self.bus.tasks.purge()
         resumed = JobResumed(
             reason="resumed",
@@ -135,7 +135,7 @@ class Launcher(Process):
             pid=process.pid,
             cause=exit_cause(exit_code),
             exit_code=exit_code,
-            in_hand=process.in_hand if isinstance(process, WorkerProcess) else (),
+            running_batches=process.running_batches if isinstance(process, WorkerProcess) else (),
         )
         self._notes.put_nowait(event)
 

@@ -16,8 +16,8 @@ from elasticdl.master.core.training import bookkeeping as training
 from elasticdl.ps.shard import core as ps_core
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import Group
-from elasticdl.ps.shard.model_shard import Share
-from elasticdl.ps.shard.shard_cut import ShareCut
+from elasticdl.ps.shard.model_shard import ModelShard
+from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots import reader as snapshot_reader
 from elasticdl.ps.snapshots import recovery
 from elasticdl.shared.job.rangeset import RangeSet
@@ -64,14 +64,14 @@ def credit_by_version() -> Iterator[None]:
 
 @mutation("a restarted ps keeps what it held until it has heard of the outcome, or ends when it is given what it lost")
 def held_until_the_outcome() -> Iterator[None]:
-    original = Share.install
+    original = ModelShard.install
 
     def restored(*arguments: Any) -> Any:
-        share = snapshot_reader.restore(*arguments)
-        original(share, share.groups)
-        return share
+        shard = snapshot_reader.restore(*arguments)
+        original(shard, shard.groups)
+        return shard
 
-    unnoticed = replaced(Share, "covers", lambda self, partitions: True)
+    unnoticed = replaced(ModelShard, "covers", lambda self, partitions: True)
     with replaced(recovery, "restore", restored), unnoticed:
         yield
 
@@ -94,7 +94,7 @@ def gathered_from_several() -> Iterator[None]:
 @mutation("rows are loaded for a move only as long as its outcome is unknown")
 def late_rows_are_not_loaded() -> Iterator[None]:
     def hold_rows(self: Any, move: int, table: int, ids: Any, slabs: Any, *, saved: bool) -> None:
-        self.share.tables[table].load(ids, slabs, saved=saved)
+        self.shard.tables[table].load(ids, slabs, saved=saved)
 
     with replaced(PsCore, "hold_rows", hold_rows):
         yield
@@ -116,12 +116,12 @@ def a_version_ends_the_freeze() -> Iterator[None]:
 
 @mutation("what was dropped does not come back from earlier snapshots of the chain")
 def dropped_rows_stay_dropped() -> Iterator[None]:
-    original = Share.cut
+    original = ModelShard.cut
 
-    def cut(self: Any, **facts: Any) -> ShareCut:
-        return replace(original(self, **facts), losses=0)
+    def cut(self: Any, **facts: Any) -> ShardCut:
+        return replace(original(self, **facts), dropped_rows=0)
 
-    with replaced(Share, "cut", cut), replaced(PsCore, "losses", property(lambda self: 0)):
+    with replaced(ModelShard, "cut", cut), replaced(PsCore, "dropped_rows", property(lambda self: 0)):
         yield
 
 
@@ -148,20 +148,20 @@ def only_equal_groups_merge() -> Iterator[None]:
 
 @mutation("each group of a ps judges a batch by its own ledger")
 def each_group_has_its_ledger() -> Iterator[None]:
-    original = Share.divide
+    original = ModelShard.divide
 
     def divide(self: Any, push: Any) -> Any:
         divisions = original(self, push)
         return [replace(division, verdict=divisions[0].verdict) for division in divisions]
 
-    with replaced(Share, "divide", divide):
+    with replaced(ModelShard, "divide", divide):
         yield
 
 
 @mutation("rows of partitions that are nobody's here are dropped")
 def rows_of_nobody_are_dropped() -> Iterator[None]:
     with (
-        replaced(Share, "drop_some", lambda self: False),
-        replaced(Share, "has_undropped", property(lambda self: False)),
+        replaced(ModelShard, "drop_some", lambda self: False),
+        replaced(ModelShard, "has_undropped", property(lambda self: False)),
     ):
         yield

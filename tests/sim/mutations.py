@@ -26,8 +26,8 @@ from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import Group, GroupCut
-from elasticdl.ps.shard.model_shard import Share
-from elasticdl.ps.shard.shard_cut import ShareCut
+from elasticdl.ps.shard.model_shard import ModelShard
+from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots import history
 from elasticdl.ps.snapshots import reader as snapshot_reader
 from elasticdl.shared.bus.terms import Terms
@@ -59,7 +59,7 @@ MUTATIONS: list[Mutation] = []
 
 
 def _mutation(rule: str) -> Callable[[Callable[[], Iterator[None]]], Patch]:
-    """Register a patch under its function's name."""
+    """KeyValue a patch under its function's name."""
 
     def register(function: Callable[[], Iterator[None]]) -> Patch:
         patch = contextmanager(function)
@@ -168,7 +168,7 @@ def outbox_after_acknowledgement() -> Iterator[None]:
             reasons=decision.reasons,
         )
         self._outbox.put(self._read_seq + 1, decided)
-        envelope = self._voice.envelope(decided)
+        envelope = self._envelopes.envelope(decided)
         seq = await self._append_envelope(envelope)
         _evolve_function(self.state, LogRecord(seq=seq, envelope=envelope))
 
@@ -293,7 +293,7 @@ def whole_push_validation() -> Iterator[None]:
 def not_ready_before_the_record() -> Iterator[None]:
     original = PsCore._serving
 
-    def serving(self: Any, placement_version: int) -> Share:
+    def serving(self: Any, placement_version: int) -> ModelShard:
         ready, self._ready = self._ready, True
         try:
             return original(self, placement_version)
@@ -358,12 +358,12 @@ def ledger_restored_with_the_weights() -> Iterator[None]:
 
 @_mutation("rows count as saved only when their snapshot is registered")
 def dirty_until_registered() -> Iterator[None]:
-    original = ShareCut.close
+    original = ShardCut.close
 
     def close(self: Any, *, finished: bool = False) -> None:
         original(self, finished=True)
 
-    with _replaced(ShareCut, "close", close):
+    with _replaced(ShardCut, "close", close):
         yield
 
 

@@ -16,9 +16,9 @@ class Weather:
 
     Attributes:
         latency_s: usual time of a message on its way; up to five times as long while faults are on.
-        lost: share of requests to the broker that are lost before they arrive.
-        unanswered: share of requests to the broker that are carried out and not acknowledged.
-        late: share of requests to the broker that arrive seconds later, after having been repeated.
+        lost: shard of requests to the broker that are lost before they arrive.
+        unanswered: shard of requests to the broker that are carried out and not acknowledged.
+        late: shard of requests to the broker that arrive seconds later, after having been repeated.
     """
 
     latency_s: float = 0.001
@@ -73,8 +73,8 @@ class Network:
         if self.calm or not (weather.lost or weather.unanswered or weather.late):
             return "ok"
         draw = self.random.random()
-        for fate, share in (("lost", weather.lost), ("unanswered", weather.unanswered), ("late", weather.late)):
-            if draw < share:
+        for fate, shard in (("lost", weather.lost), ("unanswered", weather.unanswered), ("late", weather.late)):
+            if draw < shard:
                 return fate
-            draw -= share
+            draw -= shard
         return "ok"

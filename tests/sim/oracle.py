@@ -11,7 +11,7 @@ from tests.sim.job import ROWS, WIDTH, SimJob, rows_of
 from elasticdl.master.core import State, fold
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.model_shard import Share
+from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.snapshots.reader import read_chain, restore
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.messages.commands import JobState, OpenPin
@@ -117,15 +117,15 @@ class Oracle:
         policy = UpdatePolicy(grads_to_wait=spec.grads_to_wait)
         core = PsCore(plan=spec.plan, placement=placement, number=number, policy=policy)
         try:
-            share = restore(world.store, core, read_chain(world.store, manifest))
+            shard = restore(world.store, core, read_chain(world.store, manifest))
         except ElasticDLError as error:
             return [f"the final snapshot of {ps} can't be read: {error}"]
-        here = mask_of(share.partitions)
+        here = mask_of(shard.partitions)
         covered += here
-        values = np.empty(share.part.size, np.float32)
-        share.pull((), np.empty(0, np.float32), values)
+        values = np.empty(shard.part.size, np.float32)
+        shard.pull((), np.empty(0, np.float32), values)
         counts = self._counts(values)
-        return self._dense(ps, counts) + self._rows(ps, np.flatnonzero(here), counts, share)
+        return self._dense(ps, counts) + self._rows(ps, np.flatnonzero(here), counts, shard)
 
     def _counts(self, values: Floats) -> Floats:
         """float32[partitions, batches + 1]: how often each batch was learned, and how many deltas were added."""
@@ -162,7 +162,7 @@ class Oracle:
             problems.append(f"{name}: {flushed} batches are in the last, smaller update, not {rest}")
         return problems
 
-    def _rows(self, ps: PodName, partitions: Counts, counts: Floats, share: Share) -> list[str]:
+    def _rows(self, ps: PodName, partitions: Counts, counts: Floats, shard: ModelShard) -> list[str]:
         """The rows hold what the weights of their partition say was learned."""
         ids = np.arange(ROWS, dtype=np.int64)
         owners = partitions_of(ids)
@@ -175,7 +175,7 @@ class Oracle:
                 if place is not None:
                     expected[row] += float(counts[place, number]) * added
         found = np.empty((ids.size, WIDTH), np.float32)
-        share.pull((TableIds(table=0, width=WIDTH, ids=ids),), found.reshape(-1), None)
+        shard.pull((TableIds(table=0, width=WIDTH, ids=ids),), found.reshape(-1), None)
         if np.allclose(found, expected[ids], atol=1e-3):
             return []
         wrong = ids[np.abs(found - expected[ids]).max(axis=1) > 1e-3].tolist()

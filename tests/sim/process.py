@@ -13,7 +13,7 @@ from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, 
 from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
 from elasticdl.shared.messages.events import Event
 from elasticdl.shared.names import Incarnation, PodName, Service
-from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -34,7 +34,9 @@ class Process:
         self.incarnation = Incarnation(f"{name}.{self.pid}")
         self.life = Life(world.loop, self.incarnation)
         self.bus = SimBus(world.hub, name, self.life, self.probe)
-        self.voice = Voice(service=self.service, name=name, incarnation=self.incarnation, clock=world.clock)
+        self.envelopes = EnvelopeFactory(
+            service=self.service, name=name, incarnation=self.incarnation, clock=world.clock
+        )
         self._in_order = asyncio.Lock()
 
     async def main(self) -> None:
@@ -52,11 +54,11 @@ class Process:
     async def say(self, event: Event, *, cause: str = "") -> None:
         """Append an event; returns once it is acknowledged. Numbers arrive in order."""
         async with self._in_order:
-            await self.bus.log.append(self.voice.envelope(event, cause=cause))
+            await self.bus.log.append(self.envelopes.envelope(event, cause=cause))
 
     async def beat(self) -> None:
         """Give signs of life for ever."""
-        await keep_beating(self.bus.signals, self.voice, BEAT_S)
+        await keep_beating(self.bus.signals, self.envelopes, BEAT_S)
 
     def probe(self, what: str) -> None:
         """Something has just happened here; a fault may wait for it."""

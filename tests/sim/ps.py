@@ -19,7 +19,7 @@ from elasticdl.ps.moves.holder import Holder, HoldOrder
 from elasticdl.ps.shard.admission import RefusedError, check_known
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.shard_cut import ShareCut
+from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots.history import SnapshotHistory
 from elasticdl.ps.snapshots.next_cut import next_cut
 from elasticdl.ps.snapshots.recovery import NothingLeftError, recover
@@ -83,7 +83,7 @@ class PsProcess(Process):
         self._orders: deque[Order | HoldOrder] = deque()
         self._holder = Holder(self.core, world.store, name)
         self._copies = Copies(self.core)
-        self._losses = 0
+        self._dropped_rows = 0
         self._taken: dict[int, SnapshotTaken] = {}
         self._untold: tuple[SnapshotTaken | GroupHeld, str] | None = None
         self._initialised = False
@@ -94,7 +94,7 @@ class PsProcess(Process):
 
     async def main(self) -> None:
         await self._claim()
-        entry = await self.bus.register.read(PLACEMENT)
+        entry = await self.bus.registers.read(PLACEMENT)
         if entry is not None:
             self.core.adopt(decode_placement(entry.value))
         restored, ledgers = await self._restore() if self._register.manifest else ("", ())
@@ -155,7 +155,7 @@ class PsProcess(Process):
     # --- start ----------------------------------------------------------------------------------------------------
 
     async def _claim(self) -> None:
-        entry = await self.bus.register.read(self.name)
+        entry = await self.bus.registers.read(self.name)
         claim = self._register
         if entry is not None:
             former = decode_register(entry.value)
@@ -165,7 +165,7 @@ class PsProcess(Process):
         self.probe("claimed")
 
     async def _watch_register(self) -> None:
-        async for name, entry in self.bus.register.watch():
+        async for name, entry in self.bus.registers.watch():
             if name == PLACEMENT:
                 if self.core.adopt(decode_placement(entry.value)):
                     self._dropping = True
@@ -184,10 +184,10 @@ class PsProcess(Process):
         except NothingLeftError as error:
             await self._say_damages(error.damages, "")
             raise
-        if recovered.share is None:
+        if recovered.shard is None:
             await self._say_damages(recovered.damages, "")
             return "", ()
-        self.core.install(recovered.share)
+        self.core.install(recovered.shard)
         self._history.adopt(recovered.kept)
         self._initialised = True
         if not recovered.uri:
@@ -200,7 +200,7 @@ class PsProcess(Process):
             step = recovered.kept[-1][1].step
             await self._write_register(replace(self._register, manifest=uri, step=step, older=older))
         self.probe("restored")
-        return uri, recovered.share.ledgers
+        return uri, recovered.shard.ledgers
 
     async def _say_damages(self, damages: Iterable[DamagedError], instead: str) -> None:
         for error in damages:
@@ -208,7 +208,7 @@ class PsProcess(Process):
 
     async def _write_register(self, register: PsRegister) -> None:
         value = encode_register(register)
-        self._register_seq = await self.bus.register.write(self.name, value, after=self._register_seq)
+        self._register_seq = await self.bus.registers.write(self.name, value, after=self._register_seq)
         self._register = register
 
     # --- orders ---------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class PsProcess(Process):
     async def _order_hold(self, command: HoldGroup, cause: str) -> None:
         manifest = command.manifest
         if not manifest:
-            entry = await self.bus.register.read(command.donor)
+            entry = await self.bus.registers.read(command.donor)
             manifest = decode_register(entry.value).manifest if entry else ""
         order = HoldOrder(move=command.move, partitions=command.partitions, manifest=manifest, cause=cause)
         self._orders.append(order)
@@ -361,7 +361,7 @@ class PsProcess(Process):
             self._history.forget(old)
 
     async def _write(self, *, flush: bool, extend: bool = False) -> bool:
-        following = next_cut(self.core, self._history, self._losses, flush=flush, extend=extend)
+        following = next_cut(self.core, self._history, self._dropped_rows, flush=flush, extend=extend)
         if following is None:
             return False
         base, cut = following
@@ -375,12 +375,12 @@ class PsProcess(Process):
         finally:
             self._snapshots += 1
         cut.close(finished=True)
-        self._losses = cut.losses
+        self._dropped_rows = cut.dropped_rows
         self._history.add(uri, decode_manifest(data, uri))
         self.probe("registered")
         return True
 
-    async def _write_objects(self, cut: ShareCut, base: str, copy: Copy | None = None) -> tuple[str, bytes]:
+    async def _write_objects(self, cut: ShardCut, base: str, copy: Copy | None = None) -> tuple[str, bytes]:
         uri, data = "", b""
         for uri, content in self._writer.objects(self.core, cut, number=self._snapshots, base=base, copy=copy):
             await asyncio.sleep(STORE_S)

@@ -13,7 +13,7 @@ from tests.sim.mutations import _mutation as mutation
 from tests.sim.mutations import _replaced as replaced
 
 from elasticdl.cli.recovery.snapshot_recovery import salvage, settle_placement
-from elasticdl.ps.shard.model_shard import Share, standings_of
+from elasticdl.ps.shard.model_shard import ModelShard, standings_of
 from elasticdl.ps.snapshots import next_cut, recovery
 from elasticdl.ps.snapshots import writer as snapshot_writer
 from elasticdl.shared.model.manifests import folder_of
@@ -49,13 +49,13 @@ def published_placement_is_replaced() -> Iterator[None]:
 
 @mutation("a state that was flushed differs from the one before, so it is saved although no batch came")
 def a_flush_is_saved() -> Iterator[None]:
-    original = Share.standings
+    original = ModelShard.standings
 
     def standings(self: Any) -> Any:
         return _without_updates(original.fget(self))  # type: ignore[attr-defined]
 
     saved = replaced(next_cut, "standings_of", lambda groups: _without_updates(standings_of(groups)))
-    with replaced(Share, "standings", property(standings)), saved:
+    with replaced(ModelShard, "standings", property(standings)), saved:
         yield
 
 

@@ -13,7 +13,7 @@ from tests.sim.ps import PsProcess
 from elasticdl.master.core import runs
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import GroupCut
-from elasticdl.ps.shard.shard_cut import ShareCut
+from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots import reader as snapshot_reader
 from elasticdl.ps.snapshots import recovery
 from elasticdl.ps.snapshots import writer as snapshot_writer
@@ -94,9 +94,9 @@ class _LateGroup:
         self._core = core
 
     def __getattr__(self, name: str) -> Any:
-        share = self._core.share
-        if name == "ledger" and share is not None:
-            ledgers = {group.partitions: group.ledger.record() for group in share.groups}
+        shard = self._core.shard
+        if name == "ledger" and shard is not None:
+            ledgers = {group.partitions: group.ledger.record() for group in shard.groups}
             return ledgers.get(self._group.partitions, self._group.ledger)
         return getattr(self._group, name)
 
@@ -104,7 +104,7 @@ class _LateGroup:
 class _LateLedger:
     """A cut with such groups."""
 
-    def __init__(self, cut: ShareCut, core: PsCore) -> None:
+    def __init__(self, cut: ShardCut, core: PsCore) -> None:
         self._cut = cut
         self._core = core
 

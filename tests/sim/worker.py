@@ -18,7 +18,7 @@ from elasticdl.shared.errors import TransientError
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import (
-    BatchInHand,
+    RunningBatch,
     TaskFinished,
     TaskReturned,
     TaskTaken,
@@ -100,7 +100,7 @@ class WorkerProcess(Process):
     def __init__(self, world: World, name: PodName) -> None:
         super().__init__(world, name)
         self.places: dict[PodName, PsRegister] = {}
-        self.in_hand: tuple[BatchInHand, ...] = ()
+        self.running_batches: tuple[RunningBatch, ...] = ()
         limits = world.job.spec.limits
         leases = Leases(lease_s=LEASE_S, batch_deadline_s=limits.batch_deadline_s, clock=world.clock)
         self._leases = leases
@@ -148,7 +148,7 @@ class WorkerProcess(Process):
             task.cancel()
 
     async def _follow_registers(self) -> None:
-        async for name, entry in self.bus.register.watch():
+        async for name, entry in self.bus.registers.watch():
             if name == PLACEMENT:
                 self.placement = decode_placement(entry.value)
             else:
@@ -250,7 +250,7 @@ class WorkerProcess(Process):
                         return None
 
     async def _compute(self, ticket: Ticket) -> PushRequest:
-        self.in_hand = (BatchInHand(task=train_task(ticket.task), batch=ticket.batch),)
+        self.running_batches = (RunningBatch(task=train_task(ticket.task), batch=ticket.batch),)
         await asyncio.sleep(self.world.job.shape.compute_s * (0.5 + self.world.random.random()))
         self.world.computed += 1
         self._computed.setdefault(ticket.task, RangeSet()).add(ticket.batch)
@@ -260,7 +260,7 @@ class WorkerProcess(Process):
         outcome = await self._links.push(push)
         self.probe("pushed")
         self._leases.progress()
-        self.in_hand = ()
+        self.running_batches = ()
         progress, deliveries = self._held.answered(ticket, outcome.next_batch)
         if progress is Progress.FINISHED:
             await self._finish(deliveries, absorbed=outcome)

@@ -192,13 +192,13 @@ class World:
 
     def garble(self, process: Process) -> None:
         """A ps gets a push that only its last array spoils."""
-        share = process.core.share if isinstance(process, PsProcess) else None
-        if share is None or not share.groups or not isinstance(process, PsProcess):
+        shard = process.core.shard if isinstance(process, PsProcess) else None
+        if shard is None or not shard.groups or not isinstance(process, PsProcess):
             return
         splitter = Splitter(self.job.signature, self.job.plan.fingerprint, process.core.placement)
         plan = self.job.plan
         for task, batch in self.job.batches:
-            wanted = share.groups[0].ledger.judge(task, batch, plan.batches_of(task)) is Verdict.APPLIED
+            wanted = shard.groups[0].ledger.judge(task, batch, plan.batches_of(task)) is Verdict.APPLIED
             if wanted and not self.job.is_empty(self.job.numbers[task, batch]):
                 requests = dict(zip(splitter.ps, splitter.push(self.job.push(task, batch)).requests, strict=True))
                 spoiled = requests.get(process.name)

@@ -1,4 +1,4 @@
-"""A real broker with a job on it, and real processes of services; everybody else is a voice of the test."""
+"""A real broker with a job on it, and real processes of services; everybody else is a envelopes of the test."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.bus.conftest import SETTINGS
 from tests.contract.bus.values import decision, fact, task
 
-from elasticdl.shared.bus import BusSettings, RegisterEntry, subjects
+from elasticdl.shared.bus import BusSettings, KeyValueEntry, subjects
 from elasticdl.shared.bus.nats_bus import check_server, connect
 from elasticdl.shared.bus.nats_bus.connection import Connection, RefusedError, redact_url
 from elasticdl.shared.bus.server import NatsServer
@@ -72,7 +72,7 @@ async def test_a_killed_server_loses_nothing_that_was_acknowledged(own_server: N
     held = await bus.tasks.take([Purpose.TRAIN])
     assert held is not None
     first = await bus.log.append_decision(decision(1), after=0)
-    claim = await bus.register.write("ps-0", b"claim", after=0)
+    claim = await bus.registers.write("ps-0", b"claim", after=0)
 
     own_server.kill()
     late = [asyncio.create_task(bus.log.append(fact(number))) for number in range(51, 61)]
@@ -87,7 +87,7 @@ async def test_a_killed_server_loses_nothing_that_was_acknowledged(own_server: N
     assert sorted(numbers) == sorted([*range(1, 61), 1, 2])
     assert numbers[:50] == list(range(1, 51))
     assert await bus.log.last_seq() == 62
-    assert await bus.register.read("ps-0") == RegisterEntry(value=b"claim", seq=claim)
+    assert await bus.registers.read("ps-0") == KeyValueEntry(value=b"claim", seq=claim)
     left = [await bus.tasks.take([Purpose.TRAIN]) for _ in range(3)]
     assert [each.task.task.number if each else None for each in left] == [1, 2, None]
     await bus.close()
@@ -168,7 +168,7 @@ async def test_a_server_that_does_not_answer_because_its_disk_is_full(own_server
 async def test_a_message_above_the_brokers_limit(nats_url: str, job: JobId) -> None:
     bus = await connect(nats_url, job, SETTINGS)
     with pytest.raises(PermanentError, match="max_payload"):
-        await bus.register.write("ps-0", bytes(9 << 20), after=0)
+        await bus.registers.write("ps-0", bytes(9 << 20), after=0)
     await bus.close()
 
 

@@ -91,12 +91,12 @@ def half_done() -> Log:
         ),
         events.TaskTaken(task=TASK, dispatch=1, attempt=1, reply="r1"),
     )
-    held = events.BatchInHand(task=TASK, batch=1)
+    held = events.RunningBatch(task=TASK, batch=1)
     log.add(
         Service.LAUNCHER,
         launcher,
         events.PodExited(
-            pod=WORKER, service=Service.WORKER, pid=2, cause=ExitCause.OUTSIDE, exit_code=-9, in_hand=(held,)
+            pod=WORKER, service=Service.WORKER, pid=2, cause=ExitCause.OUTSIDE, exit_code=-9, running_batches=(held,)
         ),
     )
     return log

@@ -76,14 +76,14 @@ async def test_the_placement_of_the_newest_snapshots_is_made_known(job: Job) -> 
     everything = replace(newest, placement_version=2, groups=(replace(group, partitions=ALL),))
     job.store.write(f"{STORAGE}/{job.spec.job}/snapshots/ps-0/x/manifest", encode_manifest(everything))
     bus = MemoryBroker().connect()
-    assert await settle_placement(bus.register, job.store, job.spec, None, None, 7.0) is None, "the log knows it"
-    placement = await settle_placement(bus.register, job.store, job.spec, None, LostLog(), 7.0)
+    assert await settle_placement(bus.registers, job.store, job.spec, None, None, 7.0) is None, "the log knows it"
+    placement = await settle_placement(bus.registers, job.store, job.spec, None, LostLog(), 7.0)
     assert placement is not None
     assert (placement.version, placement.holders) == (7, (0,))
-    entry = await bus.register.read(PLACEMENT)
+    entry = await bus.registers.read(PLACEMENT)
     assert entry is not None
     assert decode_placement(entry.value) == placement
-    register = await bus.register.read(PS_0)
+    register = await bus.registers.read(PS_0)
     assert register is not None
     assert decode_register(register.value).manifest.endswith("/ps-0/x/manifest")
 
@@ -91,21 +91,21 @@ async def test_the_placement_of_the_newest_snapshots_is_made_known(job: Job) -> 
 async def test_a_placement_that_was_published_and_that_no_snapshot_is_of_is_taken_back(job: Job) -> None:
     bus = MemoryBroker().connect()
     published = Placement(version=2, owners=(0,) * PARTITIONS)
-    await bus.register.write(PLACEMENT, encode_placement(published), after=0)
-    placement = await settle_placement(bus.register, job.store, job.spec, None, LostLog(), 7.0)
+    await bus.registers.write(PLACEMENT, encode_placement(published), after=0)
+    placement = await settle_placement(bus.registers, job.store, job.spec, None, LostLog(), 7.0)
     assert placement is not None
     assert (placement.version, placement.owners) == (7, Placement.even(2).owners)
-    entry = await bus.register.read(PLACEMENT)
+    entry = await bus.registers.read(PLACEMENT)
     assert entry is not None
     assert decode_placement(entry.value) == placement
 
 
 async def test_without_snapshots_a_published_placement_gives_way_to_an_even_one(job: Job) -> None:
     bus = MemoryBroker().connect()
-    assert await settle_placement(bus.register, MemoryStore(), job.spec, None, LostLog(), 7.0) is None, "nothing moved"
+    assert await settle_placement(bus.registers, MemoryStore(), job.spec, None, LostLog(), 7.0) is None, "nothing moved"
     published = Placement(version=2, owners=(0,) * PARTITIONS)
-    await bus.register.write(PLACEMENT, encode_placement(published), after=0)
-    placement = await settle_placement(bus.register, MemoryStore(), job.spec, None, LostLog(), 7.0)
+    await bus.registers.write(PLACEMENT, encode_placement(published), after=0)
+    placement = await settle_placement(bus.registers, MemoryStore(), job.spec, None, LostLog(), 7.0)
     assert placement == Placement(version=7, owners=Placement.even(2).owners)
 
 
@@ -130,10 +130,10 @@ async def test_registers_that_name_nothing_are_written_anew_and_others_left_alon
     bus = MemoryBroker().connect()
     good = PsRegister(address="a:1", incarnation=Incarnation("former"), manifest=job.register(0).manifest, step=2)
     stale = PsRegister(address="a:2", incarnation=Incarnation("former"), manifest=f"{STORAGE}/deleted/manifest")
-    await bus.register.write(PS_0, encode_register(good), after=0)
-    await bus.register.write(PS_1, encode_register(stale), after=0)
-    await restore_registers(bus.register, job.store, job.spec, None)
-    entries = [await bus.register.read(name) for name in (PS_0, PS_1)]
+    await bus.registers.write(PS_0, encode_register(good), after=0)
+    await bus.registers.write(PS_1, encode_register(stale), after=0)
+    await restore_registers(bus.registers, job.store, job.spec, None)
+    entries = [await bus.registers.read(name) for name in (PS_0, PS_1)]
     registers = [decode_register(entry.value) for entry in entries if entry]
     assert registers[0] == good
     assert (registers[1].incarnation, registers[1].step) == ("", 3)

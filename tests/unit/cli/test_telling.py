@@ -243,7 +243,7 @@ def test_children_share_the_processor_and_get_their_settings(tmp_path: Path) -> 
     assert (settings.idle_poll_s, settings.lease_s, settings.run_dir) == (7.0, 10.0, str(tmp_path / SPEC.job))
     assert environment["OMP_NUM_THREADS"] == "9", "the user's own choice counts"
     assert environment["MINE"] == "yes"
-    assert environment["ELASTICDL_IN_HAND"] == str(run.in_hand / "worker-0")
+    assert environment["ELASTICDL_IN_HAND"] == str(run.running_batches / "worker-0")
     assert "MINE" not in job_environment(base, SPEC, run, "secret")("nats://x", PodName("master"), Service.MASTER)
 
 

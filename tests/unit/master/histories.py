@@ -89,8 +89,8 @@ class History:
     def _exit(self) -> None:
         if self._started:
             cause = tuple(ExitCause)[self._number(len(ExitCause))]
-            held = events.BatchInHand(task=TaskRef(purpose=Purpose.TRAIN, number=1), batch=self._number(2))
-            self.driver.exit_pod(self._pod(), cause, in_hand=(held,))
+            held = events.RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=1), batch=self._number(2))
+            self.driver.exit_pod(self._pod(), cause, running_batches=(held,))
 
     def _step(self) -> None:
         step = 20 * self._number(5)

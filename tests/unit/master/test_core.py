@@ -123,16 +123,16 @@ def test_user_code_that_fails_everywhere_ends_the_job(driver: Driver) -> None:
     assert "records 100 to 149 of file:///data/a.csv" in driver.failure()
 
 
-def in_hand(task: int, batch: int) -> events.BatchInHand:
-    return events.BatchInHand(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=batch)
+def running_batches(task: int, batch: int) -> events.RunningBatch:
+    return events.RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=batch)
 
 
 def test_a_batch_that_kills_two_workers_is_poison(driver: Driver) -> None:
     driver.start_all()
-    computed, fed, other = (in_hand(2, 3), in_hand(2, 4), in_hand(0, 0))
-    driver.exit_pod("worker-0", ExitCause.OWN_FAULT, exit_code=-11, in_hand=(computed, fed))
+    computed, fed, other = (running_batches(2, 3), running_batches(2, 4), running_batches(0, 0))
+    driver.exit_pod("worker-0", ExitCause.OWN_FAULT, exit_code=-11, running_batches=(computed, fed))
     assert driver.failure() == ""
-    driver.exit_pod("worker-1", ExitCause.OWN_FAULT, exit_code=-11, in_hand=(fed, other))
+    driver.exit_pod("worker-1", ExitCause.OWN_FAULT, exit_code=-11, running_batches=(fed, other))
     place = "batch 4 of task train 2, 10 of the records 450 to 499 (from 0) of memory://data/a.csv"
     assert place in driver.failure()
     assert "batch 3" not in driver.failure()
@@ -142,7 +142,9 @@ def test_a_batch_that_kills_two_workers_is_poison(driver: Driver) -> None:
 def test_batches_that_were_in_hand_at_all_deaths_are_all_named(driver: Driver) -> None:
     driver.start_all()
     for worker in ("worker-0", "worker-1"):
-        driver.exit_pod(worker, ExitCause.OWN_FAULT, exit_code=-6, in_hand=(in_hand(1, 0), in_hand(1, 1)))
+        driver.exit_pod(
+            worker, ExitCause.OWN_FAULT, exit_code=-6, running_batches=(running_batches(1, 0), running_batches(1, 1))
+        )
     assert "batch 0 of task train 1" in driver.failure()
     assert "batch 1 of task train 1" in driver.failure()
     driver.check_replay()
@@ -150,9 +152,9 @@ def test_batches_that_were_in_hand_at_all_deaths_are_all_named(driver: Driver) -
 
 def test_deaths_with_a_batch_that_is_absorbed_later_are_forgotten(driver: Driver) -> None:
     driver.start_all()
-    driver.exit_pod("worker-0", ExitCause.OWN_FAULT, exit_code=-6, in_hand=(in_hand(1, 0),))
+    driver.exit_pod("worker-0", ExitCause.OWN_FAULT, exit_code=-6, running_batches=(running_batches(1, 0),))
     driver.finish(1, worker="worker-1")
-    driver.exit_pod("worker-1", ExitCause.OWN_FAULT, exit_code=-6, in_hand=(in_hand(1, 0),))
+    driver.exit_pod("worker-1", ExitCause.OWN_FAULT, exit_code=-6, running_batches=(running_batches(1, 0),))
     assert driver.failure() == ""
 
 
@@ -179,9 +181,9 @@ def test_a_pod_that_keeps_crashing_waits_longer_each_time_and_ends_the_job(drive
 
 def test_a_worker_that_ends_well_without_a_word_has_crashed(driver: Driver) -> None:
     driver.start_all()
-    driver.exit_pod("worker-0", ExitCause.FINISHED, exit_code=0, in_hand=(in_hand(1, 0),))
+    driver.exit_pod("worker-0", ExitCause.FINISHED, exit_code=0, running_batches=(running_batches(1, 0),))
     assert driver.state.pods[PodName("worker-0")].faults == 1
-    driver.exit_pod("worker-1", ExitCause.FINISHED, exit_code=0, in_hand=(in_hand(1, 0),))
+    driver.exit_pod("worker-1", ExitCause.FINISHED, exit_code=0, running_batches=(running_batches(1, 0),))
     assert "2 workers died (exit code 0) with the same batch in hand" in driver.failure()
 
 

@@ -23,7 +23,7 @@ from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import Decided, Envelope, LogRecord
-from elasticdl.shared.messages.json_codec import Plain
+from elasticdl.shared.messages.json_codec import JsonCodec
 from elasticdl.shared.names import MASTER, Incarnation, Service
 
 
@@ -97,7 +97,7 @@ def _arriving(log: list[LogRecord], is_late: Callable[[], bool]) -> list[LogReco
 @given(values(Envelope) | values(JobSpec))
 @settings(max_examples=50)
 def test_every_kind_of_value_comes_back(value: Any) -> None:
-    plain = Plain(type(value))
+    plain = JsonCodec(type(value))
     assert plain.load(json.loads(json.dumps(plain.dump(value)))) == value
 
 
@@ -142,7 +142,7 @@ async def test_recovery_begins_at_the_snapshot() -> None:
     driver = example()
     half = len(driver.log) // 2
     bus = await bus_with(driver.log)
-    entry = await bus.core.write(MASTER, core_snapshot.encode(fold(driver.log[:half])), after=0)
+    entry = await bus.core_snapshots.write(MASTER, core_snapshot.encode(fold(driver.log[:half])), after=0)
     recovered = await recover(bus)
     assert recovered.state == driver.state
     assert (recovered.snapshot_seq, recovered.entry_seq) == (fold(driver.log[:half]).seq, entry)
@@ -153,7 +153,7 @@ async def test_a_snapshot_of_another_log_is_not_used() -> None:
     driver, other = example(), example()
     stranger = [replace(r, envelope=replace(r.envelope, incarnation=Incarnation("x"))) for r in other.log]
     bus = await bus_with(driver.log)
-    await bus.core.write(MASTER, core_snapshot.encode(fold(stranger[:40])), after=0)
+    await bus.core_snapshots.write(MASTER, core_snapshot.encode(fold(stranger[:40])), after=0)
     recovered = await recover(bus)
     assert (recovered.state, recovered.snapshot_seq) == (driver.state, 0)
 
@@ -161,7 +161,7 @@ async def test_a_snapshot_of_another_log_is_not_used() -> None:
 async def test_a_snapshot_that_is_ahead_of_the_log_is_not_used() -> None:
     driver = example()
     bus = await bus_with(driver.log[:10])
-    await bus.core.write(MASTER, core_snapshot.encode(driver.state), after=0)
+    await bus.core_snapshots.write(MASTER, core_snapshot.encode(driver.state), after=0)
     recovered = await recover(bus)
     assert (recovered.state, recovered.snapshot_seq) == (fold(driver.log[:10]), 0)
 
@@ -172,8 +172,8 @@ async def test_a_snapshot_of_another_schema_is_not_used() -> None:
     data = core_snapshot.encode(driver.state)
     other = data[:4] + bytes(16) + data[20:]
     for useless in (other, b"", b"EDLC", data[:-1]):
-        present = await bus.core.read(MASTER)
-        await bus.core.write(MASTER, useless, after=present.seq if present else 0)
+        present = await bus.core_snapshots.read(MASTER)
+        await bus.core_snapshots.write(MASTER, useless, after=present.seq if present else 0)
         recovered = await recover(bus)
         assert (recovered.state, recovered.snapshot_seq) == (driver.state, 0)
 
@@ -181,7 +181,7 @@ async def test_a_snapshot_of_another_schema_is_not_used() -> None:
 async def test_a_state_before_the_snapshot_is_folded_from_the_beginning() -> None:
     driver = example()
     bus = await bus_with(driver.log)
-    await bus.core.write(MASTER, core_snapshot.encode(driver.state), after=0)
+    await bus.core_snapshots.write(MASTER, core_snapshot.encode(driver.state), after=0)
     recovered = await recover(bus, until=20)
     assert (recovered.state, recovered.snapshot_seq) == (fold(driver.log[:20]), 0)
 
@@ -197,27 +197,27 @@ async def written(bus: MemoryBus, snapshots: CoreSnapshotWriter, state: State, s
     while snapshots.is_busy:
         await asyncio.sleep(0)
     writing.cancel()
-    entry = await bus.core.read(MASTER)
+    entry = await bus.core_snapshots.read(MASTER)
     return core_snapshot.seq_of(entry.value) if entry else 0
 
 
 async def test_a_snapshot_is_written_every_so_many_records() -> None:
     bus = MemoryBroker().connect()
-    snapshots = CoreSnapshotWriter(bus.core, 10, await recover(bus))
+    snapshots = CoreSnapshotWriter(bus.core_snapshots, 10, await recover(bus))
     state = State()
     assert [await written(bus, snapshots, state, seq) for seq in (9, 10, 19, 21, 30, 31)] == [0, 10, 10, 21, 21, 31]
 
 
 async def test_none_is_written_if_none_is_wanted() -> None:
     bus = MemoryBroker().connect()
-    assert await written(bus, CoreSnapshotWriter(bus.core, 0, await recover(bus)), State(), 1000) == 0
+    assert await written(bus, CoreSnapshotWriter(bus.core_snapshots, 0, await recover(bus)), State(), 1000) == 0
 
 
 async def test_an_overtaken_master_replaces_nothing_newer_and_its_successor_goes_on() -> None:
     broker = MemoryBroker()
     bus = broker.connect()
     recovered = await recover(bus)
-    old, new = (CoreSnapshotWriter(broker.connect().core, 10, recovered) for _ in range(2))
+    old, new = (CoreSnapshotWriter(broker.connect().core_snapshots, 10, recovered) for _ in range(2))
     assert await written(bus, old, State(), 10) == 10
     assert await written(bus, new, State(), 30) == 30
     assert await written(bus, old, State(), 20) == 30

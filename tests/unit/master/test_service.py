@@ -27,7 +27,7 @@ PS = PodName("ps-0")
 WORKER = PodName("worker-0")
 
 
-class Voice:
+class EnvelopeFactory:
     """Appends events in somebody's name."""
 
     def __init__(self, bus: MemoryBus, service: Service, name: str) -> None:
@@ -53,9 +53,9 @@ class Cluster:
 
     def __init__(self, broker: MemoryBroker, training: Plan) -> None:
         self.broker, self.plan, self.ledger = broker, training, Ledger()
-        self.launcher = Voice(broker.connect(), Service.LAUNCHER, "launcher")
-        self.ps = Voice(broker.connect(), Service.PS, PS)
-        self.worker = Voice(broker.connect(), Service.WORKER, WORKER)
+        self.launcher = EnvelopeFactory(broker.connect(), Service.LAUNCHER, "launcher")
+        self.ps = EnvelopeFactory(broker.connect(), Service.PS, PS)
+        self.worker = EnvelopeFactory(broker.connect(), Service.WORKER, WORKER)
         self.may_work = asyncio.Event()
         self.may_work.set()
 

@@ -1,4 +1,4 @@
-"""A small job and model that the ps tests share, and pushes for it."""
+"""A small job and model that the ps tests shard, and pushes for it."""
 
 from __future__ import annotations
 

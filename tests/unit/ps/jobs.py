@@ -86,16 +86,16 @@ class Job:
         return client
 
     def placement(self) -> Placement:
-        entry = self.loop.call(self.bus.register.read(PLACEMENT))
+        entry = self.loop.call(self.bus.registers.read(PLACEMENT))
         return decode_placement(entry.value) if entry else Placement.even(self.spec.ps)
 
     def publish(self, placement: Placement) -> None:
-        entry = self.loop.call(self.bus.register.read(PLACEMENT))
+        entry = self.loop.call(self.bus.registers.read(PLACEMENT))
         value = encode_placement(placement)
-        self.loop.call(self.bus.register.write(PLACEMENT, value, after=entry.seq if entry else 0))
+        self.loop.call(self.bus.registers.write(PLACEMENT, value, after=entry.seq if entry else 0))
 
     def register(self, number: int = 0) -> PsRegister:
-        entry = self.loop.call(self.bus.register.read(PodName(f"ps-{number}")))
+        entry = self.loop.call(self.bus.registers.read(PodName(f"ps-{number}")))
         assert entry is not None
         return decode_register(entry.value)
 
@@ -141,7 +141,7 @@ class Job:
         found = {}
         for number in range(4):
             name = PodName(f"ps-{number}")
-            entry = self.loop.call(self.bus.register.read(name))
+            entry = self.loop.call(self.bus.registers.read(name))
             if entry is not None:
                 register = decode_register(entry.value)
                 found[name] = PsAddress(address=register.address, incarnation=register.incarnation)

@@ -75,8 +75,8 @@ def state(core: PsCore) -> tuple[LedgerRecord, int, bytes, bytes]:
     request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=tables)
     dense, rows = (np.empty(size, np.float32) for size in core.pull_size(request))
     pulled = core.pull(request, dense=dense, rows=rows)
-    assert core.share is not None
-    return core.share.groups[0].ledger.record(), pulled.iteration, dense.tobytes(), rows.tobytes()
+    assert core.shard is not None
+    return core.shard.groups[0].ledger.record(), pulled.iteration, dense.tobytes(), rows.tobytes()
 
 
 @settings(max_examples=50, deadline=None)
@@ -218,8 +218,8 @@ def test_accumulated_gradients_wait_for_the_flush() -> None:
     core.push(wire_push(0, 0))
     waiting = state(core)
     assert waiting[3] == untouched[3]
-    assert core.share is not None
-    core.share.flush()
+    assert core.shard is not None
+    core.shard.flush()
     plain.push(wire_push(0, 0))
     assert state(core) == state(plain)
 
@@ -228,9 +228,9 @@ def test_nothing_is_flushed_while_batches_will_follow() -> None:
     core = core_of("sgd", policy=UpdatePolicy(grads_to_wait=4))
     for task, batch in BATCHES[:-1]:
         core.push(wire_push(task, batch))
-    assert core.share is not None
+    assert core.shard is not None
     waiting = state(core)
-    assert not core.changed_since(core.share.standings, flush=True)
+    assert not core.changed_since(core.shard.standings, flush=True)
     core.cut(dirty_only=False, flush=True).close()
     assert state(core) == waiting, "the order was for a former life that had everything"
 
@@ -239,13 +239,13 @@ def test_what_was_flushed_is_another_state_than_before_the_flush() -> None:
     core = core_of("sgd", policy=UpdatePolicy(grads_to_wait=4))
     for task, batch in BATCHES:
         core.push(wire_push(task, batch))
-    assert core.share is not None
-    before = core.share.standings
+    assert core.shard is not None
+    before = core.shard.standings
     assert not core.changed_since(before, flush=False)
     assert core.changed_since(before, flush=True)
     core.cut(dirty_only=False, flush=True).close()
     assert core.changed_since(before, flush=True), "the cut was not saved: it has to be made again"
-    assert not core.changed_since(core.share.standings, flush=True)
+    assert not core.changed_since(core.shard.standings, flush=True)
 
 
 def test_a_stale_push_moves_less() -> None:
@@ -293,8 +293,8 @@ def test_an_error_while_applying_is_a_bug_and_ends_service() -> None:
             raise IndexError("planted")
 
     core = core_of()
-    assert core.share is not None
-    core.share.groups[0].ledger = BrokenLedger()
+    assert core.shard is not None
+    core.shard.groups[0].ledger = BrokenLedger()
     with pytest.raises(InvariantError, match="task 0, batch 0"):
         core.push(wire_push(0, 0))
     assert kind(core, wire_push(0, 0)) is RefusalKind.NOT_READY

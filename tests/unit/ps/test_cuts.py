@@ -18,7 +18,7 @@ from tests.unit.ps_engine.chunks import chunks
 
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.model_shard import Share
+from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.snapshots.reader import read_chain, restore
 from elasticdl.ps.snapshots.writer import SnapshotWriter, Written
 from elasticdl.shared.model.manifests import decode_manifest
@@ -31,9 +31,9 @@ SNAPSHOTS = 12
 SANE = 1e6
 
 
-def everything(share: Share) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+def everything(shard: ModelShard) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
     """Weights, first and second moments, of the dense weights and of every row in the order of its id."""
-    cut = share.cut()
+    cut = shard.cut()
     (group,) = cut.groups
     yield group.dense.state
     yield group.dense.fixed
@@ -46,13 +46,13 @@ def everything(share: Share) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np
     cut.close()
 
 
-def reference(step: int) -> Share:
+def reference(step: int) -> ModelShard:
     """What a ps holds after so many batches when nobody cuts anything."""
     core = core_of("adam")
     for task, batch in BATCHES[:step]:
         core.push(wire_push(task, batch))
-    assert core.share is not None
-    return core.share
+    assert core.shard is not None
+    return core.shard
 
 
 def snapshots_under_pushes(store: MemoryStore) -> list[Written]:

@@ -161,8 +161,8 @@ def test_a_move_that_is_given_up_leaves_everything_where_it_was(make_job: MakeJo
     mover.copy(0, 1, HALF, 2, freeze=True)
     pushing = threading.Thread(target=train, args=(client, BATCHES[3:6]))
     pushing.start()
-    assert recipient.core.share is not None
-    assert [group.partitions for group in recipient.core.share.held] == [HALF]
+    assert recipient.core.shard is not None
+    assert [group.partitions for group in recipient.core.shard.held] == [HALF]
     mover.end(2)
     pushing.join()
     final(job, 0, 50)
@@ -173,8 +173,8 @@ def test_a_move_that_is_given_up_leaves_everything_where_it_was(make_job: MakeJo
             break
         except PermanentError:
             continue
-    assert recipient.core.share.held == [], "what was held for nothing is dropped"
-    while recipient.core.share.rows:
+    assert recipient.core.shard.held == [], "what was held for nothing is dropped"
+    while recipient.core.shard.rows:
         job.register(1)
     mover.move(0, 1, HALF, 3)
     train(client, BATCHES[6:])
@@ -191,8 +191,8 @@ def test_rows_that_come_after_the_outcome_are_not_loaded(make_job: MakeJob) -> N
         job.register(1)
     recipient.core.hold_rows(2, 0, ids + 10, slabs, saved=True)
     assert recipient.core.hold(2, []) == ()
-    assert recipient.core.share is not None
-    while recipient.core.share.rows:
+    assert recipient.core.shard is not None
+    while recipient.core.shard.rows:
         job.register(1)
 
 
@@ -206,8 +206,8 @@ def test_a_recipient_that_dies_before_it_hears_of_the_outcome_serves_what_it_hel
     assert [group.partitions for group in started.ledgers] == [HALF]
     mover.end(2, to=1, partitions=HALF)
     train(client, BATCHES[4:])
-    assert reborn.core.share is not None
-    assert [group.ledger.step for group in reborn.core.share.groups] == [len(BATCHES)]
+    assert reborn.core.shard is not None
+    assert [group.ledger.step for group in reborn.core.shard.groups] == [len(BATCHES)]
 
 
 def test_a_donor_that_is_not_there_is_read_from_its_register(make_job: MakeJob) -> None:
@@ -241,7 +241,7 @@ def test_copies_are_kept_as_long_as_a_snapshot_refers_to_them(make_job: MakeJob)
     recipient.close()
     reborn = job.start(1)
     job.await_event(PsStarted, 3)
-    assert reborn.core.share is not None
+    assert reborn.core.shard is not None
     train(client, BATCHES[6:7])
     final(job, 1, 100)
     assert all(job.store.info(copy) for copy in copies), "its next life needs them, should the new snapshot be damaged"
@@ -327,12 +327,12 @@ def test_a_ps_that_is_given_what_it_has_lost_ends_and_its_next_life_has_it(make_
     with pytest.raises(TransientError, match="version 3"):
         reborn.wait()
     reborn.close()
-    share = job.start(1).core.share
+    shard = job.start(1).core.shard
     assert union([group.partitions for group in job.await_event(PsStarted, 4).ledgers]) == HALF
-    assert share is not None
-    assert (share.least_step, share.step) == (0, 4), "one part as it was at the donor's beginning"
+    assert shard is not None
+    assert (shard.least_step, shard.step) == (0, 4), "one part as it was at the donor's beginning"
     train(client, BATCHES)
-    assert (share.least_step, share.step) == (len(BATCHES), len(BATCHES))
+    assert (shard.least_step, shard.step) == (len(BATCHES), len(BATCHES))
 
 
 @pytest.mark.parametrize("name", ["manifest", "rows-0-00000"])

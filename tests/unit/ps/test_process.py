@@ -35,7 +35,7 @@ class PsSurroundings(Surroundings):
     """Surroundings whose job has one ps."""
 
     def resolve(self) -> Mapping[PodName, PsAddress]:
-        entry = self.loop.call(self.bus.register.read(PS))
+        entry = self.loop.call(self.bus.registers.read(PS))
         if entry is None:
             return {}
         register = decode_register(entry.value)

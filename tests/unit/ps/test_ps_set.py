@@ -145,9 +145,9 @@ def test_two_workers_of_which_one_repeats_everything(servers: Servers) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    share = servers.ps[0].core.share
-    assert share is not None
-    record = share.groups[0].ledger.record()
+    shard = servers.ps[0].core.shard
+    assert shard is not None
+    record = shard.groups[0].ledger.record()
     assert (record.step, record.records) == (len(BATCHES), PLAN.records)
     assert record.checksum == sum(push_of(*batch).checksum for batch in BATCHES) % 2**64
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import BatchInHand
+from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import Purpose
-from elasticdl.shared.process.running_batches import BATCHES_MAX, InHandFile, read_in_hand
+from elasticdl.shared.process.running_batches import BATCHES_MAX, RunningBatchesFile, read_in_hand
 
 NUMBERS = st.integers(min_value=0, max_value=2**64 - 1)
 
@@ -25,8 +25,8 @@ def test_what_is_held_is_read(
     tmp_path_factory: pytest.TempPathFactory, purpose: Purpose, task: int, batch: int
 ) -> None:
     path = tmp_path_factory.mktemp("hand") / "hand"
-    held = BatchInHand(task=TaskRef(purpose=purpose, number=task), batch=batch)
-    with InHandFile(path) as file:
+    held = RunningBatch(task=TaskRef(purpose=purpose, number=task), batch=batch)
+    with RunningBatchesFile(path) as file:
         with file.holding(held):
             assert read_in_hand(path) == (held,)
         assert read_in_hand(path) == ()
@@ -34,8 +34,8 @@ def test_what_is_held_is_read(
 
 def test_several_batches_are_held_and_let_go_in_any_order(tmp_path: Path) -> None:
     path = tmp_path / "hand"
-    one, two = (BatchInHand(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=batch) for batch in (3, 4))
-    with InHandFile(path) as file:
+    one, two = (RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=batch) for batch in (3, 4))
+    with RunningBatchesFile(path) as file:
         first, second = file.holding(one), file.holding(two)
         with first:
             second.__enter__()
@@ -48,8 +48,8 @@ def test_several_batches_are_held_and_let_go_in_any_order(tmp_path: Path) -> Non
 
 
 def test_a_hand_has_its_limit(tmp_path: Path) -> None:
-    held = BatchInHand(task=TaskRef(purpose=Purpose.TRAIN, number=0), batch=0)
-    with InHandFile(tmp_path / "hand") as file, ExitStack() as hands:
+    held = RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=0), batch=0)
+    with RunningBatchesFile(tmp_path / "hand") as file, ExitStack() as hands:
         for _ in range(BATCHES_MAX):
             hands.enter_context(file.holding(held))
         with pytest.raises(InvariantError):
@@ -61,17 +61,17 @@ def test_it_survives_a_killed_process(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from elasticdl.shared.messages.events import BatchInHand\n"
-        "from elasticdl.shared.process.running_batches import InHandFile\n"
+        "from elasticdl.shared.messages.events import RunningBatch\n"
+        "from elasticdl.shared.process.running_batches import RunningBatchesFile\n"
         "from elasticdl.shared.names import Purpose\n"
         "from elasticdl.shared.job.tasks import TaskRef\n"
-        "hand = InHandFile(Path(sys.argv[1]))\n"
-        "with hand.holding(BatchInHand(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=3)):\n"
+        "hand = RunningBatchesFile(Path(sys.argv[1]))\n"
+        "with hand.holding(RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=3)):\n"
         "    os.kill(os.getpid(), signal.SIGSEGV)\n"
     )
     child = subprocess.run([sys.executable, "-c", program, str(path)], check=False, capture_output=True, cwd=tmp_path)
     assert child.returncode < 0, child.stderr
-    assert read_in_hand(path) == (BatchInHand(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=3),)
+    assert read_in_hand(path) == (RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=3),)
 
 
 @pytest.mark.parametrize("content", [b"", b"EDLhand2", b"x" * 32, b"EDLhand2" + b"\xff" * 96])

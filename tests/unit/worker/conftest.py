@@ -20,9 +20,9 @@ from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.messages.events import Envelope, Event, TaskFailed, TaskFinished, TaskReturned
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service, TaskId
 from elasticdl.shared.process.clock import VirtualClock
-from elasticdl.shared.process.envelopes import Voice
-from elasticdl.shared.process.event_publisher import Journal
-from elasticdl.shared.process.running_batches import InHandFile
+from elasticdl.shared.process.envelopes import EnvelopeFactory
+from elasticdl.shared.process.event_publisher import EventPublisher
+from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage import open_store
 from elasticdl.worker.evaluation.auxiliary_tasks import OtherTasks
 from elasticdl.worker.evaluation.evaluator import Validation
@@ -229,7 +229,7 @@ class World:
 
     plan: Plan
     records: Callable[[], TaskRecords]
-    hand: InHandFile
+    hand: RunningBatchesFile
     stop: Stop = field(default_factory=Stop)
     model: FakeModel = field(default_factory=FakeModel)
     ps: FakePs = field(default_factory=FakePs)
@@ -243,21 +243,21 @@ class World:
         self.leases = Leases(lease_s=9.0, batch_deadline_s=300.0, clock=self.clock)
         self.held = HeldTasks(self.leases)
         name, life = PodName("worker-0"), Incarnation("cafe")
-        voice = Voice(service=Service.WORKER, name=name, incarnation=life, clock=self.clock)
-        self.journal = Journal(self.envelopes.append, voice)
+        envelopes = EnvelopeFactory(service=Service.WORKER, name=name, incarnation=life, clock=self.clock)
+        self.publisher = EventPublisher(self.envelopes.append, envelopes)
 
     def publish_plan(self) -> None:
         self.tasks.publish(*(message(task) for task in self.plan.task_ids()))
 
     def run(self, *, validation: bool = True) -> None:
-        answers = Answers(self.journal)
+        answers = Answers(self.publisher)
         context = WorkContext(
             model=self.model,
             ps=self.ps,
             held=self.held,
             leases=self.leases,
             answers=answers,
-            journal=self.journal,
+            publisher=self.publisher,
             hand=self.hand,
             stop=self.stop,
         )
@@ -299,7 +299,7 @@ MakeWorld = Callable[..., World]
 @pytest.fixture
 def make_world(tmp_path: Path) -> Iterator[MakeWorld]:
     """Build a world over the given records, in files of their own folder."""
-    hands: list[InHandFile] = []
+    hands: list[RunningBatchesFile] = []
 
     def make(*files: list[bytes], shuffle: Shuffle = Shuffle.NONE, epochs: int = 1, per_task: int = 2) -> World:
         folder = tmp_path / f"data{len(hands)}"
@@ -322,7 +322,7 @@ def make_world(tmp_path: Path) -> Iterator[MakeWorld]:
             )
             return TaskRecords(plan=plan, reader=reader, whole_batches=False)
 
-        hands.append(InHandFile(tmp_path / f"hand{len(hands)}"))
+        hands.append(RunningBatchesFile(tmp_path / f"hand{len(hands)}"))
         return World(plan, records, hands[-1])
 
     yield make

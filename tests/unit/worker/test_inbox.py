@@ -14,8 +14,8 @@ from elasticdl.shared.messages.events import WorkerStarted
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 from elasticdl.shared.process.clock import SystemClock
-from elasticdl.shared.process.envelopes import Voice
-from elasticdl.shared.process.event_publisher import Journal
+from elasticdl.shared.process.envelopes import EnvelopeFactory
+from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.worker.ps_client import PsAddress
 from elasticdl.worker.ps_client.addresses import Addresses
@@ -72,12 +72,12 @@ def test_waiting_ends_when_a_task_comes(loop: LoopThread, bus: Bus) -> None:
 
 
 def test_the_journal_numbers_what_it_stores(loop: LoopThread, bus: Bus) -> None:
-    voice = Voice(
+    envelopes = EnvelopeFactory(
         service=Service.WORKER, name=PodName("worker-0"), incarnation=Incarnation("cafe"), clock=SystemClock()
     )
-    journal = Journal(lambda envelope: loop.call(bus.log.append(envelope)), voice)
+    publisher = EventPublisher(lambda envelope: loop.call(bus.log.append(envelope)), envelopes)
     for _ in range(3):
-        journal.append(WorkerStarted(), cause="x")
+        publisher.publish(WorkerStarted(), cause="x")
 
     async def first_three() -> list[tuple[int, str]]:
         found: list[tuple[int, str]] = []
@@ -95,13 +95,13 @@ def test_addresses_follow_the_registers(loop: LoopThread, bus: Bus) -> None:
         return wire_pb2.Register(address="127.0.0.1:1", incarnation=incarnation).SerializeToString()
 
     async def written_and_seen() -> None:
-        seq = await bus.register.write("ring", b"\xff", after=0)
+        seq = await bus.registers.write("ring", b"\xff", after=0)
         assert seq
-        seq = await bus.register.write("ps-0", register("old"), after=0)
-        await bus.register.write("ps-0", register("new"), after=seq)
+        seq = await bus.registers.write("ps-0", register("old"), after=0)
+        await bus.registers.write("ps-0", register("new"), after=seq)
 
     loop.call(written_and_seen())
-    addresses = Addresses(bus.register, loop, Placement.even(1))
+    addresses = Addresses(bus.registers, loop, Placement.even(1))
     expected = {PodName("ps-0"): PsAddress(address="127.0.0.1:1", incarnation=Incarnation("new"))}
     addresses.wait_known([PodName("ps-0")], timeout_s=DEADLINE_S)
     assert addresses.resolve() == expected

@@ -178,7 +178,7 @@ class Job:
     def start(self) -> None:
         self.thread.start()
         register = wire_pb2.Register(address=self.ps.server.address, incarnation=self.ps.incarnation)
-        self.loop.call(self.bus.register.write("ps-0", register.SerializeToString(), after=0))
+        self.loop.call(self.bus.registers.write("ps-0", register.SerializeToString(), after=0))
 
     def train(self) -> None:
         for task in self.spec.plan.task_ids():
@@ -260,7 +260,7 @@ def make_job(tmp_path: Path) -> Iterator[MakeJob]:
 
 def weights(job: Job) -> list[bytes]:
     """Everything that the ps holds, bit for bit."""
-    share = job.ps.core.share
+    share = job.ps.core.shard
     assert share is not None
     place = PsAddress(address=job.ps.server.address, incarnation=job.ps.incarnation)
     client = PsSet(
@@ -282,7 +282,7 @@ def weights(job: Job) -> list[bytes]:
 def test_a_worker_trains_evaluates_merges_and_exports(make_job: MakeJob) -> None:
     job = make_job(output=True)
     job.train()
-    share = job.ps.core.share
+    share = job.ps.core.shard
     assert share is not None
     (group,) = share.groups
     assert list(group.ledger.missing(job.spec.plan.tasks)) == []

@@ -266,7 +266,7 @@ def test_finished_is_told_before_it_is_acknowledged(world: World) -> None:
         append(envelope)  # type: ignore[arg-type]
         answers_at_event.append("".join(delivery.answer for delivery in world.tasks.deliveries))
 
-    world.journal._append = note
+    world.publisher._append = note
     world.tasks.publish(train(2))
     world.run()
     assert answers_at_event == ["", ""]

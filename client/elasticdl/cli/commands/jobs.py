@@ -17,7 +17,7 @@ from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, JobRecord, RunDirectory
 from elasticdl.cli.jobs.temporary import remove_temporary
-from elasticdl.cli.local.event_publisher import QueuedJournal
+from elasticdl.cli.local.event_publisher import QueuedEventPublisher
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ScaleRequested, StopRequested
@@ -169,10 +169,10 @@ def _old(root: Path, older_than_days: float, unfinished: bool) -> list[RunDirect
 async def _request(run: RunDirectory, event: StopRequested | ScaleRequested) -> None:
     """Put a request on a running job's log."""
     async with open_bus(run) as bus:
-        journal = QueuedJournal(bus.log, SystemClock(), Service.CLIENT, PodName(f"client-{os.getpid()}"))
-        writing = asyncio.create_task(journal.run())
-        journal.note(event)
-        await asyncio.wait({asyncio.create_task(journal.flush()), writing}, return_when=asyncio.FIRST_COMPLETED)
+        publisher = QueuedEventPublisher(bus.log, SystemClock(), Service.CLIENT, PodName(f"client-{os.getpid()}"))
+        writing = asyncio.create_task(publisher.run())
+        publisher.note(event)
+        await asyncio.wait({asyncio.create_task(publisher.flush()), writing}, return_when=asyncio.FIRST_COMPLETED)
         if writing.done():
             writing.result()
         writing.cancel()

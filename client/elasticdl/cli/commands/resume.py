@@ -105,9 +105,9 @@ async def _past(run: RunDirectory, record: JobRecord, ps: int) -> _Past:
                 )
             spec = salvaged.spec
         lost = lost_part(left, run.read_log_end())
-        placement = await settle_placement(bus.register, store, spec, salvaged, lost, time.time())
+        placement = await settle_placement(bus.registers, store, spec, salvaged, lost, time.time())
         if placement is None:
-            await restore_registers(bus.register, store, spec, salvaged)
+            await restore_registers(bus.registers, store, spec, salvaged)
     resumed = JobResumed(
         reason=f"resumed after {state.job_state.value}" if state.spec else "resumed without its log",
         lost=lost,

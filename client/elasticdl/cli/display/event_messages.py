@@ -79,7 +79,7 @@ class Narrator:
             case ExitCause.OWN_FAULT | ExitCause.OUTSIDE:
                 if self._state not in (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED):
                     yield f"{exited.pod} died ({describe_exit(exited.exit_code, exited.cause)})" + _what_now(exited)
-            case ExitCause.FINISHED if exited.in_hand:
+            case ExitCause.FINISHED if exited.running_batches:
                 yield f"{exited.pod} ended without a word ({describe_exit(exited.exit_code)})" + _what_now(exited)
             case _:
                 pass
@@ -126,7 +126,7 @@ class Narrator:
 
 def _what_now(exited: events.PodExited) -> str:
     if exited.service is Service.WORKER:
-        batches = " and ".join(f"batch {held.batch} of {held.task}" for held in exited.in_hand)
+        batches = " and ".join(f"batch {held.batch} of {held.task}" for held in exited.running_batches)
         return (f" with {batches} in hand" if batches else "") + "; its tasks are handed out again"
     if exited.service is Service.PS:
         return "; it is restored from its last snapshot"

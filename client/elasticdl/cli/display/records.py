@@ -74,7 +74,7 @@ def _about(event: events.Event, task: TaskRef, replies: set[str]) -> Iterator[st
         case events.TaskFailed() if event.task == task:
             yield f"failed at batch {event.batch} ({event.kind.value}): {event.message}"
         case events.PodExited():
-            for held in event.in_hand:
+            for held in event.running_batches:
                 if held.task == task:
                     yield f"{event.pod} ended ({event.cause.value}) with its batch {held.batch} in hand"
         case events.LedgersRead():
@@ -114,9 +114,9 @@ def _value(value: object) -> str:
             return f"{value:.6g}"
         case Mapping():
             return "{" + ", ".join(f"{name}: {_value(each)}" for name, each in value.items()) + "}"
-        case events.BatchInHand():
+        case events.RunningBatch():
             return f"batch {value.batch} of {value.task}"
-        case (events.BatchInHand(), *_):
+        case (events.RunningBatch(), *_):
             return ", ".join(map(_value, value))
         case _:
             text = " ".join(str(value).split())

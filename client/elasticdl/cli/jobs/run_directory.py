@@ -5,7 +5,7 @@ ROOT/JOB/job.json       what other commands have to know (``JobRecord``)
          nats/          JetStream's files
          logs/POD.log   what each process printed
          storage/       snapshots and indexes, unless ``--storage`` names another place
-         in_hand/       the batches that each worker has in hand at the moment
+         running_batches/       the batches that each worker has in hand at the moment
          log_end.json   the last record of the log that the launcher has seen
          history.jsonl  loss and metrics of each epoch and evaluation
          report.json    the closing report
@@ -122,9 +122,9 @@ class RunDirectory:
         return self.path / "storage"
 
     @property
-    def in_hand(self) -> Path:
+    def running_batches(self) -> Path:
         """One small file per worker."""
-        return self.path / "in_hand"
+        return self.path / "running_batches"
 
     @property
     def history(self) -> Path:
@@ -156,7 +156,7 @@ class RunDirectory:
             PermanentError: the file system refuses.
         """
         try:
-            for folder in (self.nats, self.logs, self.storage, self.in_hand):
+            for folder in (self.nats, self.logs, self.storage, self.running_batches):
                 folder.mkdir(parents=True, exist_ok=True)
             self.path.chmod(0o700)  # job.json holds the broker's token
         except OSError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.names import PodName, Service
-from elasticdl.shared.process import running_batches as in_hand
+from elasticdl.shared.process import running_batches as running_batches
 from elasticdl.shared.process.settings import (
     MasterSettings,
     ProcessSettings,
@@ -72,7 +72,7 @@ def job_environment(
         settings = {name: value for name, value in own.items() if name in map(variable, dictated) or name not in base}
         if service is Service.MASTER:
             return {**defaults, **base, **always, **settings}
-        settings[in_hand.ENVIRONMENT_VARIABLE] = str(run.in_hand / pod)
+        settings[running_batches.ENVIRONMENT_VARIABLE] = str(run.running_batches / pod)
         return {**defaults, **base, **always, **settings, **spec.envs}
 
     return environment

@@ -1,4 +1,4 @@
-"""The launcher's own voice on the event log."""
+"""The launcher's own envelopes on the event log."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.messages.events import Envelope, Event
 from elasticdl.shared.names import PodName, Service, new_incarnation
 from elasticdl.shared.process.clock import Clock
-from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 
-class QueuedJournal:
+class QueuedEventPublisher:
     """Appends events in the order in which they were noted, numbered within one incarnation.
 
     Args:
@@ -24,12 +24,12 @@ class QueuedJournal:
 
     def __init__(self, log: EventLog, clock: Clock, service: Service, name: PodName) -> None:
         self._log = log
-        self._voice = Voice(service=service, name=name, incarnation=new_incarnation(), clock=clock)
+        self._envelopes = EnvelopeFactory(service=service, name=name, incarnation=new_incarnation(), clock=clock)
         self._waiting: asyncio.Queue[Envelope] = asyncio.Queue()
 
     def note(self, event: Event, cause: str = "") -> None:
         """Have an event appended after those noted before; on the loop's thread."""
-        self._waiting.put_nowait(self._voice.envelope(event, cause=cause))
+        self._waiting.put_nowait(self._envelopes.envelope(event, cause=cause))
 
     async def open(self, event: Event) -> None:
         """Append the first word of a run at once; only while nothing noted waits.
@@ -38,7 +38,7 @@ class QueuedJournal:
             TransientError: the broker stayed away.
             PermanentError: the log is full or gone.
         """
-        await open_run(self._log, self._voice.envelope(event))
+        await open_run(self._log, self._envelopes.envelope(event))
 
     async def run(self) -> None:
         """Append for ever.

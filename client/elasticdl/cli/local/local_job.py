@@ -13,7 +13,7 @@ from typing import Any
 
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, RunDirectory
 from elasticdl.cli.local.broker import Broker
-from elasticdl.cli.local.event_publisher import QueuedJournal
+from elasticdl.cli.local.event_publisher import QueuedEventPublisher
 from elasticdl.cli.local.exits import exit_cause
 from elasticdl.cli.local.follower import Audience, Follower
 from elasticdl.cli.local.fork_server import ForkServers
@@ -137,13 +137,13 @@ class LocalJob:
         if isinstance(opening[-1], JobResumed):
             await bus.tasks.purge()
         self._follower = Follower(self._audience, past=await recover(bus))
-        self._journal = QueuedJournal(bus.log, self._clock, Service.LAUNCHER, LAUNCHER)
+        self._publisher = QueuedEventPublisher(bus.log, self._clock, Service.LAUNCHER, LAUNCHER)
         for event in opening:
-            await self._journal.open(event)  # Before a master reads the log: without it a stopped job is over.
+            await self._publisher.open(event)  # Before a master reads the log: without it a stopped job is over.
         environment = partial(self._environment, url)
         preparations = self._forks.servers if self._forks else {}
         self._keeper = PodKeeper(
-            self._processes, self._run, environment, self._journal.note, self._command, preparations
+            self._processes, self._run, environment, self._publisher.note, self._command, preparations
         )
         await bus.signals.serve_orders(LAUNCHER, self._keeper.obey)
         self._watchdog = Watchdog(bus, self._clock, self._end_frozen_master, self._end_frozen_broker)
@@ -176,7 +176,7 @@ class LocalJob:
         tasks: list[asyncio.Task[None]] = [
             asyncio.create_task(coroutine)
             for coroutine in (
-                self._journal.run(),
+                self._publisher.run(),
                 follower.follow(bus.log),
                 follower.listen(bus),
                 self._tick(),
@@ -312,7 +312,7 @@ class LocalJob:
 
     def _request_stop(self, reason: str) -> None:
         self._stopping = True
-        self._journal.note(StopRequested(reason=reason))
+        self._publisher.note(StopRequested(reason=reason))
         self._loop.call_later(STOP_S_MAX, self._end, f"the job did not stop within {STOP_S_MAX:g} s")
 
     def _end(self, gave_up: str) -> None:

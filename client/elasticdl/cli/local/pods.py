@@ -32,7 +32,7 @@ OUT_OF_MEMORY = "\nkilled by the kernel because memory ran out: use smaller mini
 
 
 class NoteEvent(Protocol):
-    """Where events go: ``Journal.note``."""
+    """Where events go: ``EventPublisher.note``."""
 
     def __call__(self, event: Event, cause: str = "") -> None:
         """Have an event appended to the log."""
@@ -126,10 +126,10 @@ class PodKeeper:
         service = self._services[ended.name]
         out_of_memory = self._oom_watch.has_killed(ended.name, ended.exit_code)
         cause = exit_cause(ended.exit_code, out_of_memory=out_of_memory)
-        in_hand = file_of(self._run.in_hand / ended.name, ended.pid)
-        held = read_in_hand(in_hand) if service is Service.WORKER else ()
-        batches = read_batches(in_hand) if service is Service.WORKER else 0
-        in_hand.unlink(missing_ok=True)
+        running_batches = file_of(self._run.running_batches / ended.name, ended.pid)
+        held = read_in_hand(running_batches) if service is Service.WORKER else ()
+        batches = read_batches(running_batches) if service is Service.WORKER else 0
+        running_batches.unlink(missing_ok=True)
         self._note(
             PodExited(
                 pod=PodName(ended.name),
@@ -137,7 +137,7 @@ class PodKeeper:
                 pid=ended.pid,
                 cause=cause,
                 exit_code=ended.exit_code,
-                in_hand=held,
+                running_batches=held,
                 log_tail=_log_tail(self._run.log(ended.name), cause) + OUT_OF_MEMORY * out_of_memory,
                 batches=batches,
             )
@@ -160,7 +160,9 @@ class PodKeeper:
         service = self._services[pod]
         self._note(PodStarted(pod=pod, service=service, pid=0))
         code = int(cause is not ExitCause.FINISHED)
-        self._note(PodExited(pod=pod, service=service, pid=0, cause=cause, exit_code=code, in_hand=(), log_tail=reason))
+        self._note(
+            PodExited(pod=pod, service=service, pid=0, cause=cause, exit_code=code, running_batches=(), log_tail=reason)
+        )
 
     def _start(self, pod: PodName, service: Service, cause: str) -> None:
         self._services[pod] = service

@@ -9,7 +9,7 @@ from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.failure_detection.detector import SilenceWatch
 from elasticdl.shared.names import LAUNCHER, MASTER, Service, new_incarnation
 from elasticdl.shared.process.clock import Clock
-from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 BEAT_S = 1.0
 SILENCE_S = 6.0
@@ -31,7 +31,9 @@ class Watchdog:
         self._clock = clock
         self._end_master = end_master
         self._end_broker = end_broker
-        self._voice = Voice(service=Service.LAUNCHER, name=LAUNCHER, incarnation=new_incarnation(), clock=clock)
+        self._envelopes = EnvelopeFactory(
+            service=Service.LAUNCHER, name=LAUNCHER, incarnation=new_incarnation(), clock=clock
+        )
         self._watch = SilenceWatch(own=LAUNCHER, limit_s=SILENCE_S, interval_s=BEAT_S)
 
     def master_ended(self) -> None:
@@ -43,7 +45,7 @@ class Watchdog:
         hearing = asyncio.create_task(self._hear(), name="heartbeats of the master")
         try:
             while not hearing.done():
-                await self._bus.signals.beat(self._voice.beat({}))
+                await self._bus.signals.beat(self._envelopes.beat({}))
                 await asyncio.sleep(BEAT_S)
                 for silent in self._watch.tick(self._clock.monotonic()):
                     if silent.pod == MASTER:

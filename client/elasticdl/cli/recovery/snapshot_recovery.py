@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from elasticdl.cli.jobs.run_directory import LogEnd
-from elasticdl.shared.bus.ports import Register
+from elasticdl.shared.bus.ports import KeyValue
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.job.spec import JobSpec
@@ -82,7 +82,7 @@ def has_snapshots(store: ObjectStore, storage: str, job: JobId) -> bool:
 
 
 async def settle_placement(
-    registers: Register,
+    registers: KeyValue,
     store: ObjectStore,
     spec: JobSpec,
     salvaged: Salvaged | None,
@@ -122,7 +122,7 @@ async def settle_placement(
     return placement
 
 
-async def _write(registers: Register, name: str, value: bytes) -> None:
+async def _write(registers: KeyValue, name: str, value: bytes) -> None:
     for attempt in range(1, _TRIES_MAX + 1):
         entry = await registers.read(name)
         try:
@@ -133,7 +133,7 @@ async def _write(registers: Register, name: str, value: bytes) -> None:
                 raise
 
 
-async def restore_registers(registers: Register, store: ObjectStore, spec: JobSpec, salvaged: Salvaged | None) -> None:
+async def restore_registers(registers: KeyValue, store: ObjectStore, spec: JobSpec, salvaged: Salvaged | None) -> None:
     """Have the register of every ps name a snapshot that is there, if any is; one that does already is left alone.
 
     Call it when no process of the job lives. The entry takes the name from whoever might be left after all.

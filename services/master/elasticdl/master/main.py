@@ -15,7 +15,7 @@ from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
 from elasticdl.shared.names import MASTER, Incarnation, Service, new_incarnation
 from elasticdl.shared.process import logs
 from elasticdl.shared.process.clock import SystemClock
-from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_FAULT, exit_code, leave
 from elasticdl.shared.process.settings import MasterSettings, from_environment
 
@@ -25,8 +25,8 @@ _log = structlog.get_logger()
 async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
     """Run a master until its job is final."""
     bus = await nats_bus.connect(settings.nats_url, settings.job, settings.bus)
-    voice = Voice(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=SystemClock())
-    beats = asyncio.create_task(keep_beating(bus.signals, voice, settings.beat_interval_s))
+    envelopes = EnvelopeFactory(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=SystemClock())
+    beats = asyncio.create_task(keep_beating(bus.signals, envelopes, settings.beat_interval_s))
     try:
         master = Master(
             bus,

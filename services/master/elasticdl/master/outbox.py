@@ -178,9 +178,9 @@ class Outbox:
         """Make a version of the placement known, however long the broker is away; a later one that is there stays."""
         while True:
             try:
-                entry = await self._bus.register.read(PLACEMENT)
+                entry = await self._bus.registers.read(PLACEMENT)
                 if entry is None or decode_placement(entry.value).version < placement.version:
-                    await self._bus.register.write(
+                    await self._bus.registers.write(
                         PLACEMENT, encode_placement(placement), after=entry.seq if entry else 0
                     )
                 return

@@ -19,7 +19,7 @@ from elasticdl.shared.failure_detection.detector import SilenceWatch
 from elasticdl.shared.messages.events import Decided, Envelope, Event, LogRecord, TermStarted, TimerFired
 from elasticdl.shared.names import MASTER, Incarnation, PodName, Service
 from elasticdl.shared.process.clock import Clock
-from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 DECISIONS_IN_A_ROW_MAX = 64
 TAKEOVER_TRIES_MAX = 10
@@ -70,7 +70,7 @@ class Master:
         self.state = State()
         self._bus = bus
         self._clock = clock
-        self._voice = Voice(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=clock)
+        self._envelopes = EnvelopeFactory(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=clock)
         self._term = 0
         self._options = options or MasterOptions()
         self._last_append = 0
@@ -93,7 +93,7 @@ class Master:
             PermanentError: the log refuses (disk full).
         """
         recovered = await self._recover()
-        self._snapshots = CoreSnapshotWriter(self._bus.core, self._options.snapshot_records, recovered)
+        self._snapshots = CoreSnapshotWriter(self._bus.core_snapshots, self._options.snapshot_records, recovered)
         reader = asyncio.create_task(self._read(), name="log reader")
         outbox = asyncio.create_task(self._outbox.run(), name="outbox")
         snapshots = asyncio.create_task(self._snapshots.run(), name="core snapshots")
@@ -168,7 +168,7 @@ class Master:
         event = item.envelope.event
         self._heed_term(event)
         self._read_seq = max(self._read_seq, item.seq)
-        if not (isinstance(event, Decided) and item.envelope.incarnation == self._voice.incarnation):
+        if not (isinstance(event, Decided) and item.envelope.incarnation == self._envelopes.incarnation):
             evolve(self.state, item)
 
     def _heed_term(self, event: Event) -> None:
@@ -194,7 +194,7 @@ class Master:
             commands=decision.commands,
             reasons=decision.reasons,
         )
-        envelope = self._voice.envelope(decided)
+        envelope = self._envelopes.envelope(decided)
         seq = await self._append_envelope(envelope)
         evolve(self.state, LogRecord(seq=seq, envelope=envelope))
         self._outbox.put(seq, decided)
@@ -202,7 +202,7 @@ class Master:
             _log.info("decided", reason=reason, commands=len(decision.commands))
 
     async def _append(self, event: Event) -> int:
-        return await self._append_envelope(self._voice.envelope(event))
+        return await self._append_envelope(self._envelopes.envelope(event))
 
     async def _append_envelope(self, envelope: Envelope) -> int:
         self._last_append = await self._bus.log.append_decision(envelope, after=self._last_append)

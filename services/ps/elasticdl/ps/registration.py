@@ -36,7 +36,7 @@ class Registration:
             FencedError: another life claims it at the same time.
             TransientError: the broker stayed away longer than its settings allow.
         """
-        entry = self._loop.call(self._bus.register.read(self._ps))
+        entry = self._loop.call(self._bus.registers.read(self._ps))
         register = PsRegister(address=address, incarnation=incarnation)
         if entry is not None:
             former = decode_register(entry.value)
@@ -49,7 +49,7 @@ class Registration:
         Raises:
             TransientError: the broker stayed away longer than its settings allow.
         """
-        entry = self._loop.call(self._bus.register.read(PLACEMENT))
+        entry = self._loop.call(self._bus.registers.read(PLACEMENT))
         return decode_placement(entry.value) if entry else None
 
     def snapshot_of(self, ps: PodName) -> str:
@@ -58,7 +58,7 @@ class Registration:
         Raises:
             TransientError: the broker stayed away longer than its settings allow.
         """
-        entry = self._loop.call(self._bus.register.read(ps))
+        entry = self._loop.call(self._bus.registers.read(ps))
         return decode_register(entry.value).manifest if entry else ""
 
     async def until_lost(self, adopt: Callable[[Placement], object]) -> None:
@@ -72,7 +72,7 @@ class Registration:
         Raises:
             FencedError: it has happened.
         """
-        async for name, entry in self._bus.register.watch():
+        async for name, entry in self._bus.registers.watch():
             if name == PLACEMENT:
                 adopt(decode_placement(entry.value))
             elif name == self._ps and self._held is not None and entry.seq > self._seq:
@@ -81,7 +81,7 @@ class Registration:
                     raise FencedError(f"{self._ps} was taken over by {owner}")
 
     def publish(self, manifest: str, step: int, older: tuple[str, ...]) -> None:
-        """Register a complete snapshot: from now on a successor restores this one, or one of the ``older``.
+        """KeyValue a complete snapshot: from now on a successor restores this one, or one of the ``older``.
 
         Raises:
             FencedError: another life has taken the name over; this one must not write anything more.
@@ -104,6 +104,6 @@ class Registration:
         return self._held
 
     def _write(self, register: PsRegister, *, after: int) -> PsRegister:
-        self._seq = self._loop.call(self._bus.register.write(self._ps, encode_register(register), after=after))
+        self._seq = self._loop.call(self._bus.registers.write(self._ps, encode_register(register), after=after))
         self._held = register
         return register

@@ -37,8 +37,8 @@ from elasticdl.shared.model.manifests import DamagedError, damage, snapshots_fol
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_number
 from elasticdl.shared.process.clock import Clock
-from elasticdl.shared.process.envelopes import Voice
-from elasticdl.shared.process.event_publisher import Journal
+from elasticdl.shared.process.envelopes import EnvelopeFactory
+from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.storage import ObjectStore
 from elasticdl.shared.wire.server import ServerSettings, WireServer
 
@@ -106,8 +106,10 @@ class PsService:
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._voice = Voice(service=Service.PS, name=identity.ps, incarnation=identity.incarnation, clock=clock)
-        self._journal = Journal(lambda envelope: loop.call(bus.log.append(envelope)), self._voice)
+        self._envelopes = EnvelopeFactory(
+            service=Service.PS, name=identity.ps, incarnation=identity.incarnation, clock=clock
+        )
+        self._publisher = EventPublisher(lambda envelope: loop.call(bus.log.append(envelope)), self._envelopes)
         self._registration = Registration(bus, loop, identity.ps)
         self.core = PsCore(
             plan=spec.plan,
@@ -123,7 +125,7 @@ class PsService:
             writer=SnapshotWriter(store, spec, identity.ps, identity.incarnation),
             store=store,
             registration=self._registration,
-            journal=self._journal,
+            publisher=self._publisher,
             policy=SnapshotPolicy(interval_s=spec.snapshot_interval_s, steps=spec.snapshot_steps),
             clock=clock,
             failed=self.fail,
@@ -161,12 +163,12 @@ class PsService:
         restored, ledgers = self._restore(register) if register.manifest else ("", ())
         self._server.start()
         started = PsStarted(address=self.address, ledgers=ledgers, restored_from=restored, claim=self._registration.seq)
-        self._journal.append(started)
+        self._publisher.publish(started)
         if restored or not self.core.owned:
             self.core.open_for_business()
         self._snapshots.start()
         self._thread.start()
-        beating = keep_beating(self._bus.signals, self._voice, self._identity.beat_interval_s, self._metrics)
+        beating = keep_beating(self._bus.signals, self._envelopes, self._identity.beat_interval_s, self._metrics)
         self._beating = self._loop.spawn(beating)
         self._loop.call(self._bus.signals.serve_orders(self._identity.ps, self.take_order))
         self._loop.spawn(self._end_when_fenced())
@@ -212,7 +214,7 @@ class PsService:
         """See ``Observer``."""
         self._snapshots.stepped(step)
         if self._spec.evaluation_steps and step % self._spec.evaluation_steps == 0:
-            self._errands.put(lambda: self._journal.append(StepReached(step=step)))
+            self._errands.put(lambda: self._publisher.publish(StepReached(step=step)))
 
     async def take_order(self, command: Command, cause: str) -> None:
         """Begin what is ordered; threads do it, because nothing may block the bus' loop.
@@ -246,22 +248,22 @@ class PsService:
         except NothingLeftError as error:
             self._announce_damages(error.damages, "")
             raise
-        if recovered.share is None:
+        if recovered.shard is None:
             self._announce_damages(recovered.damages, "")
             return "", ()
-        self.core.install(recovered.share)
+        self.core.install(recovered.shard)
         self._snapshots.adopt(recovered.kept)
         uri = recovered.uri or self._snapshots.save()
         self._announce_damages(recovered.damages, uri)
         if recovered.uri and recovered.damages:
             older = tuple(one for one, _ in reversed(recovered.kept[:-1]))
             self._registration.publish(uri, recovered.kept[-1][1].step, older)
-        return uri, recovered.share.ledgers
+        return uri, recovered.shard.ledgers
 
     def _announce_damages(self, damages: Iterable[DamagedError], instead: str) -> None:
         for error in damages:
             self._log.error("a snapshot is damaged", reason=str(error), instead=instead)
-            self._journal.append(damage(self._identity.ps, error, instead))
+            self._publisher.publish(damage(self._identity.ps, error, instead))
 
     async def _end_when_fenced(self) -> None:
         try:
@@ -294,7 +296,7 @@ class PsService:
         except RefusedError as error:
             self._log.warning("not pinned", evaluation=evaluation, reason=str(error))
             return
-        self._journal.append(ModelPinned(evaluation=evaluation, step=step), cause=cause)
+        self._publisher.publish(ModelPinned(evaluation=evaluation, step=step), cause=cause)
 
     def _run_errands(self) -> None:
         try:
@@ -304,10 +306,10 @@ class PsService:
             self.fail(error)
 
     def _metrics(self) -> dict[str, float]:
-        share = self.core.share
+        shard = self.core.shard
         return {
-            "step": float(share.least_step if share else 0),
-            "rows": float(share.rows if share else 0),
-            "model_bytes": float(share.nbytes if share else 0),
+            "step": float(shard.least_step if shard else 0),
+            "rows": float(shard.rows if shard else 0),
+            "model_bytes": float(shard.nbytes if shard else 0),
             "rss_bytes": float(psutil.Process().memory_info().rss),
         }

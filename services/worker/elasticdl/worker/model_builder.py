@@ -11,7 +11,7 @@ from elasticdl.shared.data.recorded import schema_of
 from elasticdl.shared.job.model_file import ModelFile, literal_params
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec, JobSpec
-from elasticdl.shared.process.running_batches import InHandFile
+from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.worker.evaluation.evaluator import Validation
 from elasticdl.worker.input.job_data import first_batch, open_records
 from elasticdl.worker.input.records import TaskRecords
@@ -46,7 +46,7 @@ class Built:
         export(self.runner, dense, rows_of, folder)
 
 
-def build(spec: JobSpec, hand: InHandFile) -> Built:
+def build(spec: JobSpec, hand: RunningBatchesFile) -> Built:
     """Load the user's model, open the data and compile the step.
 
     Args:

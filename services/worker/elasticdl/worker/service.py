@@ -22,10 +22,10 @@ from elasticdl.shared.messages.events import WorkerFailed, WorkerStarted, Worker
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
 from elasticdl.shared.process.clock import SystemClock
-from elasticdl.shared.process.envelopes import Voice
-from elasticdl.shared.process.event_publisher import Journal
+from elasticdl.shared.process.envelopes import EnvelopeFactory
+from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
-from elasticdl.shared.process.running_batches import ENVIRONMENT_VARIABLE, InHandFile, file_of
+from elasticdl.shared.process.running_batches import ENVIRONMENT_VARIABLE, RunningBatchesFile, file_of
 from elasticdl.shared.process.settings import WorkerSettings
 from elasticdl.worker import failures
 from elasticdl.worker.evaluation.auxiliary_tasks import OtherTasks
@@ -75,18 +75,18 @@ class Worker:
     environment: Mapping[str, str]
     clock: SystemClock = field(default_factory=SystemClock)
     meter: Meter = field(default_factory=Meter)
-    voice: Voice = field(init=False)
-    journal: Journal = field(init=False)
+    envelopes: EnvelopeFactory = field(init=False)
+    publisher: EventPublisher = field(init=False)
     answers: Answers = field(init=False)
     held: HeldTasks = field(init=False)
     leases: Leases = field(init=False)
 
     def __post_init__(self) -> None:
-        self.voice = Voice(
+        self.envelopes = EnvelopeFactory(
             service=Service.WORKER, name=self.settings.pod, incarnation=self.incarnation, clock=self.clock
         )
-        self.journal = Journal(lambda envelope: self.loop.call(self.bus.log.append(envelope)), self.voice)
-        self.answers = Answers(self.journal)
+        self.publisher = EventPublisher(lambda envelope: self.loop.call(self.bus.log.append(envelope)), self.envelopes)
+        self.answers = Answers(self.publisher)
         deadline_s = self.spec.limits.batch_deadline_s
         self.leases = Leases(lease_s=self.spec.limits.lease_s, batch_deadline_s=deadline_s, clock=self.clock)
         self.held = HeldTasks(self.leases)
@@ -98,9 +98,9 @@ class Worker:
             The process' exit code.
         """
         metrics = partial(metrics_of, self.meter, self.leases)
-        self.loop.spawn(keep_beating(self.bus.signals, self.voice, self.settings.beat_interval_s, metrics))
+        self.loop.spawn(keep_beating(self.bus.signals, self.envelopes, self.settings.beat_interval_s, metrics))
         try:
-            with InHandFile(in_hand_path(self.settings, self.environment)) as hand:
+            with RunningBatchesFile(in_hand_path(self.settings, self.environment)) as hand:
                 self._work(hand)
         except (UserError, PermanentError, ProtocolError) as error:
             self._report_failure(error)
@@ -118,14 +118,14 @@ class Worker:
     def say_goodbye(self) -> None:
         """Give the tasks back and say so; any thread may call."""
         self.answers.give_back(self.held.give_away_all(), self.stop.reason)
-        self.journal.append(WorkerStopped(reason=self.stop.reason))
+        self.publisher.publish(WorkerStopped(reason=self.stop.reason))
 
-    def _work(self, hand: InHandFile) -> None:
+    def _work(self, hand: RunningBatchesFile) -> None:
         spec = self.spec
         # Imported here: TensorFlow takes seconds, which pass while the bus connects (see main.py).
         from elasticdl.worker.model_builder import build
 
-        addresses = Addresses(self.bus.register, self.loop, Placement.even(spec.ps))
+        addresses = Addresses(self.bus.registers, self.loop, Placement.even(spec.ps))
         built = build(spec, hand)
         while not addresses.wait_known(_holders(addresses.placement()), timeout_s=_WAITING_S):
             if self.stop.is_asked():
@@ -142,18 +142,18 @@ class Worker:
         )
         first = ps.initialise(built.runner.initial_dense())
         _log.info("model initialised", first=first)
-        self.journal.append(WorkerStarted(notes=tuple(notes(built, self.settings))))
+        self.publisher.publish(WorkerStarted(notes=tuple(notes(built, self.settings))))
         self._train(built, ps, hand)
         ps.close()
 
-    def _train(self, built: Built, ps: PsSet, hand: InHandFile) -> None:
+    def _train(self, built: Built, ps: PsSet, hand: RunningBatchesFile) -> None:
         context = WorkContext(
             model=built.runner,
             ps=ps,
             held=self.held,
             leases=self.leases,
             answers=self.answers,
-            journal=self.journal,
+            publisher=self.publisher,
             hand=hand,
             stop=self.stop,
         )
@@ -184,7 +184,7 @@ class Worker:
     def _report_failure(self, error: UserError | PermanentError | ProtocolError) -> None:
         failure = failures.of_start(error)
         _log.error("worker failed", kind=failure.kind.value, reason=failure.message)
-        self.journal.append(WorkerFailed(kind=failure.kind, message=failure.message, traceback=failure.traceback))
+        self.publisher.publish(WorkerFailed(kind=failure.kind, message=failure.message, traceback=failure.traceback))
 
 
 def _holders(placement: Placement) -> list[PodName]:
@@ -204,5 +204,5 @@ def in_hand_path(settings: WorkerSettings, environment: Mapping[str, str]) -> Pa
     """Where the batches in hand are noted: where the launcher says, or in a file that nobody reads."""
     told = environment.get(ENVIRONMENT_VARIABLE, "")
     return file_of(
-        told or Path(tempfile.gettempdir()) / f"elasticdl-{settings.job}-{settings.pod}.in_hand", os.getpid()
+        told or Path(tempfile.gettempdir()) / f"elasticdl-{settings.job}-{settings.pod}.running_batches", os.getpid()
     )

@@ -156,7 +156,7 @@ class TaskQueue(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterEntry:
+class KeyValueEntry:
     """What a register holds.
 
     Attributes:
@@ -168,10 +168,10 @@ class RegisterEntry:
     seq: int
 
 
-class Register(Protocol):
+class KeyValue(Protocol):
     """Named values of which only the last counts; a writer that does not know the last one is refused."""
 
-    async def read(self, name: str) -> RegisterEntry | None:
+    async def read(self, name: str) -> KeyValueEntry | None:
         """The present value, if there is any.
 
         Raises:
@@ -197,7 +197,7 @@ class Register(Protocol):
         """
         ...
 
-    def watch(self) -> AsyncIterator[tuple[str, RegisterEntry]]:
+    def watch(self) -> AsyncIterator[tuple[str, KeyValueEntry]]:
         """All present values, then changes for ever; a value may be skipped when it is replaced quickly."""
         ...
 
@@ -247,12 +247,12 @@ class Bus(Protocol):
         ...
 
     @property
-    def register(self) -> Register:
+    def registers(self) -> KeyValue:
         """The registers."""
         ...
 
     @property
-    def core(self) -> Register:
+    def core_snapshots(self) -> KeyValue:
         """The core snapshots, by the name of the service."""
         ...
 

@@ -6,20 +6,20 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from elasticdl.shared.bus.ports import Signals
-from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 
 async def keep_beating(
-    signals: Signals, voice: Voice, interval_s: float, metrics: Callable[[], Mapping[str, float]] = dict
+    signals: Signals, envelopes: EnvelopeFactory, interval_s: float, metrics: Callable[[], Mapping[str, float]] = dict
 ) -> None:
     """Beat until cancelled.
 
     Args:
         signals: where to.
-        voice: in whose name.
+        envelopes: in whose name.
         interval_s: seconds between two heartbeats.
         metrics: what the next one says besides; it must not block.
     """
     while True:
-        await signals.beat(voice.beat(metrics()))
+        await signals.beat(envelopes.beat(metrics()))
         await asyncio.sleep(interval_s)

@@ -51,7 +51,7 @@ class GroupLedger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchInHand:
+class RunningBatch:
     """A batch that a worker was reading, feeding or computing; kept where it survives the worker's death."""
 
     task: TaskRef
@@ -139,7 +139,7 @@ class PodExited:
         pid: the process id that ended.
         cause: why.
         exit_code: its exit code, or minus the signal's number.
-        in_hand: workers: the batches that it was reading, feeding or computing.
+        running_batches: workers: the batches that it was reading, feeding or computing.
         log_tail: the last lines of its log, for own faults and refusals.
         batches: workers: how many it had computed, repeated ones too.
     """
@@ -149,7 +149,7 @@ class PodExited:
     pid: int
     cause: ExitCause
     exit_code: int
-    in_hand: tuple[BatchInHand, ...] = ()
+    running_batches: tuple[RunningBatch, ...] = ()
     log_tail: str = ""
     batches: int = 0
 

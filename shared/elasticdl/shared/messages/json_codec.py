@@ -1,7 +1,7 @@
 """Values as plain JSON values and back, derived from type hints: for what one program writes and reads back itself.
 
-Dataclasses become lists of their fields' values, without names: whoever keeps such values beside ``Plain.structure``
-knows whether today's classes are still those that wrote them. Messages between programs are protobuf (``codec.py``).
+Dataclasses become lists of their fields' values, without names. Store ``JsonCodec.structure`` beside such values to
+detect that the classes have changed since. Messages between programs are protobuf (``codec.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Way:
     load: Convert
 
 
-class Plain:
+class JsonCodec:
     """The conversion for one type.
 
     Args:

@@ -13,7 +13,7 @@ from elasticdl.shared.process.clock import Clock
 
 
 @dataclass(slots=True, kw_only=True)
-class Voice:
+class EnvelopeFactory:
     """One life of one process. Not thread-safe: envelopes have to reach the log in the order of their numbers.
 
     Attributes:

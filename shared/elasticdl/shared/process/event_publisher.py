@@ -6,23 +6,23 @@ import threading
 from collections.abc import Callable
 
 from elasticdl.shared.messages.events import Envelope, Event
-from elasticdl.shared.process.envelopes import Voice
+from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 
-class Journal:
+class EventPublisher:
     """Appends this process' events to the job's log; any thread may that does not keep ``append`` from its work.
 
     Args:
         append: stores an envelope and returns once that is acknowledged.
-        voice: numbers the events.
+        envelopes: numbers the events.
     """
 
-    def __init__(self, append: Callable[[Envelope], object], voice: Voice) -> None:
+    def __init__(self, append: Callable[[Envelope], object], envelopes: EnvelopeFactory) -> None:
         self._append = append
         self._lock = threading.Lock()
-        self._voice = voice
+        self._envelopes = envelopes
 
-    def append(self, event: Event, *, cause: str = "") -> None:
+    def publish(self, event: Event, *, cause: str = "") -> None:
         """Store an event; returns once the log has acknowledged it.
 
         Args:
@@ -35,4 +35,4 @@ class Journal:
         """
         # The lock is held while appending so that the log sees the numbers in order: readers ignore lower ones.
         with self._lock:
-            self._append(self._voice.envelope(event, cause=cause))
+            self._append(self._envelopes.envelope(event, cause=cause))

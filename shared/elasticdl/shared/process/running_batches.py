@@ -18,7 +18,7 @@ from types import TracebackType
 
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import BatchInHand
+from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import Purpose
 
 ENVIRONMENT_VARIABLE = "ELASTICDL_IN_HAND"
@@ -42,7 +42,7 @@ def file_of(beginning: str | Path, pid: int) -> Path:
     return Path(f"{beginning}.{pid}")
 
 
-class InHandFile:
+class RunningBatchesFile:
     """The writing side; one worker, one file; any thread may hold a batch.
 
     Args:
@@ -62,7 +62,7 @@ class InHandFile:
         self._free = [_slot_offset(slot) for slot in reversed(range(BATCHES_MAX))]
 
     @contextmanager
-    def holding(self, batch: BatchInHand) -> Iterator[None]:
+    def holding(self, batch: RunningBatch) -> Iterator[None]:
         """Note a batch for as long as the block runs; costs a few microseconds and no system call.
 
         Raises:
@@ -81,7 +81,7 @@ class InHandFile:
         self._batches += 1
         _COUNT.pack_into(self._page, _COUNT_OFFSET, self._batches)
 
-    def _take(self, batch: BatchInHand) -> int:
+    def _take(self, batch: RunningBatch) -> int:
         purpose = _PURPOSES.index(batch.task.purpose)
         with self._lock:
             if not self._free:
@@ -96,7 +96,7 @@ class InHandFile:
         """Give the mapping back; the file stays."""
         self._page.close()
 
-    def __enter__(self) -> InHandFile:
+    def __enter__(self) -> RunningBatchesFile:
         return self
 
     def __exit__(
@@ -105,14 +105,14 @@ class InHandFile:
         self.close()
 
 
-def read_in_hand(path: Path) -> tuple[BatchInHand, ...]:
+def read_in_hand(path: Path) -> tuple[RunningBatch, ...]:
     """The batches that the worker of this file had in hand; none: an empty hand, no file, or not such a file."""
     content = _content(path)
     if not content:
         return ()
     slots = (_SLOT.unpack_from(content, _slot_offset(slot)) for slot in range(BATCHES_MAX))
     return tuple(
-        BatchInHand(task=TaskRef(purpose=_PURPOSES[purpose], number=task), batch=batch)
+        RunningBatch(task=TaskRef(purpose=_PURPOSES[purpose], number=task), batch=batch)
         for state, purpose, task, batch in slots
         if state == _HELD and purpose < len(_PURPOSES)
     )

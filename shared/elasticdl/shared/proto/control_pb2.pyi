@@ -673,7 +673,7 @@ class TaskMessage(_message.Message):
 Global___TaskMessage: _TypeAlias = TaskMessage  # noqa: Y015
 
 @_typing.final
-class BatchInHand(_message.Message):
+class RunningBatch(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TASK_FIELD_NUMBER: _builtins.int
@@ -693,7 +693,7 @@ class BatchInHand(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___BatchInHand: _TypeAlias = BatchInHand  # noqa: Y015
+Global___RunningBatch: _TypeAlias = RunningBatch  # noqa: Y015
 
 @_typing.final
 class StartPod(_message.Message):
@@ -1280,7 +1280,7 @@ class PodExited(_message.Message):
     PID_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
     EXIT_CODE_FIELD_NUMBER: _builtins.int
-    IN_HAND_FIELD_NUMBER: _builtins.int
+    RUNNING_BATCHES_FIELD_NUMBER: _builtins.int
     LOG_TAIL_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
     pod: _builtins.str
@@ -1291,7 +1291,7 @@ class PodExited(_message.Message):
     log_tail: _builtins.str
     batches: _builtins.int
     @_builtins.property
-    def in_hand(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchInHand]: ...
+    def running_batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunningBatch]: ...
     def __init__(
         self,
         *,
@@ -1300,13 +1300,13 @@ class PodExited(_message.Message):
         pid: _builtins.int = ...,
         cause: Global___ExitCause.ValueType = ...,
         exit_code: _builtins.int = ...,
-        in_hand: _abc.Iterable[Global___BatchInHand] | None = ...,
+        running_batches: _abc.Iterable[Global___RunningBatch] | None = ...,
         log_tail: _builtins.str = ...,
         batches: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "cause", b"cause", "exit_code", b"exit_code", "in_hand", b"in_hand", "log_tail", b"log_tail", "pid", b"pid", "pod", b"pod", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "cause", b"cause", "exit_code", b"exit_code", "log_tail", b"log_tail", "pid", b"pid", "pod", b"pod", "running_batches", b"running_batches", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

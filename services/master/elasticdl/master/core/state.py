@@ -15,11 +15,11 @@ from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import (
-    BatchInHand,
     Decided,
     FailureKind,
     GroupLedger,
     LostLog,
+    RunningBatch,
     SnapshotDamaged,
     TaskFailed,
 )
@@ -262,7 +262,7 @@ class State:
     """Reply subjects of deliveries whose holder is gone."""
     failures: dict[TaskRef, list[TaskFailed]] = field(default_factory=dict)
     """Task -> how it has failed so far; those of a train task are forgotten once it is complete."""
-    deaths: dict[BatchInHand, set[int]] = field(default_factory=dict)
+    deaths: dict[RunningBatch, set[int]] = field(default_factory=dict)
     """Batch -> pids of the workers that died of their own fault with it in hand."""
     evaluations: list[Evaluation] = field(default_factory=list)
     evaluation_due: list[str] = field(default_factory=list)

@@ -16,7 +16,7 @@ from pathlib import Path
 from elasticdl.master import core
 from elasticdl.master.core import State
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.messages.json_codec import Plain
+from elasticdl.shared.messages.json_codec import JsonCodec
 
 _MAGIC = b"EDLC"
 _SCHEMA_BYTES = _CHECKSUM_BYTES = 16
@@ -66,8 +66,8 @@ def schema() -> bytes:
 
 
 @cache
-def _plain() -> Plain:
-    return Plain(State)
+def _plain() -> JsonCodec:
+    return JsonCodec(State)
 
 
 def _checksum(data: bytes) -> bytes:

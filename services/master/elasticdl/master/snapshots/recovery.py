@@ -45,7 +45,7 @@ async def recover(bus: Bus, until: int = 0) -> Recovered:
         PermanentError: a part of the log is gone.
         ProtocolError: a record that this version can't read.
     """
-    entry = await bus.core.read(MASTER)
+    entry = await bus.core_snapshots.read(MASTER)
     folding = Fold()
     before = read_seq = 0
     if entry is not None:

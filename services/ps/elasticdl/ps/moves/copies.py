@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from elasticdl.ps.shard.core import PsCore
-from elasticdl.ps.shard.shard_cut import ShareCut
+from elasticdl.ps.shard.shard_cut import ShardCut
 
 
 class Copies:
@@ -22,12 +22,12 @@ class Copies:
         self.base = ""
         """Manifest of the last copy; empty: the next one is the first."""
 
-    def cut(self, move: int) -> ShareCut:
+    def cut(self, move: int) -> ShardCut:
         """The present state, of the rows only those that the move's copies lack."""
         if move != self._move:
             self._move, self._since, self.base = move, (), ""
         return self._core.cut(dirty_only=False, flush=False, since=self._since)
 
-    def add(self, uri: str, cut: ShareCut) -> None:
+    def add(self, uri: str, cut: ShardCut) -> None:
         """A copy is complete."""
         self.base, self._since = uri, cut.generations

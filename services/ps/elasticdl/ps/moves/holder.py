@@ -119,13 +119,13 @@ class Holder:
             self._core.hold_rows(order.move, table, ids, slabs, saved=self.may_be_referred_to)
             yield None
         cuts = []
-        share = self._core.share
-        if share is None:
-            raise InvariantError("rows were loaded without a share")
-        for cut in read_groups(self._store, share, chain[-1]):
+        shard = self._core.shard
+        if shard is None:
+            raise InvariantError("rows were loaded without a shard")
+        for cut in read_groups(self._store, shard, chain[-1]):
             partitions = common(cut.partitions, order.partitions)
             if partitions:
-                cuts.append(reduced(cut, partitions, share.signature.dense))
+                cuts.append(reduced(cut, partitions, shard.signature.dense))
         ledgers = self._core.hold(order.move, cuts)
         self._loaded.update(one for one, _ in chain)
         yield GroupHeld(move=order.move, manifest=order.manifest, ledgers=ledgers) if ledgers else None

@@ -15,10 +15,10 @@ from elasticdl.ps.shard.admission import (
     check_version,
 )
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
-from elasticdl.ps.shard.model_shard import Division, GroupStanding, Share, ledger_of, most_backward
+from elasticdl.ps.shard.model_shard import Division, GroupStanding, ModelShard, ledger_of, most_backward
 from elasticdl.ps.shard.observer import Observer
 from elasticdl.ps.shard.regrouping import without
-from elasticdl.ps.shard.shard_cut import Pin, ShareCut
+from elasticdl.ps.shard.shard_cut import Pin, ShardCut
 from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError, UserError
 from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.job.plan import Plan
@@ -44,7 +44,7 @@ from elasticdl.shared.wire.messages import (
 
 
 class PsCore:
-    """One ps' share of the model with everything that guards it. Thread-safe: one lock, held for one request at a time.
+    """One ps' shard of the model with everything that guards it. Thread-safe: one lock, held for one request at a time.
 
     Args:
         plan: the training tasks; says how many batches and records there have to be.
@@ -70,7 +70,7 @@ class PsCore:
         self.number = number
         self.policy = policy
         self.lock = threading.Lock()
-        self.share: Share | None = None
+        self.shard: ModelShard | None = None
         self.frozen = 0
         """Not 0: pushes wait until the table has the version that this move leads to."""
         self._reply_bytes_max = FrameLimits().payload_bytes_max - 2 * ALIGNMENT_BYTES
@@ -82,7 +82,7 @@ class PsCore:
     @property
     def step(self) -> int:
         """Batches absorbed."""
-        return self.share.step if self.share else 0
+        return self.shard.step if self.shard else 0
 
     @property
     def owned(self) -> Ranges:
@@ -92,37 +92,37 @@ class PsCore:
     @property
     def serves(self) -> bool:
         """Whether a group is served here."""
-        return self.share is not None and bool(self.share.groups)
+        return self.shard is not None and bool(self.shard.groups)
 
     @property
     def has_undropped(self) -> bool:
         """Whether there may be rows that have become somebody else's."""
-        return self.share is not None and self.share.has_undropped
+        return self.shard is not None and self.shard.has_undropped
 
     @property
-    def losses(self) -> int:
+    def dropped_rows(self) -> int:
         """How often rows were dropped."""
-        return self.share.losses if self.share else 0
+        return self.shard.dropped_rows if self.shard else 0
 
     @property
     def has_model(self) -> bool:
         """Whether there is anything to save."""
-        return self.share is not None and bool(self.share.groups or self.share.held)
+        return self.shard is not None and bool(self.shard.groups or self.shard.held)
 
-    def make_share(self, signature: ModelSignature) -> Share:
-        """An empty share of a model; not installed yet.
+    def make_shard(self, signature: ModelSignature) -> ModelShard:
+        """An empty shard of a model; not installed yet.
 
         Raises:
             UserError: the engine does not know an optimizer, schedule or initializer.
         """
-        return Share(signature, self.policy)
+        return ModelShard(signature, self.policy)
 
-    def install(self, share: Share) -> None:
-        """Take over a restored share, or an empty one to hold groups in."""
+    def install(self, shard: ModelShard) -> None:
+        """Take over a restored shard, or an empty one to hold groups in."""
         with self.lock:
-            if self.share is not None:
-                raise InvariantError("a share is installed over another one")
-            self.share = share
+            if self.shard is not None:
+                raise InvariantError("a shard is installed over another one")
+            self.shard = shard
 
     def open_for_business(self) -> None:
         """Everything that must be on record is: pulls and pushes are served from now on."""
@@ -142,17 +142,17 @@ class PsCore:
             raise ProtocolError(f"not a model signature: {error}") from error
         with self.lock:
             check_version(request.placement_version, self.placement.version)
-            if self.share is not None:
-                check_same_model(self.share.signature, signature)
+            if self.shard is not None:
+                check_same_model(self.shard.signature, signature)
                 return InitialiseReply(first=False)
             try:
-                share = self.make_share(signature)
-                group = share.create(self.owned)
+                shard = self.make_shard(signature)
+                group = shard.create(self.owned)
                 group.dense.set(request.dense)
             except (UserError, NotFiniteError) as error:
                 raise RefusedError(RefusalKind.USER, f"the model can't be trained: {error}") from error
-            share.install([group])
-            self.share = share
+            shard.install([group])
+            self.shard = shard
             if self._observer:
                 self._observer.initialised()
             return InitialiseReply(first=True)
@@ -167,8 +167,8 @@ class PsCore:
         check_plan(request.plan, self.plan)
         check_task(request.task, request.batches, self.plan)
         with self.lock:
-            share = self._serving(request.placement_version)
-            return NextBatchReply(next_batch=share.next_batch(TaskId(request.task), request.batches))
+            shard = self._serving(request.placement_version)
+            return NextBatchReply(next_batch=shard.next_batch(TaskId(request.task), request.batches))
 
     def pull_size(self, request: Pull) -> tuple[int, int]:
         """How many floats a pull answers: (dense, rows).
@@ -178,11 +178,11 @@ class PsCore:
             ProtocolError: it names tables that the model does not have, or wants more than a frame holds.
         """
         with self.lock:
-            share = self._serving(request.placement_version)
+            shard = self._serving(request.placement_version)
             for table in request.tables:
-                if table.table >= len(share.tables) or table.width != share.tables[table.table].table.width:
+                if table.table >= len(shard.tables) or table.width != shard.tables[table.table].table.width:
                     raise ProtocolError(f"the model has no table {table.table} of width {table.width}")
-            dense = share.part.size if request.dense else 0
+            dense = shard.part.size if request.dense else 0
             rows = sum(table.ids.size * table.width for table in request.tables)
             if 4 * (dense + rows) > self._reply_bytes_max:
                 raise ProtocolError(f"a pull of {dense + rows} floats is beyond {self._reply_bytes_max} bytes")
@@ -197,8 +197,8 @@ class PsCore:
         """
         check_plan(request.plan, self.plan)
         with self.lock:
-            share = self._serving(request.placement_version)
-            source = self._pin.of(request.pin) if request.pin else share
+            shard = self._serving(request.placement_version)
+            source = self._pin.of(request.pin) if request.pin else shard
             if source is None:
                 raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
             source.pull(request.tables, rows, dense if request.dense else None)
@@ -215,29 +215,29 @@ class PsCore:
         check_plan(push.plan, self.plan)
         check_batch(push, self.plan)
         with self.lock:
-            share = self._serving(push.placement_version)
+            shard = self._serving(push.placement_version)
             if self.frozen:
                 raise RefusedError(RefusalKind.NOT_READY, "a group is on its way to another ps")
-            divisions = share.divide(push)
+            divisions = shard.divide(push)
             applying = [division for division in divisions if division.verdict is Verdict.APPLIED]
             verdict = Verdict.APPLIED if applying else most_backward(divisions)
             answer, message = PushVerdict[verdict.name], ""
             if applying:
-                self._check_memory(share)
+                self._check_memory(shard)
                 try:
                     for division in applying:
                         division.group.check(division.push)
-                    share.reserve(push)
+                    shard.reserve(push)
                 except NotFiniteError as error:
                     answer, message = PushVerdict.NOT_FINITE, str(error)
                 except MemoryError as error:
                     raise RefusedError(RefusalKind.NOT_READY, "no memory for the rows of the push") from error
                 else:
-                    self._apply(share, applying)
+                    self._apply(shard, applying)
             return PushReply(
                 verdict=answer,
-                next_batch=share.next_batch(TaskId(push.task), push.batches),
-                step=share.step,
+                next_batch=shard.next_batch(TaskId(push.task), push.batches),
+                step=shard.step,
                 message=message,
             )
 
@@ -256,10 +256,10 @@ class PsCore:
         Raises:
             RefusedError: not ready.
         """
-        room = self.share.room_for_cut() if self.share else None
+        room = self.shard.room_for_cut() if self.shard else None
         with self.lock:
-            share = self._serving(self.placement.version)
-            return self._pin.open(evaluation, lambda: share.cut(room=room))
+            shard = self._serving(self.placement.version)
+            return self._pin.open(evaluation, lambda: shard.cut(room=room))
 
     def close_pin(self, evaluation: int) -> None:
         """Forget an evaluation's state; nothing happens when it is not the pinned one."""
@@ -270,12 +270,12 @@ class PsCore:
     def changed_since(self, standings: Sequence[GroupStanding], *, flush: bool) -> bool:
         """Whether ``cut`` would give another state than the one with these standings; with ``flush``, flushed."""
         with self.lock:
-            share = self.share
-            if share is None:
+            shard = self.shard
+            if shard is None:
                 return False
-            return share.standings != tuple(standings) or (flush and share.has_rest(self.plan.tasks))
+            return shard.standings != tuple(standings) or (flush and shard.has_rest(self.plan.tasks))
 
-    def cut(self, *, dirty_only: bool, flush: bool, since: Sequence[int] = ()) -> ShareCut:
+    def cut(self, *, dirty_only: bool, flush: bool, since: Sequence[int] = ()) -> ShardCut:
         """The state between two pushes, for a snapshot.
 
         Args:
@@ -287,13 +287,13 @@ class PsCore:
         Raises:
             RefusedError: there is no model yet.
         """
-        room = self.share.room_for_cut() if self.share else None
+        room = self.shard.room_for_cut() if self.shard else None
         with self.lock:
-            if self.share is None:
+            if self.shard is None:
                 raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
-            if flush and self.share.has_rest(self.plan.tasks):
-                self.share.flush()
-            return self.share.cut(dirty_only=dirty_only, since=since, room=room)
+            if flush and self.shard.has_rest(self.plan.tasks):
+                self.shard.flush()
+            return self.shard.cut(dirty_only=dirty_only, since=since, room=room)
 
     # --- moves -----------------------------------------------------------------------------------------------------
 
@@ -315,11 +315,11 @@ class PsCore:
         with self.lock:
             if move <= self.placement.version:
                 return False
-            if self.share is None:
-                self.share = self.make_share(signature)
-            check_same_model(self.share.signature, signature)
+            if self.shard is None:
+                self.shard = self.make_shard(signature)
+            check_same_model(self.shard.signature, signature)
             self._pin.close()  # No evaluation goes on while a group moves.
-            if not self.share.await_rows(move, partitions):
+            if not self.shard.await_rows(move, partitions):
                 raise RefusedError(
                     RefusalKind.NOT_READY, "rows of an earlier move can't be dropped while a cut is open"
                 )
@@ -328,7 +328,7 @@ class PsCore:
     def drop_some(self) -> bool:
         """Drop some rows that have become somebody else's; whether it makes sense to go on at once."""
         with self.lock:
-            return self.share is not None and self.share.drop_some()
+            return self.shard is not None and self.shard.drop_some()
 
     def hold_rows(self, move: int, table: int, ids: Ids, slabs: Floats, *, saved: bool) -> None:
         """Load rows of a group that is to be held, as ``RowStore.load``: int64[n], float32[n, slab width].
@@ -337,7 +337,7 @@ class PsCore:
         """
         with self.lock:
             if move > self.placement.version:
-                self._share().tables[table].load(ids, slabs, saved=saved)
+                self._shard().tables[table].load(ids, slabs, saved=saved)
 
     def hold(self, move: int, cuts: Sequence[GroupCut]) -> tuple[GroupLedger, ...]:
         """Hold groups whose rows are loaded; they are served once the table says so.
@@ -348,8 +348,8 @@ class PsCore:
         with self.lock:
             if move <= self.placement.version:
                 return ()
-            self._share().hold(move, cuts)
-            return tuple(ledger_of(group) for group in self._share().held)
+            self._shard().hold(move, cuts)
+            return tuple(ledger_of(group) for group in self._shard().held)
 
     def adopt(self, placement: Placement) -> bool:
         """Go by a later version of the placement: serve what is held and has come here, drop what is somebody else's.
@@ -364,7 +364,7 @@ class PsCore:
             if placement.version <= self.placement.version:
                 return False
             gained = without(placement.partitions(self.number), self.owned)
-            if self._ready and gained and not (self.share and self.share.covers(gained)):
+            if self._ready and gained and not (self.shard and self.shard.covers(gained)):
                 raise TransientError(f"version {placement.version} of the placement gives this ps what it has lost")
             before = self.owned
             self.placement = placement
@@ -372,39 +372,39 @@ class PsCore:
                 self.frozen = 0
             if self.owned != before:
                 self._pin.close()
-            if self.share is not None:
-                self.share.adopt(self.owned, placement.version)
+            if self.shard is not None:
+                self.shard.adopt(self.owned, placement.version)
             return True
 
-    def _share(self) -> Share:
-        if self.share is None:
-            raise InvariantError("there is no share to hold anything in")
-        return self.share
+    def _shard(self) -> ModelShard:
+        if self.shard is None:
+            raise InvariantError("there is no shard to hold anything in")
+        return self.shard
 
-    def _apply(self, share: Share, applying: Sequence[Division]) -> None:
+    def _apply(self, shard: ModelShard, applying: Sequence[Division]) -> None:
         try:
             for division in applying:
                 division.group.apply(division.push)
-            share.merge()
+            shard.merge()
         except Exception as error:
             # Half-applied state must never be served or saved, whatever went wrong.
             self._ready = False
             push = applying[0].push
             raise InvariantError(f"task {push.task}, batch {push.batch}: applying a checked push failed") from error
         if self._observer:
-            self._observer.stepped(share.step)
+            self._observer.stepped(shard.step)
 
-    def _check_memory(self, share: Share) -> None:
-        if self._memory_bytes_max and share.nbytes > self._memory_bytes_max:
+    def _check_memory(self, shard: ModelShard) -> None:
+        if self._memory_bytes_max and shard.nbytes > self._memory_bytes_max:
             raise RefusedError(
                 RefusalKind.USER,
-                f"the model needs {share.nbytes} bytes on this ps, {self._memory_bytes_max} are allowed: use more ps",
+                f"the model needs {shard.nbytes} bytes on this ps, {self._memory_bytes_max} are allowed: use more ps",
             )
 
-    def _serving(self, placement_version: int) -> Share:
+    def _serving(self, placement_version: int) -> ModelShard:
         check_version(placement_version, self.placement.version)
-        if self.share is None or not self.share.groups:
+        if self.shard is None or not self.shard.groups:
             raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
         if not self._ready:
             raise RefusedError(RefusalKind.NOT_READY, "start-up is not on record yet")
-        return self.share
+        return self.shard

@@ -64,7 +64,7 @@ class Group:
         signature: the whole model.
         partitions: which of its dense elements are here; of every table the rows that are pushed here.
         policy: when pushes become updates.
-        tables: the ps' row stores, which its groups share.
+        tables: the ps' row stores, which its groups shard.
 
     Raises:
         UserError: an optimizer, schedule or initializer that the engine does not know.

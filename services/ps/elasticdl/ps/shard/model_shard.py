@@ -1,4 +1,4 @@
-"""A ps' share of the model: row stores, and the groups whose rows are in them. Not thread-safe: the core guards it."""
+"""A ps' shard of the model: row stores, and the groups whose rows are in them. Not thread-safe: the core guards it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.shard.group import Group, GroupCut, UpdatePolicy
 from elasticdl.ps.shard.regrouping import common, joined, lay_out, reduced, union
-from elasticdl.ps.shard.shard_cut import ShareCut
+from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.messages.events import GroupLedger
@@ -44,7 +44,7 @@ def most_backward(divisions: Sequence[Division]) -> Verdict:
     return Verdict.GAP if gap else Verdict.DUPLICATE
 
 
-class Share:
+class ModelShard:
     """What one ps holds of a model.
 
     Args:
@@ -63,7 +63,7 @@ class Share:
         """Those that are served."""
         self.held: list[Group] = []
         """Those that wait for the table to say that they are served here."""
-        self.losses = 0
+        self.dropped_rows = 0
         """How often rows were dropped: what is saved next must not build on what was saved before."""
         self._awaited: tuple[int, Ranges] = (0, ())
         """A move, and the partitions whose rows are being loaded for it."""
@@ -146,7 +146,7 @@ class Share:
         """A push for each group: one that has nothing to learn from it gets an empty list of rows, never no push.
 
         Raises:
-            ProtocolError: the push does not fit the share.
+            ProtocolError: the push does not fit the shard.
         """
         if len(self.groups) == 1:
             return [_judged(self.groups[0], push)]
@@ -181,14 +181,14 @@ class Share:
         dirty_only: bool = False,
         since: Sequence[int] = (),
         room: Sequence[CutRoom] | None = None,
-    ) -> ShareCut:
+    ) -> ShardCut:
         """The present state; ``dirty_only`` leaves out rows that were in the last finished cut and did not change.
 
         ``since``: otherwise those that have not changed since a cut with these ``generations``.
         """
         rooms: Sequence[CutRoom | None] = room or [None] * len(self.tables)
         before = since or [EVERYTHING] * len(self.tables)
-        return ShareCut(
+        return ShardCut(
             rows=tuple(
                 table.cut(dirty_only=dirty_only, since=after, room=each)
                 for table, after, each in zip(self.tables, before, rooms, strict=True)
@@ -196,7 +196,7 @@ class Share:
             groups=tuple(group.cut() for group in self.groups + self.held),
             part=self.part,
             parts=tuple(group.part for group in self.groups),
-            losses=self.losses,
+            dropped_rows=self.dropped_rows,
         )
 
     def has_rest(self, tasks: int) -> bool:
@@ -313,7 +313,7 @@ class Share:
         here = mask_of(union([group.partitions for group in self.groups + self.held] + [self._awaited[1]]))
         if (self._here & ~here).any() and self.rows:
             self._undropped = [table.rows for table in self.tables]
-            self.losses += 1
+            self.dropped_rows += 1
         self._here = here
 
     def _dense_of(self, push: Push, group: Group) -> Push:

@@ -1,4 +1,4 @@
-"""What a ps' share was at one moment between two pushes, for a snapshot or an evaluation."""
+"""What a ps' shard was at one moment between two pushes, for a snapshot or an evaluation."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from elasticdl.shared.wire.messages import Floats, TableIds, split_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareCut:
-    """A share at one moment between two pushes; close it when it is not needed any more.
+class ShardCut:
+    """A shard at one moment between two pushes; close it when it is not needed any more.
 
     Attributes:
         rows: copy-on-write cut of each table, in the signature's order.
         groups: the groups, those that are held included.
         part: dense elements of those that are served.
         parts: the same of each of them.
-        losses: how often rows had been dropped before.
+        dropped_rows: how often rows had been dropped before.
     """
 
     rows: tuple[RowCut, ...]
     groups: tuple[GroupCut, ...]
     part: DensePart
     parts: tuple[DensePart, ...]
-    losses: int
+    dropped_rows: int
 
     @property
     def generations(self) -> tuple[int, ...]:
@@ -54,7 +54,7 @@ class ShareCut:
         return max((group.ledger.step for group in self.served), default=0)
 
     def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None) -> None:
-        """As ``Share.pull``, at the moment of the cut."""
+        """As ``ModelShard.pull``, at the moment of the cut."""
         for table, out in zip(tables, split_rows(rows, tables), strict=True):
             if table.table >= len(self.rows):
                 raise ProtocolError(f"table {table.table} of a model with {len(self.rows)}")
@@ -77,9 +77,9 @@ class Pin:
 
     def __init__(self) -> None:
         self._evaluation = 0
-        self._cut: ShareCut | None = None
+        self._cut: ShardCut | None = None
 
-    def open(self, evaluation: int, cut: Callable[[], ShareCut]) -> int:
+    def open(self, evaluation: int, cut: Callable[[], ShardCut]) -> int:
         """Keep a cut for an evaluation, in place of an earlier one's, if it has none; returns the step of it."""
         kept = self.of(evaluation)
         if kept is None:
@@ -88,7 +88,7 @@ class Pin:
             kept = self._cut
         return kept.step
 
-    def of(self, evaluation: int) -> ShareCut | None:
+    def of(self, evaluation: int) -> ShardCut | None:
         """The cut of an evaluation, if it is open."""
         return self._cut if self._evaluation == evaluation else None
 

@@ -1,4 +1,4 @@
-"""Snapshots read back from object storage: chains of manifests, their rows and groups, and shares made of these."""
+"""Snapshots read back from object storage: chains of manifests, their rows and groups, and shards made of these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elasticdl.ps.engine.accumulator import AccumulatorState, Gradients
 from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import GroupCut
-from elasticdl.ps.shard.model_shard import Share
+from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, reduced, union
 from elasticdl.ps.snapshots.history import Snapshot
 from elasticdl.shared.errors import UserError
@@ -54,7 +54,7 @@ def read_chain(store: ObjectStore, uri: str) -> Chain:
     return chain[::-1]
 
 
-def restore(store: ObjectStore, core: PsCore, chain: Chain) -> Share:
+def restore(store: ObjectStore, core: PsCore, chain: Chain) -> ModelShard:
     """What the placement gives to a ps, and what it holds for a move, as it was at the last manifest of its chain.
 
     Raises:
@@ -66,15 +66,15 @@ def restore(store: ObjectStore, core: PsCore, chain: Chain) -> Share:
         group.partitions if group.move > core.placement.version else common(group.partitions, core.owned)
         for group in chain[-1][1].groups
     ]
-    return _share_of(store, core, [(chain, wanted)], held_since=core.placement.version + 1)
+    return _shard_of(store, core, [(chain, wanted)], held_since=core.placement.version + 1)
 
 
-def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges]]) -> Share:
+def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges]]) -> ModelShard:
     """What the placement gives to a ps from several snapshots, whoever served or held it there.
 
     Args:
         store: where they are.
-        core: makes the share.
+        core: makes the shard.
         parts: chains, and the partitions to take as they were at the last manifest of each.
 
     Raises:
@@ -85,7 +85,7 @@ def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges
     wanted = [
         (chain, [common(group.partitions, partitions) for group in chain[-1][1].groups]) for chain, partitions in parts
     ]
-    return _share_of(store, core, wanted)
+    return _shard_of(store, core, wanted)
 
 
 def check_belongs(core: PsCore, uri: str, manifest: Manifest) -> None:
@@ -122,12 +122,12 @@ def read_rows(
                 yield uri, chunk.table, *((ids, slabs) if wanted.all() else (ids[wanted], slabs[wanted]))
 
 
-def read_groups(store: ObjectStore, share: Share, snapshot: tuple[str, Manifest]) -> list[GroupCut]:
+def read_groups(store: ObjectStore, shard: ModelShard, snapshot: tuple[str, Manifest]) -> list[GroupCut]:
     """The groups of a snapshot, without their rows.
 
     Args:
         store: where it is.
-        share: any share of the model.
+        shard: any shard of the model.
         snapshot: URI and manifest.
 
     Raises:
@@ -137,13 +137,13 @@ def read_groups(store: ObjectStore, share: Share, snapshot: tuple[str, Manifest]
     uri, manifest = snapshot
     cuts = []
     for number, state in enumerate(manifest.groups):
-        empty = share.create(state.partitions).cut()
+        empty = shard.create(state.partitions).cut()
         chunks = [chunk for chunk in manifest.chunks if chunk.group == number and chunk.part is not ChunkPart.ROWS]
         cuts.append(
             replace(
                 empty,
                 dense=_dense(store, uri, chunks, empty.dense),
-                accumulated=_accumulated(store, share, uri, state, chunks) if state.accumulated else empty.accumulated,
+                accumulated=_accumulated(store, shard, uri, state, chunks) if state.accumulated else empty.accumulated,
                 ledger=state.ledger,
                 iteration=state.iteration,
                 rate=state.rate,
@@ -153,23 +153,23 @@ def read_groups(store: ObjectStore, share: Share, snapshot: tuple[str, Manifest]
     return cuts
 
 
-def _share_of(
+def _shard_of(
     store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Sequence[Ranges]]], *, held_since: int = 0
-) -> Share:
-    """A share of some partitions of each group of each chain; groups of a move from ``held_since`` on stay held."""
-    share = core.make_share(ModelSignature.from_json(parts[0][0][-1][1].signature))
+) -> ModelShard:
+    """A shard of some partitions of each group of each chain; groups of a move from ``held_since`` on stay held."""
+    shard = core.make_shard(ModelSignature.from_json(parts[0][0][-1][1].signature))
     groups = []
     for chain, wanted in parts:
         check_belongs(core, *chain[-1])
         for _, table, ids, slabs in read_rows(store, chain, union(wanted)):
-            share.tables[table].load(ids, slabs)
-        for cut, partitions in zip(read_groups(store, share, chain[-1]), wanted, strict=True):
+            shard.tables[table].load(ids, slabs)
+        for cut, partitions in zip(read_groups(store, shard, chain[-1]), wanted, strict=True):
             if partitions:
                 move = cut.move if held_since and cut.move >= held_since else 0
-                groups.append(share.group_of(replace(reduced(cut, partitions, share.signature.dense), move=move)))
-    share.install(groups)
-    share.merge()
-    return share
+                groups.append(shard.group_of(replace(reduced(cut, partitions, shard.signature.dense), move=move)))
+    shard.install(groups)
+    shard.merge()
+    return shard
 
 
 def _rows(data: bytearray, chunk: Chunk) -> tuple[_Ids, _Floats]:
@@ -188,7 +188,7 @@ def _dense(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: DenseCut
 
 
 def _accumulated(
-    store: ObjectStore, share: Share, uri: str, state: GroupState, chunks: Sequence[Chunk]
+    store: ObjectStore, shard: ModelShard, uri: str, state: GroupState, chunks: Sequence[Chunk]
 ) -> AccumulatorState:
     dense = np.zeros(0, np.float32)
     rows: dict[str, tuple[_Ids, _Floats]] = {}
@@ -196,5 +196,5 @@ def _accumulated(
         if chunk.part is ChunkPart.ACCUMULATED_DENSE:
             dense = np.frombuffer(read_chunk(store, uri, chunk), np.float32)
         elif chunk.part is ChunkPart.ACCUMULATED_ROWS:
-            rows[share.tables[chunk.table].table.name] = _rows(read_chunk(store, uri, chunk), chunk)
+            rows[shard.tables[chunk.table].table.name] = _rows(read_chunk(store, uri, chunk), chunk)
     return AccumulatorState(batches=state.accumulated, sums=Gradients(dense=dense, rows=rows))

@@ -1,4 +1,4 @@
-"""From what a ps' register names to a share: the newest snapshot of which every object is what was written.
+"""From what a ps' register names to a shard: the newest snapshot of which every object is what was written.
 
 Right after a move the recipient may have one snapshot only with what has come. Where that is damaged each partition is
 taken from wherever it is saved: the copies of the move, older snapshots, those of the ps that had it before.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from elasticdl.ps.shard.core import PsCore
-from elasticdl.ps.shard.model_shard import Share
+from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, union, without
 from elasticdl.ps.snapshots.history import Snapshot
 from elasticdl.ps.snapshots.reader import Chain, gather, read_chain, restore
@@ -53,14 +53,14 @@ class Recovered:
     """What a ps goes on from.
 
     Attributes:
-        share: the state, not installed yet; None: what was held for a move is lost, and nothing else is needed here.
+        shard: the state, not installed yet; None: what was held for a move is lost, and nothing else is needed here.
         kept: the snapshots that are still good for something, oldest first.
-        uri: manifest of the snapshot that was restored, the last of ``kept``; empty: there is none, so a share that was
+        uri: manifest of the snapshot that was restored, the last of ``kept``; empty: there is none, so a shard that was
             gathered from several has to be saved before anybody hears of it.
         damages: what is wrong with newer ones, each damaged object once.
     """
 
-    share: Share | None
+    shard: ModelShard | None
     kept: Sequence[Snapshot]
     uri: str
     damages: tuple[DamagedError, ...] = ()
@@ -74,7 +74,7 @@ def recover(store: ObjectStore, core: PsCore, register: PsRegister, folder: str)
 
     Args:
         store: where the snapshots are.
-        core: makes the share.
+        core: makes the shard.
         register: names them.
         folder: where the snapshots of all ps of the job are, a URI.
 
@@ -97,24 +97,24 @@ def recover(store: ObjectStore, core: PsCore, register: PsRegister, folder: str)
         if without(core.owned, union([group.partitions for group in chain[-1][1].groups])):
             continue  # It is from before a group came here, or went.
         try:
-            share = restore(store, core, chain)
+            shard = restore(store, core, chain)
         except DamagedError as error:
             damages[error.snapshot] = error
             continue
         older = uris[uris.index(uri) + 1 :]
         kept = _readable(store, [uri, *older], damages, chain)
-        return Recovered(share=share, kept=kept, uri=uri, damages=tuple(damages.values()))
+        return Recovered(shard=shard, kept=kept, uri=uri, damages=tuple(damages.values()))
     gathered = _gathered(store, core, uris, folder)
     if gathered is not None or not core.owned:
         kept = _readable(store, uris, damages, ()) if gathered else []
-        return Recovered(share=gathered, kept=kept, uri="", damages=tuple(damages.values()))
+        return Recovered(shard=gathered, kept=kept, uri="", damages=tuple(damages.values()))
     if not damages:
         raise PermanentError("no snapshot of this ps has all partitions that the placement gives to it")
     raise NothingLeftError(len(uris), list(damages.values()))
 
 
-def _gathered(store: ObjectStore, core: PsCore, registered: Sequence[str], folder: str) -> Share | None:
-    """A share of everything that the placement gives to this ps, from whatever has it; None: some of it is nowhere.
+def _gathered(store: ObjectStore, core: PsCore, registered: Sequence[str], folder: str) -> ModelShard | None:
+    """A shard of everything that the placement gives to this ps, from whatever has it; None: some of it is nowhere.
 
     Weights and ledger of a partition are of one moment in each snapshot and in each copy, whoever wrote it, registered
     or not, so each is a state that training can go on from.

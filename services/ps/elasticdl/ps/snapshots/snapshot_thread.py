@@ -22,7 +22,7 @@ from elasticdl.shared.messages.events import GroupHeld, ModelInitialised, Snapsh
 from elasticdl.shared.model.manifests import decode_manifest
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.clock import Clock
-from elasticdl.shared.process.event_publisher import Journal
+from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.storage import ObjectStore
 
 _DROP_PAUSE_S = 0.001
@@ -38,7 +38,7 @@ class SnapshotThread:
         writer: writes them.
         store: where old ones are deleted.
         registration: where complete ones are registered.
-        journal: tells about them.
+        publisher: tells about them.
         policy: when they are due.
         clock: for intervals.
         failed: called once with an error that ends this process.
@@ -52,7 +52,7 @@ class SnapshotThread:
         writer: SnapshotWriter,
         store: ObjectStore,
         registration: Registration,
-        journal: Journal,
+        publisher: EventPublisher,
         policy: SnapshotPolicy,
         clock: Clock,
         failed: Callable[[BaseException], None],
@@ -61,7 +61,7 @@ class SnapshotThread:
         self._writer = writer
         self._store = store
         self._registration = registration
-        self._journal = journal
+        self._publisher = publisher
         self._policy = policy
         self._clock = clock
         self._failed = failed
@@ -78,7 +78,7 @@ class SnapshotThread:
         """What is registered, and what asked for it, of which the log does not know yet."""
         self._holder = Holder(core, store, ps)
         self._copies = Copies(core)
-        self._losses = 0
+        self._dropped_rows = 0
         self._history = SnapshotHistory(chain_max=policy.chain_max, chains_kept=policy.chains_kept)
         self._number = 0
         self._due_s = 0.0
@@ -215,15 +215,15 @@ class SnapshotThread:
                 self._wake.wait_for(lambda: self._stopping, self._policy.retry_s)
 
     def _first(self) -> None:
-        share = self._core.share
-        if share is None:
+        shard = self._core.shard
+        if shard is None:
             raise ValueError("no model to take the first snapshot of")
         self._take(None)
         self._tell()
-        self._journal.append(
+        self._publisher.publish(
             ModelInitialised(
-                signature=share.signature.digest(),
-                parameters=share.part.size,
+                signature=shard.signature.digest(),
+                parameters=shard.part.size,
             )
         )
         self._initialised = True
@@ -322,12 +322,12 @@ class SnapshotThread:
         """Announce the snapshot that is not announced yet: it is registered, so it would not be taken again."""
         if self._untold is not None:
             taken, cause = self._untold
-            self._journal.append(taken, cause=cause)
+            self._publisher.publish(taken, cause=cause)
             self._untold = None
 
     def _write(self, *, flush: bool, extend: bool = False) -> Written | None:
         """Write and register a snapshot; None: the last one is still the present state."""
-        following = next_cut(self._core, self._history, self._losses, flush=flush, extend=extend)
+        following = next_cut(self._core, self._history, self._dropped_rows, flush=flush, extend=extend)
         if following is None:
             return None
         base, cut = following
@@ -341,7 +341,7 @@ class SnapshotThread:
         finally:
             self._number += 1
         cut.close(finished=True)
-        self._losses = cut.losses
+        self._dropped_rows = cut.dropped_rows
         self._history.add(written.uri, written.manifest)
         return written
 

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import GroupCut
-from elasticdl.ps.shard.model_shard import Share
+from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, reduced, union
-from elasticdl.ps.shard.shard_cut import ShareCut
+from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots.history import Snapshot
 from elasticdl.ps.snapshots.references import folders_of, referred
 from elasticdl.ps.snapshots.requests import Copy
@@ -89,7 +89,7 @@ class SnapshotWriter:
         self._ps = ps
         self._incarnation = incarnation
 
-    def write(self, core: PsCore, cut: ShareCut, *, number: int, base: str, copy: Copy | None = None) -> Written:
+    def write(self, core: PsCore, cut: ShardCut, *, number: int, base: str, copy: Copy | None = None) -> Written:
         """Write a cut; pushes go on meanwhile. Arguments as ``objects``.
 
         Raises:
@@ -111,7 +111,7 @@ class SnapshotWriter:
         return Written(uri=uri, manifest=decode_manifest(bytes(data), uri), size_bytes=size_bytes)
 
     def objects(
-        self, core: PsCore, cut: ShareCut, *, number: int, base: str, copy: Copy | None = None, ahead: int = 0
+        self, core: PsCore, cut: ShardCut, *, number: int, base: str, copy: Copy | None = None, ahead: int = 0
     ) -> Iterator[tuple[str, bytes | memoryview]]:
         """What a snapshot consists of, in the order in which it has to be written: the manifest last.
 
@@ -126,15 +126,15 @@ class SnapshotWriter:
         Yields:
             URI and bytes, which are valid until ``ahead`` + 1 others were asked for.
         """
-        share = core.share
-        if share is None:
-            raise ValueError("a cut without a share")
+        shard = core.shard
+        if shard is None:
+            raise ValueError("a cut without a shard")
         folder = self._folder(copy.recipient if copy else self._ps, number)
-        groups = _copied(share, cut, copy.partitions) if copy else cut.groups
+        groups = _copied(shard, cut, copy.partitions) if copy else cut.groups
         chunks: list[Chunk] = []
         partitions = union([group.partitions for group in groups])
         wanted = None if partitions == ALL else mask_of(partitions)
-        for data, chunk in _encoded(share, cut, groups, wanted, ahead + 1):
+        for data, chunk in _encoded(shard, cut, groups, wanted, ahead + 1):
             yield folder + chunk.name, data
             chunks.append(replace(chunk, size_bytes=len(data), checksum=checksum_of(data)))
         states = [
@@ -148,7 +148,7 @@ class SnapshotWriter:
             )
             for group in groups
         ]
-        manifest = self._manifest(core, share.signature, number, base, states, chunks)
+        manifest = self._manifest(core, shard.signature, number, base, states, chunks)
         yield folder + (COPY_NAME if copy else MANIFEST_NAME), encode_manifest(manifest)
 
     def reference(
@@ -229,14 +229,14 @@ def delete_snapshot(store: ObjectStore, uri: str, manifest: Manifest) -> None:
         store.delete(copy)
 
 
-def _copied(share: Share, cut: ShareCut, partitions: Ranges) -> Sequence[GroupCut]:
+def _copied(shard: ModelShard, cut: ShardCut, partitions: Ranges) -> Sequence[GroupCut]:
     """What the served groups of a cut have of some partitions."""
     wanted = [(group, common(group.partitions, partitions)) for group in cut.served]
-    return [reduced(group, inner, share.signature.dense) for group, inner in wanted if inner]
+    return [reduced(group, inner, shard.signature.dense) for group, inner in wanted if inner]
 
 
 def _encoded(
-    share: Share, cut: ShareCut, groups: Sequence[GroupCut], partitions: npt.NDArray[np.bool_] | None, buffers: int
+    shard: ModelShard, cut: ShardCut, groups: Sequence[GroupCut], partitions: npt.NDArray[np.bool_] | None, buffers: int
 ) -> Iterator[tuple[bytes | memoryview, Chunk]]:
     """The chunks of a cut, their sizes and checksums still to be filled in."""
 
@@ -245,11 +245,11 @@ def _encoded(
 
     for number, group in enumerate(groups):
         yield _bytes(group.dense.state, group.dense.fixed), chunk(f"dense-{number}", ChunkPart.DENSE, group=number)
-    for table, (store, rows_cut) in enumerate(zip(share.tables, cut.rows, strict=True)):
+    for table, (store, rows_cut) in enumerate(zip(shard.tables, cut.rows, strict=True)):
         rows_max = max(1, CHUNK_BYTES // (8 + 4 * store.slab_width))
         for number, (rows, data) in enumerate(rows_cut.packed(rows_max, partitions, buffers=buffers)):
             yield data.data, chunk(f"rows-{table}-{number:05d}", ChunkPart.ROWS, table, rows)
-    numbers = {store.table.name: number for number, store in enumerate(share.tables)}
+    numbers = {store.table.name: number for number, store in enumerate(shard.tables)}
     for number, group in enumerate(groups):
         sums = group.accumulated.sums
         if not group.accumulated.batches:

@@ -11,7 +11,7 @@ from typing import Any
 
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.tasks import TaskMessage
-from elasticdl.shared.messages.events import BatchInHand, FailureKind
+from elasticdl.shared.messages.events import FailureKind, RunningBatch
 from elasticdl.shared.names import TaskId
 from elasticdl.worker.failures import Failure, of_user_error
 from elasticdl.worker.input.bad_record import feed_naming_records
@@ -104,7 +104,7 @@ class Evaluator:
         watch = Stopwatch()
         kind = FailureKind.DATA
         try:
-            with self._hand.holding(BatchInHand(task=message.task, batch=batch)):
+            with self._hand.holding(RunningBatch(task=message.task, batch=batch)):
                 with watch.timed("read"):
                     raw = data.records.batch(data.task_of(message), batch)
                 kind = FailureKind.USER_CODE
@@ -126,7 +126,7 @@ class Evaluator:
         pulled_s = time.perf_counter()
         try:
             rows = {table: (model.rows[table], ids.inverse) for table, ids in fed.tables.items()}
-            with self._hand.holding(BatchInHand(task=message.task, batch=batch)):
+            with self._hand.holding(RunningBatch(task=message.task, batch=batch)):
                 loss = self._model.evaluate(fed.batch, model.dense, rows)
         except UserError as error:
             raise BatchError(batch, of_user_error(error, FailureKind.USER_CODE)) from error

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from elasticdl.shared.errors import TransientError, UserError
-from elasticdl.shared.messages.events import BatchInHand, FailureKind, TaskTaken
+from elasticdl.shared.messages.events import FailureKind, RunningBatch, TaskTaken
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.worker.failures import Failure, of_user_error
 from elasticdl.worker.input.bad_record import feed_naming_records
@@ -128,7 +128,7 @@ class Preparer:
         self._feeder = feeder
         self._model = context.model
         self._ps = context.ps
-        self._journal = context.journal
+        self._publisher = context.publisher
         self._hand = context.hand
         self._stop = context.stop
         self._idle_poll_s = idle_poll_s
@@ -165,7 +165,7 @@ class Preparer:
         ticket = self._held.take_ticket()
         if ticket is not None:
             self._dry = False  # Also when a task had to go back: its last batch waits for a word on what follows.
-            with self._hand.holding(BatchInHand(task=train_task(ticket.task), batch=ticket.batch)):
+            with self._hand.holding(RunningBatch(task=train_task(ticket.task), batch=ticket.batch)):
                 return self._prepare(ticket)
         delivery = self._tasks.take(self._idle_poll_s if self._dry else self._patience())
         if delivery is not None:
@@ -186,7 +186,7 @@ class Preparer:
 
     def _begin(self, delivery: Delivery) -> Item | None:
         message = delivery.message
-        self._journal.append(
+        self._publisher.publish(
             TaskTaken(task=message.task, dispatch=message.dispatch, attempt=delivery.attempt, reply=delivery.reply),
             cause=message.message_id,
         )

@@ -7,9 +7,9 @@ from elasticdl.shared.data.recorded import options_of, schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec
-from elasticdl.shared.messages.events import BatchInHand
+from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.process.running_batches import InHandFile
+from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage import open_store
 from elasticdl.worker.failures import DataError
 from elasticdl.worker.input.bad_record import feed_naming_records
@@ -41,7 +41,7 @@ def open_records(plan: Plan, data: DataSpec, storage: str, *, whole_batches: boo
     return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches)
 
 
-def first_batch(records: TaskRecords, feeder: Feeder, hand: InHandFile) -> FedBatch:
+def first_batch(records: TaskRecords, feeder: Feeder, hand: RunningBatchesFile) -> FedBatch:
     """A batch to build the model with: the plan's first one that the user's feed does not drop whole.
 
     Args:
@@ -57,7 +57,7 @@ def first_batch(records: TaskRecords, feeder: Feeder, hand: InHandFile) -> FedBa
         (task, batch) for task in records.plan.task_ids() for batch in range(records.plan.batches_of(TaskId(task)))
     )
     for _, (task, batch) in zip(range(_EXAMPLES_MAX), places, strict=False):
-        with hand.holding(BatchInHand(task=train_task(task), batch=batch)):
+        with hand.holding(RunningBatch(task=train_task(task), batch=batch)):
             try:
                 raw = records.batch(task, batch)
             except UserError as error:

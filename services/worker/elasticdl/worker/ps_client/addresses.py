@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import structlog
 
-from elasticdl.shared.bus import Register, subjects
+from elasticdl.shared.bus import KeyValue, subjects
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.messages.registers import decode_register
@@ -28,7 +28,7 @@ class Addresses:
         placement: the table that the job began with.
     """
 
-    def __init__(self, register: Register, loop: LoopThread, placement: Placement) -> None:
+    def __init__(self, register: KeyValue, loop: LoopThread, placement: Placement) -> None:
         self._changed = threading.Condition()
         self._known: Mapping[PodName, PsAddress] = MappingProxyType({})
         self._placement = placement
@@ -47,7 +47,7 @@ class Addresses:
         with self._changed:
             return self._changed.wait_for(lambda: self._known.keys() >= set(names), timeout_s)
 
-    async def _follow(self, register: Register) -> None:
+    async def _follow(self, register: KeyValue) -> None:
         async for name, entry in register.watch():
             if name == subjects.RING:
                 continue

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elasticdl.shared.process.event_publisher import Journal
-from elasticdl.shared.process.running_batches import InHandFile
+from elasticdl.shared.process.event_publisher import EventPublisher
+from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.worker.ports import ParameterServers, Trainee
 from elasticdl.worker.shutdown import Stop
 from elasticdl.worker.training.leased_tasks import HeldTasks
@@ -23,7 +23,7 @@ class WorkContext:
         held: the tasks in hand.
         leases: is told about progress.
         answers: answers deliveries.
-        journal: is told about deliveries.
+        publisher: is told about deliveries.
         hand: where the batches are noted that user code works on.
         stop: ends everything after the batch in hand.
     """
@@ -33,6 +33,6 @@ class WorkContext:
     held: HeldTasks
     leases: Leases
     answers: Answers
-    journal: Journal
-    hand: InHandFile
+    publisher: EventPublisher
+    hand: RunningBatchesFile
     stop: Stop

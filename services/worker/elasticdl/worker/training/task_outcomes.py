@@ -12,7 +12,7 @@ from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.messages.events import TaskFailed, TaskFinished, TaskReturned
 from elasticdl.shared.model.metric_states import encode_states
 from elasticdl.shared.names import Purpose
-from elasticdl.shared.process.event_publisher import Journal
+from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.ports import Delivery
 from elasticdl.worker.ps_client.requests import Absorbed
@@ -25,11 +25,11 @@ class Answers:
     """Answers deliveries. Several deliveries of one task share one event, that of the last of them.
 
     Args:
-        journal: the worker's events.
+        publisher: the worker's events.
     """
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, publisher: EventPublisher) -> None:
+        self._publisher = publisher
 
     def finish(
         self,
@@ -63,7 +63,7 @@ class Answers:
                 seconds={**tally.seconds, "total": sum(tally.seconds.values())},
                 counted=tuple(tally.counted.ranges()) if message.task.purpose is Purpose.TRAIN else (),
             )
-            self._journal.append(event, cause=message.message_id)
+            self._publisher.publish(event, cause=message.message_id)
         for delivery in deliveries:
             delivery.ack()
 
@@ -102,7 +102,7 @@ class Answers:
                 last_record=shard.end,
                 step=step,
             )
-            self._journal.append(event, cause=message.message_id)
+            self._publisher.publish(event, cause=message.message_id)
         for delivery in deliveries:
             delivery.nak()
 
@@ -136,4 +136,4 @@ class Answers:
             states=encode_states(tally.states),
             counted=tuple(tally.counted.ranges()),
         )
-        self._journal.append(event, cause=message.message_id)
+        self._publisher.publish(event, cause=message.message_id)

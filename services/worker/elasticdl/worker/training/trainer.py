@@ -11,7 +11,7 @@ import structlog
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan
-from elasticdl.shared.messages.events import BatchInHand, FailureKind
+from elasticdl.shared.messages.events import FailureKind, RunningBatch
 from elasticdl.shared.names import TaskId
 from elasticdl.worker.failures import Failure, of_user_error
 from elasticdl.worker.input.batch_loader import Aside, Complete, Errand, Fatal, Faulty, Unreadable
@@ -140,7 +140,7 @@ class Trainer:
             seed = derive_key(self._plan.seed, _STEP_SEED, ticket.task, ticket.batch)
             started_s = time.perf_counter()
             try:
-                with self._hand.holding(BatchInHand(task=train_task(ticket.task), batch=ticket.batch)):
+                with self._hand.holding(RunningBatch(task=train_task(ticket.task), batch=ticket.batch)):
                     result = self._model.train(loaded.prepared.batch, loaded.model.dense, loaded.rows(), step_seed=seed)
             except UserError as error:
                 self._fail(ticket, of_user_error(error, FailureKind.USER_CODE), step=loaded.model.step)

@@ -6,10 +6,10 @@ import asyncio
 
 from elasticdl.shared.bus.memory.client import Bell, Client
 from elasticdl.shared.bus.memory.log import MemoryEventLog, Records
-from elasticdl.shared.bus.memory.register import MemoryRegister
+from elasticdl.shared.bus.memory.register import MemoryKeyValue
 from elasticdl.shared.bus.memory.signals import MemorySignals, OrderServer
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue, Queue
-from elasticdl.shared.bus.ports import RegisterEntry
+from elasticdl.shared.bus.ports import KeyValueEntry
 from elasticdl.shared.job.spec import LEASE_S
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.clock import SystemClock
@@ -26,8 +26,8 @@ class MemoryBroker:
         self._bell = Bell()
         self._records = Records()
         self._queue = Queue(SystemClock(), lease_s)
-        self._entries: dict[str, RegisterEntry] = {}
-        self._cores: dict[str, RegisterEntry] = {}
+        self._entries: dict[str, KeyValueEntry] = {}
+        self._cores: dict[str, KeyValueEntry] = {}
         self._beats: list[asyncio.Queue[bytes | None]] = []
         self._orders: dict[PodName, OrderServer] = {}
 
@@ -38,8 +38,8 @@ class MemoryBroker:
             client=client,
             log=MemoryEventLog(client, self._records),
             tasks=MemoryTaskQueue(client, self._queue),
-            register=MemoryRegister(client, self._entries),
-            core=MemoryRegister(client, self._cores),
+            registers=MemoryKeyValue(client, self._entries),
+            core_snapshots=MemoryKeyValue(client, self._cores),
             signals=MemorySignals(client, self._beats, self._orders),
         )
 
@@ -53,15 +53,15 @@ class MemoryBus:
         client: Client,
         log: MemoryEventLog,
         tasks: MemoryTaskQueue,
-        register: MemoryRegister,
-        core: MemoryRegister,
+        registers: MemoryKeyValue,
+        core_snapshots: MemoryKeyValue,
         signals: MemorySignals,
     ) -> None:
         self._client = client
         self.log = log
         self.tasks = tasks
-        self.register = register
-        self.core = core
+        self.registers = registers
+        self.core_snapshots = core_snapshots
         self.signals = signals
 
     async def close(self) -> None:

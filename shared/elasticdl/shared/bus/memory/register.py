@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from elasticdl.shared.bus.memory.client import Client
-from elasticdl.shared.bus.ports import RegisterEntry
+from elasticdl.shared.bus.ports import KeyValueEntry
 from elasticdl.shared.errors import FencedError
 
 
-class MemoryRegister:
-    """See ``ports.Register``."""
+class MemoryKeyValue:
+    """See ``ports.KeyValue``."""
 
-    def __init__(self, client: Client, entries: dict[str, RegisterEntry]) -> None:
+    def __init__(self, client: Client, entries: dict[str, KeyValueEntry]) -> None:
         self._client = client
         self._entries = entries
 
-    async def read(self, name: str) -> RegisterEntry | None:
+    async def read(self, name: str) -> KeyValueEntry | None:
         """The present value."""
         return self._entries.get(name)
 
@@ -26,11 +26,11 @@ class MemoryRegister:
         if present != after:
             raise FencedError(f"register {name} was written by somebody else: it is at {present}, not at {after}")
         seq = max((entry.seq for entry in self._entries.values()), default=0) + 1
-        self._entries[name] = RegisterEntry(value=value, seq=seq)
+        self._entries[name] = KeyValueEntry(value=value, seq=seq)
         self._client.bell.ring()
         return seq
 
-    async def watch(self) -> AsyncIterator[tuple[str, RegisterEntry]]:
+    async def watch(self) -> AsyncIterator[tuple[str, KeyValueEntry]]:
         """Present values, then changes for ever."""
         seen = 0
         while not self._client.closed:

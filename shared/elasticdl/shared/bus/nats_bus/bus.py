@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import Connection
 from elasticdl.shared.bus.nats_bus.log import NatsEventLog
-from elasticdl.shared.bus.nats_bus.register import NatsRegister
+from elasticdl.shared.bus.nats_bus.register import NatsKeyValue
 from elasticdl.shared.bus.nats_bus.signals import NatsSignals
 from elasticdl.shared.bus.nats_bus.streams import create_streams
 from elasticdl.shared.bus.nats_bus.tasks import NatsTaskQueue
@@ -21,8 +21,8 @@ class NatsBus:
         self.log = NatsEventLog(connection)
         self.tasks = NatsTaskQueue(connection)
         job = connection.job
-        self.register = NatsRegister(connection, subjects.model_stream(job), subjects.register, subjects.register_name)
-        self.core = NatsRegister(connection, subjects.core_stream(job), subjects.core, subjects.core_name)
+        self.registers = NatsKeyValue(connection, subjects.model_stream(job), subjects.register, subjects.register_name)
+        self.core_snapshots = NatsKeyValue(connection, subjects.core_stream(job), subjects.core, subjects.core_name)
         self.signals = NatsSignals(connection)
 
     async def close(self) -> None:

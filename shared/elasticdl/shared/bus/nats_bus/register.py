@@ -9,13 +9,13 @@ from typing import Any
 
 from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, WRONG_LAST_SEQUENCE, Connection, RefusedError
 from elasticdl.shared.bus.nats_bus.follow import follow
-from elasticdl.shared.bus.ports import RegisterEntry
+from elasticdl.shared.bus.ports import KeyValueEntry
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.names import JobId
 
 
-class NatsRegister:
-    """See ``ports.Register``.
+class NatsKeyValue:
+    """See ``ports.KeyValue``.
 
     Args:
         connection: to the broker.
@@ -36,7 +36,7 @@ class NatsRegister:
         self._subject_of = subject_of
         self._name_of = name_of
 
-    async def read(self, name: str) -> RegisterEntry | None:
+    async def read(self, name: str) -> KeyValueEntry | None:
         """The present value."""
         message = await self._last(name)
         return None if message is None else _entry(message)
@@ -59,11 +59,11 @@ class NatsRegister:
                 f"register {name} was written by somebody else: it is at {present}, not at {after}"
             ) from error
 
-    async def watch(self) -> AsyncIterator[tuple[str, RegisterEntry]]:
+    async def watch(self) -> AsyncIterator[tuple[str, KeyValueEntry]]:
         """Present values, then changes for ever."""
         async for message in follow(self._connection, self._stream, 0, dense=False):
             name = self._name_of(self._connection.job, message.subject)
-            yield name, RegisterEntry(value=message.data, seq=message.seq)
+            yield name, KeyValueEntry(value=message.data, seq=message.seq)
 
     async def _last(self, name: str) -> dict[str, Any] | None:
         request = {"last_by_subj": self._subject_of(self._connection.job, name)}
@@ -76,5 +76,5 @@ class NatsRegister:
         return message
 
 
-def _entry(message: dict[str, Any]) -> RegisterEntry:
-    return RegisterEntry(value=base64.b64decode(message.get("data", "")), seq=message["seq"])
+def _entry(message: dict[str, Any]) -> KeyValueEntry:
+    return KeyValueEntry(value=base64.b64decode(message.get("data", "")), seq=message["seq"])

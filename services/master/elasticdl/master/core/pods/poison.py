@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticdl.master.core.state import State
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import BatchInHand, FailureKind, PodExited
+from elasticdl.shared.messages.events import FailureKind, PodExited, RunningBatch
 from elasticdl.shared.names import Purpose, TaskId
 
 
@@ -15,10 +15,10 @@ def note_death(state: State, event: PodExited) -> None:
     A worker has several: it computes one while it reads and feeds the next. A bystander is cleared by not being in
     hand the next time; those that all the deaths have in common are named together.
     """
-    for held in event.in_hand:
+    for held in event.running_batches:
         state.deaths.setdefault(held, set()).add(event.pid)
     deaths_max = state.job.limits.poison_deaths_max
-    suspects = [held for held in event.in_hand if len(state.deaths[held]) >= deaths_max]
+    suspects = [held for held in event.running_batches if len(state.deaths[held]) >= deaths_max]
     if not suspects:
         return
     deaths = max(len(state.deaths[held]) for held in suspects)
@@ -39,7 +39,7 @@ def forget_deaths(state: State, task: TaskRef) -> None:
         del state.deaths[held]
 
 
-def _place(state: State, held: BatchInHand) -> str:
+def _place(state: State, held: RunningBatch) -> str:
     """``batch 3 of task train 2, records 192 to 255 of file:///data/a.csv``."""
     named = f"batch {held.batch} of task {held.task}"
     plan, number = state.plan, held.task.number
