@@ -1,0 +1,167 @@
+"""Runs a decision core in a process: threads execute its commands and report their outcomes as events.
+
+    event -> core.handle(event, now) -> commands -> lanes -> events ...
+
+A lane is one thread that executes its commands one after the other, so commands of the same lane never overlap and
+keep their order. The core decides what may overlap by choosing lanes; the runner decides nothing. The simulator has a
+runner of its own with coroutines as lanes on a virtual clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from elasticdl.shared.process.clock import Clock
+
+E = TypeVar("E")
+C = TypeVar("C")
+E_contra = TypeVar("E_contra", contravariant=True)
+C_co = TypeVar("C_co", covariant=True)
+
+
+class Core(Protocol[E_contra, C_co]):
+    """A decision core: no I/O, no clock, no threads."""
+
+    def handle(self, event: E_contra, now_s: float) -> Sequence[C_co]:
+        """Take one event and decide; ``now_s`` is monotonic time in seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTimer:
+    """Command: deliver ``TimerFired`` at a time; a timer of the same name is replaced.
+
+    Attributes:
+        name: which timer.
+        due_s: monotonic time in seconds.
+    """
+
+    name: str
+    due_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerFired:
+    """Event: a timer is due.
+
+    Attributes:
+        name: which timer.
+        due_s: when it was due.
+    """
+
+    name: str
+    due_s: float
+
+
+class CoreRunner(Generic[E, C]):
+    """Calls the core with one event at a time and hands its commands to lanes.
+
+    Args:
+        core: decides.
+        execute: executes a command in the thread of its lane; returns the event with the outcome, or None.
+        lane_of: the lane of a command; ``SetTimer`` needs none.
+        lanes: names of the lanes that get a thread of their own.
+        own_lane: name of the lane that ``run`` serves, in the thread that calls it.
+        clock: monotonic time.
+        failed: called once with an error that no event reports: a defect, or one that ends the process.
+    """
+
+    def __init__(
+        self,
+        core: Core[E | TimerFired, C | SetTimer],
+        *,
+        execute: Callable[[C], E | None],
+        lane_of: Callable[[C], str],
+        lanes: Sequence[str],
+        own_lane: str,
+        clock: Clock,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._core = core
+        self._execute = execute
+        self._lane_of = lane_of
+        self._clock = clock
+        self._failed = failed
+        self._lock = threading.RLock()
+        self._lanes: dict[str, queue.SimpleQueue[C | None]] = {name: queue.SimpleQueue() for name in (*lanes, own_lane)}
+        self._own_lane = own_lane
+        self._timers: dict[str, float] = {}
+        self._due: list[tuple[float, str]] = []
+        self._timers_changed = threading.Condition()
+        self._stopping = False
+        self._threads = [threading.Thread(target=self._serve, args=(name,), name=name, daemon=True) for name in lanes]
+        self._threads.append(threading.Thread(target=self._fire_timers, name="timers", daemon=True))
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def post(self, event: E | TimerFired) -> None:
+        """Give the core an event; any thread may call, a core's own commands included."""
+        try:
+            with self._lock:
+                for command in self._core.handle(event, self._clock.monotonic()):
+                    if isinstance(command, SetTimer):
+                        self._set_timer(command)
+                    else:
+                        self._lanes[self._lane_of(command)].put(command)
+        except BaseException as error:  # A defect, or the core's way to end the process.
+            self._failed(error)
+
+    def run(self) -> None:
+        """Serve the lane of the calling thread until ``stop``."""
+        self._serve(self._own_lane)
+
+    def stop(self) -> None:
+        """Let every lane finish the command it executes, and end; commands that wait are dropped."""
+        with self._timers_changed:
+            self._stopping = True
+            self._timers_changed.notify()
+        for lane in self._lanes.values():
+            lane.put(None)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the threads after ``stop``; whether all of them have ended."""
+        give_up_s = self._clock.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread is not threading.current_thread() and thread.is_alive():
+                thread.join(max(0.0, give_up_s - self._clock.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads if thread is not threading.current_thread())
+
+    def _serve(self, name: str) -> None:
+        lane = self._lanes[name]
+        while (command := lane.get()) is not None and not self._stopping:
+            try:
+                event = self._execute(command)
+            except BaseException as error:  # The lane's outermost frame.
+                self._failed(error)
+                return
+            if event is not None:
+                self.post(event)
+
+    def _set_timer(self, timer: SetTimer) -> None:
+        with self._timers_changed:
+            self._timers[timer.name] = timer.due_s
+            heapq.heappush(self._due, (timer.due_s, timer.name))
+            self._timers_changed.notify()
+
+    def _fire_timers(self) -> None:
+        while True:
+            with self._timers_changed:
+                if self._stopping:
+                    return
+                if not self._due or self._due[0][0] > self._clock.monotonic():
+                    wait_s = self._due[0][0] - self._clock.monotonic() if self._due else None
+                    self._timers_changed.wait(wait_s)
+                    continue
+                due_s, name = heapq.heappop(self._due)
+                if self._timers.get(name) != due_s:
+                    continue  # It was set again.
+                del self._timers[name]
+            self.post(TimerFired(name=name, due_s=due_s))

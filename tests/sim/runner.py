@@ -1,0 +1,72 @@
+"""Runs a decision core on the virtual clock: what ``CoreRunner`` does with threads, with one coroutine per lane."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from elasticdl.shared.process.core_runner import Core, SetTimer, TimerFired
+
+if TYPE_CHECKING:
+    from tests.sim.process import Process
+
+E = TypeVar("E")
+C = TypeVar("C")
+
+
+class SimRunner(Generic[E, C]):
+    """See ``CoreRunner``.
+
+    Args:
+        process: whose core it is; its death stops every lane between two steps.
+        core: decides.
+        execute: executes a command on the virtual clock; returns the event with the outcome, or None.
+        lane_of: the lane of a command.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        core: Core[E | TimerFired, C | SetTimer],
+        *,
+        execute: Callable[[C], Awaitable[E | None]],
+        lane_of: Callable[[C], str],
+    ) -> None:
+        self._process = process
+        self._core = core
+        self._execute = execute
+        self._lane_of = lane_of
+        self._lanes: dict[str, asyncio.Queue[C]] = {}
+        self._timers: dict[str, float] = {}
+
+    def post(self, event: E | TimerFired) -> None:
+        """Give the core an event; its invariants are checked after each one."""
+        loop = self._process.world.loop
+        for command in self._core.handle(event, loop.time()):
+            if isinstance(command, SetTimer):
+                self._timers[command.name] = command.due_s
+                delay_s = max(0.0, command.due_s - loop.time())
+                loop.call_later(delay_s, self._fire, command, context=self._process.life.context)
+            else:
+                self._lane(self._lane_of(command)).put_nowait(command)
+        check = getattr(self._core, "check", None)
+        if check is not None:
+            check()
+
+    def _lane(self, name: str) -> asyncio.Queue[C]:
+        if name not in self._lanes:
+            self._lanes[name] = asyncio.Queue()
+            self._process.spawn(lambda: self._serve(self._lanes[name]))
+        return self._lanes[name]
+
+    async def _serve(self, lane: asyncio.Queue[C]) -> None:
+        while True:
+            event = await self._execute(await lane.get())
+            if event is not None:
+                self.post(event)
+
+    def _fire(self, timer: SetTimer) -> None:
+        if self._timers.get(timer.name) == timer.due_s:
+            del self._timers[timer.name]
+            self.post(TimerFired(name=timer.name, due_s=timer.due_s))

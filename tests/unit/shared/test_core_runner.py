@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+
+from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.core_runner import CoreRunner, SetTimer, TimerFired
+
+WAIT_S = 20.0
+
+
+class Relay:
+    """Sends each word to the lane that it names, and tells what came back."""
+
+    def __init__(self) -> None:
+        self.seen: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+    def handle(self, event: object, now_s: float) -> Sequence[object]:
+        self.seen.put(event)
+        match event:
+            case ("go", *commands):
+                return commands
+            case "timer":
+                return [SetTimer(name="t", due_s=now_s + 60.0), SetTimer(name="t", due_s=now_s)]
+            case "break":
+                raise ValueError("core")
+        return []
+
+
+def runner(core: Relay, failures: queue.SimpleQueue[BaseException]) -> CoreRunner[object, object]:
+    def execute(command: object) -> object:
+        if command == "a:raise":
+            raise ValueError("lane")
+        return (command, threading.current_thread().name)
+
+    return CoreRunner(
+        core,
+        execute=execute,
+        lane_of=lambda command: str(command).partition(":")[0],
+        lanes=("a", "b"),
+        own_lane="main",
+        clock=SystemClock(),
+        failed=failures.put,
+    )
+
+
+def test_each_lane_executes_its_commands_in_order_in_a_thread_of_its_own() -> None:
+    core, failures = Relay(), queue.SimpleQueue[BaseException]()
+    running = runner(core, failures)
+    running.start()
+    running.post(("go", "a:1", "b:1", "a:2"))
+    outcomes = [core.seen.get(timeout=WAIT_S) for _ in range(4)][1:]
+    assert [each for each in outcomes if each[1] == "a"] == [("a:1", "a"), ("a:2", "a")]  # type: ignore[index]
+    assert ("b:1", "b") in outcomes
+    running.stop()
+    assert running.join(WAIT_S)
+
+
+def test_the_calling_thread_serves_its_own_lane_until_it_is_stopped() -> None:
+    core, failures = Relay(), queue.SimpleQueue[BaseException]()
+    running = runner(core, failures)
+    running.start()
+    running.post(("go", "main:1"))
+
+    def stop_after_the_outcome() -> None:
+        core.seen.get(timeout=WAIT_S)
+        core.seen.get(timeout=WAIT_S)
+        running.stop()
+
+    threading.Thread(target=stop_after_the_outcome).start()
+    running.run()
+    assert running.join(WAIT_S)
+    assert failures.empty()
+
+
+def test_a_timer_that_is_set_again_fires_once() -> None:
+    core, failures = Relay(), queue.SimpleQueue[BaseException]()
+    running = runner(core, failures)
+    running.start()
+    running.post("timer")
+    assert core.seen.get(timeout=WAIT_S) == "timer"
+    assert isinstance(core.seen.get(timeout=WAIT_S), TimerFired)
+    running.stop()
+    assert running.join(WAIT_S)
+    assert core.seen.empty()
+
+
+def test_errors_of_core_and_lanes_are_reported() -> None:
+    core, failures = Relay(), queue.SimpleQueue[BaseException]()
+    running = runner(core, failures)
+    running.start()
+    running.post("break")
+    assert str(failures.get(timeout=WAIT_S)) == "core"
+    running.post(("go", "a:raise"))
+    assert str(failures.get(timeout=WAIT_S)) == "lane"
+    running.stop()
+    assert running.join(WAIT_S)
