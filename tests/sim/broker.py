@@ -25,7 +25,7 @@ class Log:
 
     def __init__(self) -> None:
         self.records: list[LogRecord] = []
-        self.last_decision = 0
+        self.last_fenced = 0
         self._ids: dict[str, int] = {}
 
     def append(self, envelope: Envelope, after: int | None = None) -> int:
@@ -39,7 +39,7 @@ class Log:
         self.records.append(LogRecord(seq=seq, envelope=envelope))
         self._ids[envelope.id] = seq
         if after is not None:
-            self.last_decision = seq
+            self.last_fenced = seq
         return seq
 
     def append_next(self, envelope: Envelope, after: int) -> int:
@@ -53,11 +53,11 @@ class Log:
         del self.records[length:]
         self._ids = {record.envelope.id: record.seq for record in self.records}
         masters = (r.seq for r in self.records if r.envelope.service is Service.MASTER)
-        self.last_decision = max(masters, default=0)
+        self.last_fenced = max(masters, default=0)
 
     def check_expected(self, after: int) -> None:
         """Fencing of masters: expected-last-subject-sequence."""
-        if after != self.last_decision:
+        if after != self.last_fenced:
             raise WrongLastSequenceError
 
 

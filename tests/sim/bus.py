@@ -44,12 +44,12 @@ class SimLog:
                 return there.seq
             raise FencedError(f"the log does not end at {after} any more") from error
 
-    async def append_decision(self, envelope: Envelope, *, after: int) -> int:
+    async def append_fenced(self, envelope: Envelope, *, after: int) -> int:
         try:
             what = type(envelope.event).__name__
             return int(await self._client.ask(what, lambda: self._heard(self._log.append(envelope, after))))
         except WrongLastSequenceError as error:
-            last = await self.last_decision()
+            last = await self.last_fenced()
             if last is not None and last.envelope.id == envelope.id:
                 return last.seq
             raise FencedError(f"another master has decided something, this one knew of {after}") from error
@@ -76,11 +76,11 @@ class SimLog:
     async def last_seq(self) -> int:
         return int(await self._client.ask("last_seq", lambda: len(self._log.records)))
 
-    async def last_decision(self) -> LogRecord | None:
+    async def last_fenced(self) -> LogRecord | None:
         def last() -> LogRecord | None:
-            return self._log.records[self._log.last_decision - 1] if self._log.last_decision else None
+            return self._log.records[self._log.last_fenced - 1] if self._log.last_fenced else None
 
-        answer: LogRecord | None = await self._client.ask("last_decision", last)
+        answer: LogRecord | None = await self._client.ask("last_fenced", last)
         return answer
 
 

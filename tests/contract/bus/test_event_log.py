@@ -31,7 +31,7 @@ async def test_records_come_back_in_order(bus: Bus) -> None:
 
 async def test_an_empty_log(bus: Bus) -> None:
     assert await bus.log.last_seq() == 0
-    assert await bus.log.last_decision() is None
+    assert await bus.log.last_fenced() is None
 
 
 async def test_repeating_a_fact_changes_nothing(bus: Bus) -> None:
@@ -46,7 +46,7 @@ async def test_a_reader_follows_what_others_append(connect_bus: Callable[[], Awa
     await writer.log.append(fact(1))
     reading = asyncio.create_task(take(reader, 3))
     await writer.log.append(fact(2))
-    await writer.log.append_decision(decision(1), after=0)
+    await writer.log.append_fenced(decision(1), after=0)
     assert [each.envelope for each in await reading] == [fact(1), fact(2), decision(1)]
 
 
@@ -64,7 +64,7 @@ async def test_a_record_that_has_to_come_next_comes_next_or_not_at_all(
     assert await bus.log.append_next(fact(1), after=0) == 1
     with pytest.raises(FencedError, match="does not end at 0"):
         await late.log.append_next(fact(2), after=0)
-    await bus.log.append_decision(decision(1), after=0)
+    await bus.log.append_fenced(decision(1), after=0)
     assert await late.log.append_next(fact(2), after=2) == 3
     with pytest.raises(FencedError):
         await late.log.append_next(fact(3), after=7)
@@ -91,26 +91,26 @@ async def test_a_run_is_opened_behind_whatever_comes_meanwhile(connect_bus: Call
 async def test_only_one_master_decides(connect_bus: Callable[[], Awaitable[Bus]]) -> None:
     old, new = await connect_bus(), await connect_bus()
     await old.log.append(fact(1))
-    first = await old.log.append_decision(decision(1), after=0)
+    first = await old.log.append_fenced(decision(1), after=0)
     assert first == 2
     await old.log.append(fact(2))  # facts in between do not matter
-    second = await new.log.append_decision(decision(1, incarnation="nnnnnnnnnnnn"), after=first)
+    second = await new.log.append_fenced(decision(1, incarnation="nnnnnnnnnnnn"), after=first)
     assert second == 4
     with pytest.raises(FencedError, match="another master"):
-        await old.log.append_decision(decision(2), after=first)
-    last = await old.log.last_decision()
+        await old.log.append_fenced(decision(2), after=first)
+    last = await old.log.last_fenced()
     assert last == LogRecord(seq=4, envelope=decision(1, incarnation="nnnnnnnnnnnn"))
 
 
 async def test_a_decision_whose_acknowledgement_was_lost_is_found_again(bus: Bus) -> None:
-    first = await bus.log.append_decision(decision(1), after=0)
-    assert await bus.log.append_decision(decision(1), after=0) == first
+    first = await bus.log.append_fenced(decision(1), after=0)
+    assert await bus.log.append_fenced(decision(1), after=0) == first
     assert await bus.log.last_seq() == first
 
 
 async def test_a_master_that_knows_of_too_much_is_refused(bus: Bus) -> None:
     with pytest.raises(FencedError):
-        await bus.log.append_decision(decision(1), after=7)
+        await bus.log.append_fenced(decision(1), after=7)
 
 
 async def test_a_log_that_ends_before_the_place_to_read_from_was_lost(bus: Bus) -> None:

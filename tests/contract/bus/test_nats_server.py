@@ -71,12 +71,12 @@ async def test_a_killed_server_loses_nothing_that_was_acknowledged(own_server: N
     await bus.tasks.publish([(task(number), False) for number in range(3)])
     held = await bus.tasks.take([Purpose.TRAIN])
     assert held is not None
-    first = await bus.log.append_decision(decision(1), after=0)
+    first = await bus.log.append_fenced(decision(1), after=0)
     claim = await bus.registers.write("ps-0", b"claim", after=0)
 
     own_server.kill()
     late = [asyncio.create_task(bus.log.append(fact(number))) for number in range(51, 61)]
-    deciding = asyncio.create_task(bus.log.append_decision(decision(2), after=first))
+    deciding = asyncio.create_task(bus.log.append_fenced(decision(2), after=first))
     acknowledging = asyncio.create_task(held.ack())
     assert own_server.start() == url
     assert await asyncio.gather(*late)

@@ -205,7 +205,7 @@ class Master:
         return await self._append_envelope(self._envelopes.envelope(event))
 
     async def _append_envelope(self, envelope: Envelope) -> int:
-        self._last_append = await self._bus.log.append_decision(envelope, after=self._last_append)
+        self._last_append = await self._bus.log.append_fenced(envelope, after=self._last_append)
         return self._last_append
 
     def _expected(self) -> list[tuple[PodName, Incarnation]]:

@@ -48,8 +48,8 @@ class EventLog(Protocol):
         """
         ...
 
-    async def append_decision(self, envelope: Envelope, *, after: int) -> int:
-        """Add a master's decision, if no other master has added one since.
+    async def append_fenced(self, envelope: Envelope, *, after: int) -> int:
+        """Add a record of the master, unless another master has added one since.
 
         Args:
             envelope: what was decided.
@@ -78,8 +78,8 @@ class EventLog(Protocol):
         """Sequence number of the last record; 0 for an empty log."""
         ...
 
-    async def last_decision(self) -> LogRecord | None:
-        """The last record that a master appended with ``append_decision``."""
+    async def last_fenced(self) -> LogRecord | None:
+        """The last record that a master added with ``append_fenced``."""
         ...
 
 

@@ -52,7 +52,7 @@ class MemoryEventLog:
             raise FencedError(f"the log does not end at {after} any more")
         return await self.append(envelope)
 
-    async def append_decision(self, envelope: Envelope, *, after: int) -> int:
+    async def append_fenced(self, envelope: Envelope, *, after: int) -> int:
         """Add a decision unless another master has."""
         last = self._records.last_decision_seq
         if after != last:
@@ -77,7 +77,7 @@ class MemoryEventLog:
         """Number of the last record."""
         return len(self._records.data)
 
-    async def last_decision(self) -> LogRecord | None:
+    async def last_fenced(self) -> LogRecord | None:
         """The last decision of any master."""
         last = self._records.last_decision_seq
         return self._records.read(last) if last else None

@@ -40,7 +40,7 @@ class NatsEventLog:
                 return there.seq
             raise FencedError(f"the log does not end at {after} any more") from error
 
-    async def append_decision(self, envelope: Envelope, *, after: int) -> int:
+    async def append_fenced(self, envelope: Envelope, *, after: int) -> int:
         """Add a decision unless another master has.
 
         The broker checks the expected number before it looks for repetitions, so the answer to a repetition whose
@@ -53,7 +53,7 @@ class NatsEventLog:
         except RefusedError as error:
             if error.error_code not in WRONG_LAST_SEQUENCE:
                 raise
-            last = await self.last_decision()
+            last = await self.last_fenced()
             if last is not None and last.envelope.id == envelope.id:
                 return last.seq
             raise FencedError(
@@ -69,7 +69,7 @@ class NatsEventLog:
         """Number of the last record."""
         return int((await self._connection.api(f"STREAM.INFO.{self._stream}", {}))["state"]["last_seq"])
 
-    async def last_decision(self) -> LogRecord | None:
+    async def last_fenced(self) -> LogRecord | None:
         """The last decision of any master."""
         return await self._record({"last_by_subj": subjects.decision(self._connection.job)})
 
