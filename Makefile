@@ -19,7 +19,7 @@ MNIST := data/mnist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations contract e2e s3-server cov lint format type imports proto proto-fresh bench bench-chaos bench-moves check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations contract integration e2e s3-server cov lint format type imports proto proto-fresh bench bench-chaos bench-moves check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -60,11 +60,11 @@ bench-moves: $(READY) ## Measure how long rows wait while they move from one ps 
 test: $(READY) s3-server ## Run all tests; with CI=true say how much of the code the unit tests reach
 	$(PYTEST) tests/unit $(PARALLEL) $(COV)
 	$(if $(COV),@echo "Percent of the code that the unit tests reach: $$($(BIN)/coverage report --format=total)")
-	$(PYTEST) tests/contract tests/sim $(PARALLEL)
+	$(PYTEST) tests/contract tests/sim tests/integration $(PARALLEL)
 	$(PYTEST) tests/e2e -n 3 --dist worksteal
 
-unit: $(READY) ## Run the fast unit tests: without TensorFlow and without other processes
-	$(PYTEST) tests/unit $(PARALLEL) -m 'not tensorflow and not e2e'
+unit: $(READY) ## Run the fast unit tests, those that import TensorFlow left out
+	$(PYTEST) tests/unit $(PARALLEL) -m 'not tensorflow'
 
 sim: $(READY) ## Simulate 10,000 jobs under faults (SEED=n: that one; SEED_START=n N=k: k of them from n)
 	$(BIN)/python -m tests.sim $(if $(SEED),--verbose --seed $(SEED),--seed-start $(SEED_START) --count $(N))
@@ -72,8 +72,11 @@ sim: $(READY) ## Simulate 10,000 jobs under faults (SEED=n: that one; SEED_START
 sim-mutations: $(READY) ## Plant bugs, have the simulation find them, and write the table in docs/simulation.md
 	$(BIN)/python -m tests.sim.planting
 
-contract: $(READY) s3-server ## Run the tests that hold fakes and real servers to one contract
+contract: $(READY) s3-server ## Run the tests that hold the in-memory adapters and real servers to one contract
 	$(PYTEST) tests/contract
+
+integration: $(READY) ## Run the tests of single services as processes, on a real nats-server
+	$(PYTEST) tests/integration $(PARALLEL)
 
 e2e: $(READY) s3-server ## Run the end-to-end tests: real processes, real kills
 	$(PYTEST) tests/e2e -n 3 --dist worksteal

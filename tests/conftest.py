@@ -23,3 +23,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if collection_path.is_dir():
         return collection_path.name in _FOLDERS_MARKED or None
     return (collection_path.suffix == ".py" and _MARKED in collection_path.read_text()) or None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark end-to-end tests by their folder."""
+    if "e2e" in item.path.parts:
+        item.add_marker("e2e")

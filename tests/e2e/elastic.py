@@ -109,9 +109,9 @@ class Elastic:
             assert process.stdout is not None
             process.stdout.close()
 
-    def hurry(self) -> None:
+    def remove_delay(self) -> None:
         """Let jobs with a model file of ``slowly`` run as fast as they can from now on."""
-        (self.folder / "hurry").touch()
+        (self.folder / "remove_delay").touch()
 
     def run(self, *arguments: str, timeout_s: float = DEADLINE_S) -> Outcome:
         """Run a command to its end."""

@@ -58,14 +58,14 @@ _TAKES_TIME = """
 
 def _take_time():
     import os, time
-    if not os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "hurry")):
+    if not os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "remove_delay")):
         time.sleep(0.05)
 """
 _FEED = "def feed_batch(records, mode, metadata):\n"
 
 
 def slowly(model: str) -> str:
-    """A model file that takes 50 ms longer for each batch, until a file ``hurry`` lies beside it.
+    """A model file that takes 50 ms longer for each batch, until a file ``remove_delay`` lies beside it.
 
     So a job lasts until its test has done what it wants to do, however slow the machine is, and no longer.
     """

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from tests.e2e.elastic import Elastic
 from tests.e2e.models import SLOW, write_data, write_model
 from tests.e2e.test_interruptions import job_of, wait_for_progress
-
-pytestmark = pytest.mark.e2e
 
 
 def test_a_job_under_random_kills_is_exact(elastic: Elastic) -> None:
@@ -28,7 +25,7 @@ def test_a_job_under_random_kills_is_exact(elastic: Elastic) -> None:
         ]
         chaos = elastic.run("chaos", job_of(elastic), *kills, "--duration=15", "--seed=1")
         assert chaos.exit_code == 0, chaos.output
-        elastic.hurry()
+        elastic.remove_delay()
         assert running.wait() == 0, running.output
     facts = json.loads(report.read_text())
     assert facts["audit"]["exact"] is True, running.output

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.e2e.elastic import Elastic
-
-pytestmark = pytest.mark.e2e
 
 RECORDS = 250_000
 """Enough for batches of 512 to come within 0.01 of the best AUC in one epoch (0.0065 when measured)."""

@@ -12,8 +12,6 @@ import pytest
 from tests.e2e.elastic import Elastic, Running, check_exact, left_behind
 from tests.e2e.models import SLOW, write_data, write_model
 
-pytestmark = pytest.mark.e2e
-
 
 def job_of(elastic: Elastic) -> str:
     (folder,) = elastic.jobs.iterdir()
@@ -47,7 +45,7 @@ def test_ctrl_c_leaves_nothing_running_and_the_printed_line_goes_on(elastic: Ela
         assert running.wait() == 130
         line = running.wait_for(r"elasticdl (resume .*)")
     assert left_behind(elastic.folder) == []
-    elastic.hurry()
+    elastic.remove_delay()
     resumed = elastic.run(*line.group(1).split())
     assert resumed.exit_code == 0, resumed.output
     check_exact(resumed)
@@ -64,7 +62,7 @@ def test_a_killed_process_costs_no_batch(elastic: Elastic, slow_job: list[str], 
         wait_for_progress(running)
         os.kill(pid_of(elastic, pod), signal.SIGKILL)
         running.wait_for(back)
-        elastic.hurry()
+        elastic.remove_delay()
         assert running.wait() == 0, running.output
     facts = json.loads(report.read_text())
     assert facts["audit"]["exact"] is True
@@ -78,7 +76,7 @@ def test_a_killed_broker_costs_no_batch(elastic: Elastic, slow_job: list[str]) -
         wait_for_progress(running)
         os.kill(pid_of(elastic, "nats-server"), signal.SIGKILL)
         running.wait_for("nats-server died")
-        elastic.hurry()
+        elastic.remove_delay()
         assert running.wait() == 0, running.output
     assert json.loads(report.read_text())["audit"]["exact"] is True
 
@@ -92,7 +90,7 @@ def test_frozen_processes_are_noticed_and_replaced(elastic: Elastic, slow_job: l
             running.wait_for(f"{pod} (has not been heard of|does not answer)")
         os.kill(pid_of(elastic, "nats-server"), signal.SIGSTOP)
         running.wait_for("nats-server does not answer")
-        elastic.hurry()
+        elastic.remove_delay()
         assert running.wait() == 0, running.output
     facts = json.loads(report.read_text())
     assert facts["audit"]["exact"] is True
@@ -110,7 +108,7 @@ def test_a_killed_launcher_takes_everything_with_it_and_the_job_can_be_resumed(
     assert "no process of it runs any more" in elastic.run("status", job_of(elastic)).output
     followed = elastic.run("events", job_of(elastic), "--follow")  # Ends with the log, as nobody will add to it.
     assert followed.exit_code == 0
-    elastic.hurry()
+    elastic.remove_delay()
     resumed = elastic.run("resume", job_of(elastic))
     assert resumed.exit_code == 0, resumed.output
     check_exact(resumed)
@@ -141,7 +139,7 @@ def test_workers_come_and_go_while_the_job_runs(elastic: Elastic, slow_job: list
         running.wait_for("workers 3/3")
         assert elastic.run("scale", job_of(elastic), "--workers=1").exit_code == 0
         running.wait_for("workers 1/1")
-        elastic.hurry()
+        elastic.remove_delay()
         assert running.wait() == 0, running.output
     facts = json.loads(report.read_text())
     assert facts["audit"]["exact"] is True

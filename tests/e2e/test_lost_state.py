@@ -13,7 +13,6 @@ from tests.e2e.elastic import Elastic, Outcome, check_exact
 from tests.e2e.models import SLOW, write_data, write_model
 from tests.e2e.test_interruptions import job_of, wait_until_gone
 
-pytestmark = pytest.mark.e2e
 RECORDS = 8_000
 
 
@@ -52,7 +51,7 @@ def killed(elastic: Elastic, command: list[str], when: str) -> Path:
 
 
 def resume(elastic: Elastic) -> Outcome:
-    elastic.hurry()
+    elastic.remove_delay()
     resumed = elastic.run("resume", job_of(elastic))
     assert resumed.exit_code == 0, resumed.output
     check_exact(resumed)

@@ -14,7 +14,6 @@ from tests.e2e.elastic import Elastic
 from tests.e2e.models import SLOW, write_data, write_model
 from tests.e2e.test_interruptions import pid_of, wait_for_progress
 
-pytestmark = pytest.mark.e2e
 BUCKET = "elasticdl-outages"
 
 
@@ -58,7 +57,7 @@ def test_a_ps_that_dies_during_an_outage_waits_for_its_end(elastic: Elastic, sto
         running.wait_for("ps-0 died")
         store.start()
         running.wait_for("ps-0 restored")
-        elastic.hurry()
+        elastic.remove_delay()
         assert running.wait() == 0, running.output
     exact(report)
 
@@ -71,7 +70,7 @@ def test_during_an_outage_training_goes_on_and_snapshots_are_late(
     with elastic.start("train", *flags, "--report", str(report)) as running:
         wait_for_progress(running)
         store.signal(signal.SIGSTOP if frozen else signal.SIGKILL)
-        elastic.hurry()
+        elastic.remove_delay()
         running.wait_for("everything is absorbed; final snapshots and audit")
         if frozen:
             store.signal(signal.SIGCONT)

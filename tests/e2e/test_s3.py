@@ -12,8 +12,6 @@ from tests.e2e.models import write_data, write_model
 from elasticdl.shared.storage import join
 from elasticdl.shared.storage.s3_store import S3Store
 
-pytestmark = pytest.mark.e2e
-
 BUCKET = "elasticdl-e2e"
 
 

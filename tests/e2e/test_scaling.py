@@ -11,8 +11,6 @@ from tests.e2e.elastic import Elastic, Outcome, check_exact, left_behind
 from tests.e2e.models import slowly, write_data, write_model
 from tests.e2e.test_interruptions import job_of, pid_of, wait_for_progress
 
-pytestmark = pytest.mark.e2e
-
 EMBEDDING = """
 import keras
 import tensorflow as tf
@@ -72,7 +70,7 @@ def test_the_number_of_ps_changes_while_a_job_trains(elastic: Elastic, slow_job:
         running.wait_for(r"ps-0 restored")
         scale(elastic, 1)
         running.wait_for(r"128 of 256 partitions of the model moved from ps-1 to ps-0")
-        elastic.hurry()
+        elastic.remove_delay()
         assert running.wait() == 0, running.output
     outcome = Outcome(exit_code=0, output=running.output, report=json.loads(report.read_text()))
     check_exact(outcome)
@@ -89,7 +87,7 @@ def test_what_has_just_moved_survives_damage_of_where_it_was_saved(elastic: Elas
         kill(elastic, "ps-1")
         running.wait_for(r"a snapshot of ps-1 is damaged")
         running.wait_for(r"ps-1 restored")
-        elastic.hurry()
+        elastic.remove_delay()
         assert running.wait() == 0, running.output
     (report,) = (json.loads(path.read_text()) for path in elastic.jobs.glob("*/report.json"))
     outcome = Outcome(exit_code=0, output=running.output, report=report)
@@ -107,7 +105,7 @@ def test_a_job_goes_on_with_more_and_with_fewer_ps(elastic: Elastic, slow_job: l
         running.wait_for(r"partitions of the model moved from ps-0 to ps-2")
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 130
-    elastic.hurry()
+    elastic.remove_delay()
     resumed = elastic.run("resume", job_of(elastic), "--num_ps_pods=2")
     assert resumed.exit_code == 0, resumed.output
     check_exact(resumed)

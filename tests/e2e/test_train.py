@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 from tests.e2e.elastic import Elastic
 
-pytestmark = pytest.mark.e2e
-
 PREDICT = """
 import json, sys
 import numpy as np, keras

@@ -18,8 +18,6 @@ from pathlib import Path
 import pytest
 from tests.deadline import DEADLINE_S
 
-pytestmark = pytest.mark.e2e
-
 ROOT = Path(__file__).resolve().parents[2]
 PORTIONS = ("shared", "client", "services/master", "services/worker", "services/ps")
 IMPORT = """

@@ -9,8 +9,6 @@ from tests.e2e.elastic import Elastic, check_exact, write_lines
 from tests.e2e.models import FEED, LINEAR, SLOW, write_data, write_model
 from tests.e2e.test_wrong_input import FLAGS, fails
 
-pytestmark = pytest.mark.e2e
-
 CLASSES = """
 import keras
 import tensorflow as tf

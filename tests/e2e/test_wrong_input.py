@@ -9,8 +9,6 @@ import pytest
 from tests.e2e.elastic import Elastic
 from tests.e2e.models import FEED, LINEAR, SLOW, write_data, write_model
 
-pytestmark = pytest.mark.e2e
-
 FLAGS = ["--model_def=model.py", "--training_data=data", "--num_workers=1"]
 
 

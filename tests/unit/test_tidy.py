@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,14 +23,11 @@ OWN = Path(__file__).resolve().relative_to(ROOT)
 
 
 def tracked() -> list[Path]:
-    """Files that git knows, as long as they exist; without git, all of the source folders."""
-    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=False)
-    names = [name for name in listed.stdout.split("\0") if name]
-    if listed.returncode != 0 or not names:
-        names = [
-            str(path.relative_to(ROOT)) for folder in (*SOURCES, "tests") for path in (ROOT / folder).rglob("*.py")
-        ]
-    return sorted(Path(name) for name in names if (ROOT / name).is_file())
+    """Files of the source folders and of the top folder, without what tools generate there."""
+    paths = [path for path in ROOT.iterdir() if path.is_file() and not path.name.startswith(".")]
+    for folder in (*SOURCES, ".ci", "benchmarks", "deploy", "docs", "model_zoo", "tests"):
+        paths += [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return sorted(path.relative_to(ROOT) for path in paths)
 
 
 def modules(*folders: str) -> Iterator[Path]:

@@ -24,6 +24,8 @@ from elasticdl.shared.storage import StorageSettings
 USER = "elasticdl-test"
 PASSWORD = "elasticdl-test-password"
 START_LIMIT_S = 60
+MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
+"""A version of the Go module that was built and tested with; its releases carry no semantic version."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,7 +107,7 @@ def provide() -> None:
         folder = _cache_folder()
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(
-            ["go", "install", "github.com/minio/minio@latest"],
+            ["go", "install", f"github.com/minio/minio@{MINIO_VERSION}"],
             env=os.environ | {"GOBIN": str(folder)},
             stderr=subprocess.DEVNULL,
             check=True,

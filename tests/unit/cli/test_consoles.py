@@ -1,9 +1,7 @@
-"""What is printed where nobody looks at columns, or nobody reads any more."""
+"""What is printed when the output is not a terminal."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,29 +9,6 @@ import pytest
 from elasticdl.cli.commands.jobs import list_jobs
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.shared.names import JobId
-
-TALKER = """
-import sys
-from elasticdl.cli.display.consoles import JobConsole
-console = JobConsole()
-console.print("first", soft_wrap=True)
-sys.stdin.read()
-console.print("second")
-console.print("third")
-print("went on", file=sys.stderr)
-"""
-
-
-def test_a_job_goes_on_when_nobody_reads_what_it_prints() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", TALKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as talker:
-        assert talker.stdin is not None and talker.stdout is not None and talker.stderr is not None
-        assert talker.stdout.readline() == b"first\n"
-        talker.stdout.close()
-        talker.stdin.close()
-        assert talker.stderr.read() == b"went on\n"
-        assert talker.wait() == 0
 
 
 def test_a_list_of_jobs_is_not_wrapped_in_a_pipe_and_shows_damaged_ones(

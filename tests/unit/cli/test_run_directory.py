@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,25 +33,6 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     (run.path / "job.json").write_text("{")
     with pytest.raises(UserError, match=r"job\.json is damaged"):
         run.read()
-
-
-def test_a_lock_is_held_until_its_process_ends(tmp_path: Path) -> None:
-    run = made(tmp_path, "job-1")
-    code = (
-        "import sys\nfrom pathlib import Path\nfrom elasticdl.cli.jobs.run_directory import RunDirectory\n"
-        f"with RunDirectory(Path({str(tmp_path)!r}), 'job-1').lock():\n"
-        "    print('held', flush=True)\n    sys.stdin.read()"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        assert run.is_locked()
-        with pytest.raises(UserError, match=rf"job job-1 is running \(process {holder.pid}\)"), run.lock():
-            pass
-        holder.kill()
-    assert not run.is_locked()
-    with run.lock():
-        assert run.is_locked()
 
 
 def test_jobs_are_found_by_id_or_by_a_name_that_only_one_has(tmp_path: Path) -> None:

@@ -2,53 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.ps.example import BATCHES, initial_dense, push_of, signature, spec
+from tests.unit.cli.conftest import STORAGE
 from tests.unit.ps.jobs import Job
-from tests.unit.ps.test_service import snapshot
 
-from elasticdl.cli.commands.inspect import status
-from elasticdl.cli.commands.jobs import list_jobs
-from elasticdl.cli.commands.resume import resume
 from elasticdl.cli.display.history import full_rows, read_history
-from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory
+from elasticdl.cli.jobs.run_directory import LogEnd, RunDirectory
 from elasticdl.cli.recovery.snapshot_recovery import lost_part, restore_registers, salvage, settle_placement
 from elasticdl.master.core import State
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.subjects import PLACEMENT
-from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import Envelope, LogRecord, LostLog, TermStarted
 from elasticdl.shared.messages.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.model.manifests import encode_manifest, read_manifest
 from elasticdl.shared.model.placement import ALL, PARTITIONS, Placement, decode_placement, encode_placement
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
-from elasticdl.shared.storage import MemoryStore, join, open_store, to_uri
+from elasticdl.shared.storage import MemoryStore
 
-STORAGE = "memory://job"
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
-
-
-@pytest.fixture
-def job() -> Iterator[Job]:
-    """Two ps with snapshots after 0, 1 and 2 batches each, ps-1 with one more."""
-    job = Job(spec(STORAGE, ps=2), MemoryStore())
-    for number in range(2):
-        job.start(number)
-    client = job.client(signature("adam"))
-    client.initialise(initial_dense())
-    for request, (task, batch) in enumerate(BATCHES[:2], start=1):
-        client.push(push_of(task, batch))
-        for number in range(2):
-            snapshot(job, request, number=number)
-    client.push(push_of(*BATCHES[2]))
-    snapshot(job, 9, number=1)
-    yield job
-    job.close()
 
 
 def test_the_snapshots_tell_the_job_and_the_best_state_of_each_ps(job: Job) -> None:
@@ -185,28 +159,3 @@ def test_the_history_file_fills_what_the_log_has_lost(tmp_path: Path) -> None:
     assert full_rows(State(lost_logs=[(1.0, LostLog())]), former) == former
     file.write_text("damaged")
     assert read_history(file) == []
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("learned", [True, False])
-def test_jobs_status_and_resume_say_the_same_of_a_job_whose_log_is_lost(
-    job: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str], learned: bool
-) -> None:
-    run = RunDirectory(tmp_path, job.spec.job)
-    run.create()
-    run.write(JobRecord(job=run.job, created_s=1.0, state="training", storage=to_uri(run.storage)))
-    if learned:
-        for info in job.store.list(STORAGE):
-            place = join(to_uri(run.storage), info.uri.removeprefix(STORAGE).lstrip("/"))
-            open_store(place).write(place, job.store.read(info.uri))
-    advice = f"elasticdl resume {run.arguments}" if learned else "Train anew: it ended before it had learned anything"
-    list_jobs(tmp_path)
-    assert advice in capsys.readouterr().out
-    shutil.rmtree(run.nats)
-    status(run.job, tmp_path, as_json=False)
-    told = capsys.readouterr().out
-    assert advice in told and "interrupted" in told
-    if not learned:
-        with pytest.raises(UserError, match="there is nothing to go on with") as refused:
-            resume(run.job, tmp_path, None, ps=0, debug=False)
-        assert advice in refused.value.hint

@@ -17,6 +17,7 @@ from elasticdl.shared.messages.events import Envelope, Event, GroupLedger, LogRe
 from elasticdl.shared.names import GroupId, Incarnation, JobId, PodName, Purpose, Service
 
 CommandT = TypeVar("CommandT")
+PS = PodName("ps-0")
 
 
 def plan(records: int = 1000, epochs: int = 2, batch: int = 10, batches: int = 5, max_step: int = 0) -> Plan:

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.master.driver import Driver, close, job_spec, plan, whole
+from tests.unit.master.driver import PS, Driver, close, job_spec, plan, whole
 
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.tasks import TaskRef
@@ -14,8 +14,6 @@ from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause, FailureKind
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
-
-PS = PodName("ps-0")
 
 
 @pytest.fixture

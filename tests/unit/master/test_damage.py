@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.master.driver import Driver, whole
-from tests.unit.master.test_core import PS
+from tests.unit.master.driver import PS, Driver, whole
 
 from elasticdl.master.core.closing.closing import DAMAGED_MAX
 from elasticdl.shared.messages import commands, events

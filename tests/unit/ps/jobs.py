@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+import numpy as np
 from tests.deadline import DEADLINE_S
+from tests.unit.ps.example import BATCHES, initial_dense, push_of, signature
+from tests.unit.ps.servers import weights
 
 from elasticdl.ps.service import PsIdentity, PsService
 from elasticdl.shared.bus.loop_thread import LoopThread
@@ -15,8 +18,8 @@ from elasticdl.shared.bus.memory.log import MemoryEventLog
 from elasticdl.shared.bus.reading import read_present, read_spec
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.commands import Command
-from elasticdl.shared.messages.events import Envelope, Event, JobSubmitted
+from elasticdl.shared.messages.commands import Command, TakeSnapshot
+from elasticdl.shared.messages.events import Envelope, Event, JobSubmitted, SnapshotTaken
 from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.model.placement import Placement, decode_placement, encode_placement
 from elasticdl.shared.model.signature import ModelSignature
@@ -72,14 +75,14 @@ class Job:
         self._services.append(service)
         return service
 
-    def client(self, signature: ModelSignature) -> PsSet:
+    def client(self, model: ModelSignature) -> PsSet:
         client = PsSet(
             placement=self.placement,
             resolve=self._resolve,
             token=TOKEN,
             peer="test",
             plan=self.spec.plan.fingerprint,
-            signature=signature,
+            signature=model,
             settings=PsSetSettings(unavailable_s=DEADLINE_S),
         )
         self._clients.append(client)
@@ -146,3 +149,29 @@ class Job:
                 register = decode_register(entry.value)
                 found[name] = PsAddress(address=register.address, incarnation=register.incarnation)
         return found
+
+
+def snapshot(job: Job, request: int, *, flush: bool = False, number: int = 0) -> SnapshotTaken:
+    """Order a snapshot and wait for it."""
+    job.order(TakeSnapshot(ps=PodName(f"ps-{number}"), request=request, reason="test", flush=flush), number)
+    return job.await_event(SnapshotTaken, where=lambda taken: taken.request == request)
+
+
+def die(service: PsService) -> None:
+    """As a SIGKILL would: nothing is saved, nothing is said."""
+    service.close()
+
+
+def equal(one: PsSet, other: PsSet) -> None:
+    for mine, theirs in zip(weights(one), weights(other), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def untouched_reference(make_job: Callable[..., Job], of: JobSpec, batches: int, optimizer: str = "adam") -> PsSet:
+    job = make_job(of)
+    job.start()
+    client = job.client(signature(optimizer))
+    client.initialise(initial_dense())
+    for task, batch in BATCHES[:batches]:
+        client.push(push_of(task, batch))
+    return client

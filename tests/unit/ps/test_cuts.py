@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from tests.unit.ps.cores import core_of, wire_push
 from tests.unit.ps.example import BATCHES, PLAN, spec
-from tests.unit.ps.test_core import core_of, wire_push
 from tests.unit.ps_engine.chunks import chunks
 
 from elasticdl.ps.shard.core import PsCore

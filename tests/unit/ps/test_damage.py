@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.unit.ps.damage import delete, flip, truncate
 from tests.unit.ps.example import BATCHES, initial_dense, push_of, signature, spec
-from tests.unit.ps.jobs import Job
-from tests.unit.ps.test_service import die, equal, snapshot, untouched_reference
+from tests.unit.ps.jobs import Job, die, equal, snapshot, untouched_reference
 
 from elasticdl.ps.service import PsService
 from elasticdl.ps.snapshots.recovery import NothingLeftError
@@ -20,20 +20,6 @@ from elasticdl.shared.storage import MemoryStore
 from elasticdl.worker.ps_client import PsSet
 
 PS = PodName("ps-0")
-
-
-def flip(store: MemoryStore, uri: str) -> None:
-    data = bytearray(store.read(uri))
-    data[len(data) // 2] ^= 1
-    store.write(uri, bytes(data))
-
-
-def truncate(store: MemoryStore, uri: str) -> None:
-    store.write(uri, store.read(uri)[:-1])
-
-
-def delete(store: MemoryStore, uri: str) -> None:
-    store.delete(uri)
 
 
 DAMAGES = pytest.mark.parametrize("damage", [flip, truncate, delete])

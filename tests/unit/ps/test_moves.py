@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
+from tests.unit.ps.damage import flip
 from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signature, spec
 from tests.unit.ps.jobs import Job
 from tests.unit.ps.servers import weights
-from tests.unit.ps.test_damage import flip
 
 from elasticdl.ps.service import PsService
 from elasticdl.ps.shard.regrouping import union

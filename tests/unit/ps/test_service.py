@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from tests.deadline import DEADLINE_S
 from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signature, spec
-from tests.unit.ps.jobs import Job
+from tests.unit.ps.jobs import Job, die, equal, snapshot, untouched_reference
 from tests.unit.ps.servers import weights
 
-from elasticdl.ps.service import PsService
 from elasticdl.ps.snapshots.reader import read_chain
 from elasticdl.ps.snapshots.requests import SnapshotPolicy
 from elasticdl.shared.bus.memory.log import MemoryEventLog
@@ -32,7 +31,7 @@ from elasticdl.shared.messages.events import (
 from elasticdl.shared.model.manifests import read_chunk, read_manifest
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import MemoryStore, ObjectInfo, ObjectStore, open_store, to_uri
-from elasticdl.worker.ps_client import PinLostError, PsSet
+from elasticdl.worker.ps_client import PinLostError
 
 PS = PodName("ps-0")
 MakeJob = Callable[..., Job]
@@ -57,32 +56,6 @@ def make_job() -> Iterator[MakeJob]:
     yield make
     for job in jobs:
         job.close()
-
-
-def snapshot(job: Job, request: int, *, flush: bool = False, number: int = 0) -> SnapshotTaken:
-    """Order a snapshot and wait for it."""
-    job.order(TakeSnapshot(ps=PodName(f"ps-{number}"), request=request, reason="test", flush=flush), number)
-    return job.await_event(SnapshotTaken, where=lambda taken: taken.request == request)
-
-
-def die(service: PsService) -> None:
-    """As a SIGKILL would: nothing is saved, nothing is said."""
-    service.close()
-
-
-def equal(one: PsSet, other: PsSet) -> None:
-    for mine, theirs in zip(weights(one), weights(other), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-
-
-def untouched_reference(make_job: MakeJob, of: JobSpec, batches: int, optimizer: str = "adam") -> PsSet:
-    job = make_job(of)
-    job.start()
-    client = job.client(signature(optimizer))
-    client.initialise(initial_dense())
-    for task, batch in BATCHES[:batches]:
-        client.push(push_of(task, batch))
-    return client
 
 
 def test_snapshot_0_is_registered_before_the_first_push_is_answered(make_job: MakeJob) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -54,24 +52,6 @@ def test_a_hand_has_its_limit(tmp_path: Path) -> None:
             hands.enter_context(file.holding(held))
         with pytest.raises(InvariantError):
             hands.enter_context(file.holding(held))
-
-
-def test_it_survives_a_killed_process(tmp_path: Path) -> None:
-    path = tmp_path / "hand"
-    program = (
-        "import os, signal, sys\n"
-        "from pathlib import Path\n"
-        "from elasticdl.shared.messages.events import RunningBatch\n"
-        "from elasticdl.shared.process.running_batches import RunningBatchesFile\n"
-        "from elasticdl.shared.names import Purpose\n"
-        "from elasticdl.shared.job.tasks import TaskRef\n"
-        "hand = RunningBatchesFile(Path(sys.argv[1]))\n"
-        "with hand.holding(RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=3)):\n"
-        "    os.kill(os.getpid(), signal.SIGSEGV)\n"
-    )
-    child = subprocess.run([sys.executable, "-c", program, str(path)], check=False, capture_output=True, cwd=tmp_path)
-    assert child.returncode < 0, child.stderr
-    assert read_in_hand(path) == (RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=3),)
 
 
 @pytest.mark.parametrize("content", [b"", b"EDLhand2", b"x" * 32, b"EDLhand2" + b"\xff" * 96])

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
-import pytest
 from tests.unit.master.driver import job_spec
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
@@ -22,8 +21,6 @@ from elasticdl.shared.failure_detection.heartbeats import Beat
 from elasticdl.shared.messages.events import Envelope, Event, JobResumed, JobSubmitted, LogRecord
 from elasticdl.shared.names import JobId, PodName
 from elasticdl.shared.process.exit_codes import EXIT_REFUSED
-
-pytestmark = pytest.mark.e2e
 
 
 class Witness(MemoryEventLog):

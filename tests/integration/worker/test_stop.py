@@ -9,7 +9,6 @@ import sys
 import pytest
 from tests.deadline import DEADLINE_S
 
-pytestmark = pytest.mark.e2e
 PROGRAM = """
 import sys, threading
 import numpy  # starts threads that take signals like any other

@@ -1,4 +1,4 @@
-"""A real broker with a job on it, and real processes of services; everybody else is a envelopes of the test."""
+"""A real broker with a job on it and real processes of services. The test plays all other processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from elasticdl.shared.process.settings import MasterSettings, ProcessSettings, P
 TOKEN = "secret"
 
 
-class Surroundings:
+class ServiceHarness:
     """A broker with a job on it, and processes of services.
 
     Args:
@@ -41,23 +41,23 @@ class Surroundings:
         self.url = self._server.start()
         self._processes: list[subprocess.Popen[bytes]] = []
         self._numbers: dict[str, int] = {}
-        self._lives: dict[str, Incarnation] = {}
+        self._incarnations: dict[str, Incarnation] = {}
         self.loop = LoopThread()
         self.bus = self.connect()
-        self.say(JobSubmitted(spec=self.spec), Service.LAUNCHER, "launcher")
+        self.publish(JobSubmitted(spec=self.spec), Service.LAUNCHER, "launcher")
 
     def connect(self) -> NatsBus:
         """Another client."""
         return self.loop.call(connect(self.url, self.spec.job, self._settings))
 
-    def say(self, event: Event, service: Service, name: str) -> None:
-        """Append an event in somebody's name."""
-        life = self._lives.setdefault(name, new_incarnation())
+    def publish(self, event: Event, service: Service, name: str) -> None:
+        """Append an event in the name of a process that the test plays."""
+        incarnation = self._incarnations.setdefault(name, new_incarnation())
         self._numbers[name] = self._numbers.get(name, 0) + 1
         envelope = Envelope(
             service=service,
             name=PodName(name),
-            incarnation=life,
+            incarnation=incarnation,
             number=self._numbers[name],
             time_s=time.time(),
             event=event,
@@ -65,7 +65,7 @@ class Surroundings:
         self.loop.call(self.bus.log.append(envelope))
 
     def start(self, module: str, settings: ProcessSettings, log: str) -> subprocess.Popen[bytes]:
-        """Start a service; ``log`` is where it writes its last words."""
+        """Start a service. Its standard error goes to the file ``log``."""
         with (self._folder / log).open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, "-m", module], env=os.environ | to_environment(settings), stderr=file
@@ -81,14 +81,14 @@ class Surroundings:
         return self.start("elasticdl.master.main", settings, log)
 
     def ps(self, log: str) -> subprocess.Popen[bytes]:
-        """Start a life of the ps."""
+        """Start a ps."""
         settings = PsSettings(
             nats_url=self.url, job=self.spec.job, pod=PodName("ps-0"), token=TOKEN, beat_interval_s=0.05
         )
         return self.start("elasticdl.ps.main", settings, log)
 
     def text(self, log: str) -> str:
-        """What a process has written."""
+        """What a process has written to its log."""
         return (self._folder / log).read_text()
 
     def await_record(self, is_it: Callable[[LogRecord], bool]) -> LogRecord:
@@ -103,7 +103,7 @@ class Surroundings:
         return self.loop.call(asyncio.wait_for(read(), DEADLINE_S))
 
     def await_event(self, kind: type[Event], count: int = 1) -> Envelope:
-        """Wait until so many records of a kind are there; returns the last of them."""
+        """Wait for ``count`` events of a kind; returns the last of them."""
         seen: set[int] = set()
 
         def enough(record: LogRecord) -> bool:
@@ -113,7 +113,7 @@ class Surroundings:
         return self.await_record(enough).envelope
 
     def close(self) -> None:
-        """End everything."""
+        """Kill all processes and stop the broker."""
         for process in self._processes:
             process.kill()
             process.wait()

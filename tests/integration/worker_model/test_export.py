@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.worker_model.conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
 
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.export.export import check_export, export
 from elasticdl.worker.model.export.keras_file import loading_notes
 from elasticdl.worker.model.user.feeder import BatchFeeder
-
-from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
 
 pytestmark = pytest.mark.tensorflow
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.deadline import DEADLINE_S
+from tests.integration.service_harness import TOKEN, ServiceHarness
 from tests.unit.ps.example import BATCHES, initial_dense, push_of, signature, spec
 from tests.unit.ps.servers import weights
-from tests.unit.surroundings import TOKEN, Surroundings
 
 from elasticdl.shared.failure_detection.heartbeats import Beat
 from elasticdl.shared.messages.commands import TakeSnapshot
@@ -26,13 +26,12 @@ from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import to_uri
 from elasticdl.worker.ps_client import PsAddress, PsSet
 
-pytestmark = pytest.mark.e2e
 PS = PodName("ps-0")
 RSS_BYTES_MAX = 250 << 20
 
 
-class PsSurroundings(Surroundings):
-    """Surroundings whose job has one ps."""
+class PsHarness(ServiceHarness):
+    """ServiceHarness whose job has one ps."""
 
     def resolve(self) -> Mapping[PodName, PsAddress]:
         entry = self.loop.call(self.bus.registers.read(PS))
@@ -49,37 +48,37 @@ class PsSurroundings(Surroundings):
 
 
 @pytest.fixture
-def surroundings(tmp_path: Path) -> Iterator[PsSurroundings]:
-    surroundings = PsSurroundings(tmp_path, spec(to_uri(tmp_path / "storage")))
-    yield surroundings
-    surroundings.close()
+def harness(tmp_path: Path) -> Iterator[PsHarness]:
+    harness = PsHarness(tmp_path, spec(to_uri(tmp_path / "storage")))
+    yield harness
+    harness.close()
 
 
-def test_killed_restored_and_asked_to_end(surroundings: PsSurroundings) -> None:
-    process = surroundings.ps("ps.log")
-    surroundings.await_event(PsStarted, 1)
+def test_killed_restored_and_asked_to_end(harness: PsHarness) -> None:
+    process = harness.ps("ps.log")
+    harness.await_event(PsStarted, 1)
     client = PsSet(
         placement=lambda: Placement.even(1),
-        resolve=surroundings.resolve,
+        resolve=harness.resolve,
         token=TOKEN,
         peer="test",
-        plan=surroundings.spec.plan.fingerprint,
+        plan=harness.spec.plan.fingerprint,
         signature=signature("adam"),
     )
     client.initialise(initial_dense())
     for task, batch in BATCHES[:5]:
         client.push(push_of(task, batch))
     saved = weights(client)
-    surroundings.loop.call(surroundings.bus.signals.order(PS, TakeSnapshot(ps=PS, request=1, reason="test"), "test"))
-    surroundings.await_event(SnapshotTaken, 2)
+    harness.loop.call(harness.bus.signals.order(PS, TakeSnapshot(ps=PS, request=1, reason="test"), "test"))
+    harness.await_event(SnapshotTaken, 2)
     client.push(push_of(*BATCHES[5]))
-    beat = surroundings.await_beat()
+    beat = harness.await_beat()
     assert 0 < beat.metrics["rss_bytes"] < RSS_BYTES_MAX
 
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    process = surroundings.ps("ps.log")
-    started = surroundings.await_event(PsStarted, 2).event
+    process = harness.ps("ps.log")
+    started = harness.await_event(PsStarted, 2).event
     assert isinstance(started, PsStarted)
     assert started.ledgers[0].ledger.step == 5
     for mine, theirs in zip(weights(client), saved, strict=True):

@@ -21,8 +21,6 @@ from elasticdl.cli.local.spawner import Spawner
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.messages.events import ExitCause
 
-pytestmark = pytest.mark.e2e
-
 
 class Keeper:
     """Processes and the exits that they reported."""

@@ -15,8 +15,6 @@ from tests.e2e.models import LINEAR, write_data, write_model
 
 from elasticdl.shared.bus.server import NatsServer
 
-pytestmark = pytest.mark.e2e
-
 SMALL_DISK = "48m"
 BIG = LINEAR.replace("keras.layers.Dense(1)(inputs)", "keras.layers.Dense(1)(keras.layers.Dense(1_000_000)(inputs))")
 """20 MB of weights: its second snapshot does not fit on the small disk."""

@@ -19,8 +19,6 @@ from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.commands.jobs import clean
 
-pytestmark = pytest.mark.e2e
-
 LAUNCHER = """
 import sys
 from elasticdl.cli.local import running

@@ -19,7 +19,6 @@ from elasticdl.shared.messages.commands import StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodStarted
 from elasticdl.shared.names import JobId, PodName, Service
 
-pytestmark = pytest.mark.e2e
 WORKER, PS = PodName("worker-0"), PodName("ps-0")
 START = StartPod(pod=WORKER, service=Service.WORKER)
 

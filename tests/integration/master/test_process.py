@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.deadline import DEADLINE_S
+from tests.integration.service_harness import ServiceHarness
 from tests.unit.master.driver import job_spec, plan
-from tests.unit.surroundings import Surroundings
 
 from elasticdl.shared.bus import BusSettings
 from elasticdl.shared.bus.nats_bus import NatsBus
@@ -22,47 +22,46 @@ from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.process.exit_codes import EXIT_AWAY
 from elasticdl.shared.storage import to_uri
 
-pytestmark = pytest.mark.e2e
 LEASE_S = 8.0
 TRAIN = (Purpose.TRAIN,)
 
 
 @pytest.fixture
-def surroundings(tmp_path: Path) -> Iterator[Surroundings]:
+def harness(tmp_path: Path) -> Iterator[ServiceHarness]:
     spec = job_spec(plan(records=100, epochs=1), storage=to_uri(tmp_path / "storage"))
-    surroundings = Surroundings(tmp_path, spec, BusSettings(lease_s=LEASE_S))  # A lease that is worth waiting for.
-    yield surroundings
-    surroundings.close()
+    harness = ServiceHarness(tmp_path, spec, BusSettings(lease_s=LEASE_S))  # A lease that is worth waiting for.
+    yield harness
+    harness.close()
 
 
 # --- thawed beside a successor, as where nobody can kill it: a node that was cut off ---------------------------------
 
 
-def test_a_thawed_master_ends_and_says_why(surroundings: Surroundings) -> None:
-    first = surroundings.master("first.log")
-    surroundings.await_event(events.TermStarted)
+def test_a_thawed_master_ends_and_says_why(harness: ServiceHarness) -> None:
+    first = harness.master("first.log")
+    harness.await_event(events.TermStarted)
     first.send_signal(signal.SIGSTOP)
-    second = surroundings.master("second.log")
-    surroundings.await_event(events.TermStarted, 2)
+    second = harness.master("second.log")
+    harness.await_event(events.TermStarted, 2)
     first.send_signal(signal.SIGCONT)
     assert first.wait(DEADLINE_S) == EXIT_AWAY
-    assert '"event": "another master has taken over"' in surroundings.text("first.log")
+    assert '"event": "another master has taken over"' in harness.text("first.log")
     assert second.poll() is None
-    assert "taken over" not in surroundings.text("second.log")
+    assert "taken over" not in harness.text("second.log")
 
 
-def test_a_thawed_ps_ends_and_says_why(surroundings: Surroundings) -> None:
-    first = surroundings.ps("first.log")
-    surroundings.await_event(events.PsStarted)
+def test_a_thawed_ps_ends_and_says_why(harness: ServiceHarness) -> None:
+    first = harness.ps("first.log")
+    harness.await_event(events.PsStarted)
     first.send_signal(signal.SIGSTOP)
-    second = surroundings.ps("second.log")
-    surroundings.await_event(events.PsStarted, 2)
+    second = harness.ps("second.log")
+    harness.await_event(events.PsStarted, 2)
     first.send_signal(signal.SIGCONT)
     assert first.wait(DEADLINE_S) == 0
-    assert '"event": "another life of this ps has taken over"' in surroundings.text("first.log")
+    assert '"event": "another life of this ps has taken over"' in harness.text("first.log")
     second.terminate()
     assert second.wait(DEADLINE_S) == 0
-    assert "taken over" not in surroundings.text("second.log")
+    assert "taken over" not in harness.text("second.log")
 
 
 # --- the lease alone brings a dead worker's task back ----------------------------------------------------------------
@@ -78,9 +77,9 @@ PODS: tuple[tuple[Service, str, Event], ...] = (
 class Workers:
     """Two workers: the first takes a task and dies with it, the second takes what there is."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._surroundings = surroundings
-        self.dead, self.alive = surroundings.connect(), surroundings.connect()
+    def __init__(self, harness: ServiceHarness) -> None:
+        self._harness = harness
+        self.dead, self.alive = harness.connect(), harness.connect()
         self._obeyed: list[Command] = []
 
     async def obey(self, command: Command, cause: str) -> None:
@@ -89,19 +88,19 @@ class Workers:
 
     def begin(self) -> Delivery:
         """The job is under way; the first worker has its first task in hand, the second has done all others."""
-        around = self._surroundings
+        around = self._harness
         around.loop.call(around.bus.signals.serve_orders(PodName("launcher"), self.obey))
         around.await_event(Decided)
         for pid, (service, name, ready) in enumerate(PODS):
-            around.say(events.PodStarted(pod=PodName(name), service=service, pid=pid), Service.LAUNCHER, "launcher")
-            around.say(ready, service, name)
+            around.publish(events.PodStarted(pod=PodName(name), service=service, pid=pid), Service.LAUNCHER, "launcher")
+            around.publish(ready, service, name)
         held = self.take(self.dead)
-        around.say(
+        around.publish(
             events.TaskTaken(task=held.task.task, dispatch=held.task.dispatch, attempt=1, reply=held.reply),
             Service.WORKER,
             "worker-0",
         )
-        for _ in range(self._surroundings.spec.plan.tasks - 1):
+        for _ in range(self._harness.spec.plan.tasks - 1):
             around.loop.call(self.take(self.alive).ack())
         return held
 
@@ -114,72 +113,72 @@ class Workers:
                     await bus.tasks.wait(0.5)
                 return delivery
 
-        return self._surroundings.loop.call(take())
+        return self._harness.loop.call(take())
 
     def is_nothing_there(self) -> bool:
         """Whether the queue has nothing to give now."""
-        return self._surroundings.loop.call(self.alive.tasks.take(TRAIN)) is None
+        return self._harness.loop.call(self.alive.tasks.take(TRAIN)) is None
 
     def die(self) -> None:
         """The launcher says that the first worker is dead."""
         exited = events.PodExited(
             pod=PodName("worker-0"), service=Service.WORKER, pid=1, cause=ExitCause.OUTSIDE, exit_code=-9
         )
-        self._surroundings.say(exited, Service.LAUNCHER, "launcher")
+        self._harness.publish(exited, Service.LAUNCHER, "launcher")
 
     def close(self) -> None:
         """Hang up."""
         for bus in (self.dead, self.alive):
-            self._surroundings.loop.call(bus.close())
+            self._harness.loop.call(bus.close())
 
 
 @pytest.fixture
-def workers(surroundings: Surroundings) -> Iterator[Workers]:
-    workers = Workers(surroundings)
+def workers(harness: ServiceHarness) -> Iterator[Workers]:
+    workers = Workers(harness)
     yield workers
     workers.close()
 
 
-def await_return(surroundings: Surroundings) -> None:
+def await_return(harness: ServiceHarness) -> None:
     """Wait until the master has decided to give the delivery back, and has run that decision."""
 
     def returns(record: LogRecord) -> bool:
         event = record.envelope.event
         return isinstance(event, Decided) and any(isinstance(command, ReturnDelivery) for command in event.commands)
 
-    decided = surroundings.await_record(returns)
+    decided = harness.await_record(returns)
 
     def ran(record: LogRecord) -> bool:
         event = record.envelope.event
         return isinstance(event, CommandsRan) and event.up_to >= decided.seq
 
-    surroundings.await_record(ran)
+    harness.await_record(ran)
 
 
-def test_a_dead_workers_task_comes_back_at_once(surroundings: Surroundings, workers: Workers) -> None:
-    surroundings.master("master.log")
+def test_a_dead_workers_task_comes_back_at_once(harness: ServiceHarness, workers: Workers) -> None:
+    harness.master("master.log")
     held = workers.begin()
     workers.die()
-    await_return(surroundings)
-    again = surroundings.loop.call(workers.alive.tasks.take(TRAIN))
+    await_return(harness)
+    again = harness.loop.call(workers.alive.tasks.take(TRAIN))
     assert again is not None
     assert (again.task, again.attempt) == (held.task, 2)
 
 
 def test_with_the_masters_returns_switched_off_the_lease_brings_it_back(
-    surroundings: Surroundings, workers: Workers
+    harness: ServiceHarness, workers: Workers
 ) -> None:
-    surroundings.master("master.log", return_deliveries=False)
+    harness.master("master.log", return_deliveries=False)
     held = workers.begin()
     workers.die()
-    await_return(surroundings)
+    await_return(harness)
     assert workers.is_nothing_there()
     again = workers.take(workers.alive)
     assert (again.task, again.attempt) == (held.task, 2)
 
 
-def test_without_a_master_the_lease_brings_it_back(surroundings: Surroundings, workers: Workers) -> None:
-    master = surroundings.master("master.log")
+def test_without_a_master_the_lease_brings_it_back(harness: ServiceHarness, workers: Workers) -> None:
+    master = harness.master("master.log")
     held = workers.begin()
     master.kill()
     master.wait()

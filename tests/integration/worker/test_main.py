@@ -6,10 +6,7 @@ import os
 import subprocess
 import sys
 
-import pytest
 from tests.deadline import DEADLINE_S
-
-pytestmark = pytest.mark.e2e
 
 
 def test_a_process_without_settings_says_which_is_missing() -> None:

@@ -1,0 +1,29 @@
+"""A command whose output pipe is closed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+TALKER = """
+import sys
+from elasticdl.cli.display.consoles import JobConsole
+console = JobConsole()
+console.print("first", soft_wrap=True)
+sys.stdin.read()
+console.print("second")
+console.print("third")
+print("went on", file=sys.stderr)
+"""
+
+
+def test_a_job_goes_on_when_nobody_reads_what_it_prints() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", TALKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as talker:
+        assert talker.stdin is not None and talker.stdout is not None and talker.stderr is not None
+        assert talker.stdout.readline() == b"first\n"
+        talker.stdout.close()
+        talker.stdin.close()
+        assert talker.stderr.read() == b"went on\n"
+        assert talker.wait() == 0

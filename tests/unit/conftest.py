@@ -1,0 +1,32 @@
+"""Unit tests start no process: a test that tries to fails, whichever library it uses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"}
+"""Audit events of the interpreter, raised before a process is started."""
+
+_running_test = ""
+
+
+def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+    if _running_test and event in STARTS:
+        raise AssertionError(
+            f"{_running_test} starts a process ({event} {arguments[:1]}): move it to tests/integration"
+        )
+
+
+sys.addaudithook(_refuse)
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Refuse processes for as long as a test and its fixtures run."""
+    global _running_test
+    _running_test = request.node.nodeid
+    yield
+    _running_test = ""
