@@ -69,8 +69,8 @@ unit: $(READY) ## Run the fast unit tests, those that import TensorFlow left out
 sim: $(READY) ## Simulate 10,000 jobs under faults (SEED=n: that one; SEED_START=n N=k: k of them from n)
 	$(BIN)/python -m tests.sim $(if $(SEED),--verbose --seed $(SEED),--seed-start $(SEED_START) --count $(N))
 
-sim-mutations: $(READY) ## Plant bugs, have the simulation find them, and write the table in docs/simulation.md
-	$(BIN)/python -m tests.sim.planting
+sim-mutations: $(READY) ## Plant bugs, have the simulation find them, and write the seeds to tests/sim/mutations/seeds.py
+	$(BIN)/python -m tests.sim.mutations
 
 contract: $(READY) s3-server ## Run the tests that hold the in-memory adapters and real servers to one contract
 	$(PYTEST) tests/contract

@@ -1,4 +1,4 @@
-"""Mutations of the rules by which groups move, added to those of ``mutations.py``."""
+"""Mutations of how groups move from one ps to another."""
 
 from __future__ import annotations
 
@@ -8,61 +8,36 @@ from dataclasses import replace
 from typing import Any
 
 from tests.sim import ps_moves
-from tests.sim.mutations import _mutation as mutation
-from tests.sim.mutations import _replaced as replaced
-from tests.sim.snapshot_mutations import MUTATIONS
+from tests.sim.mutations.registry import Protects, mutation, replaced
 
-from elasticdl.master.core.training import bookkeeping as training
 from elasticdl.ps.shard import core as ps_core
 from elasticdl.ps.shard.core import PsCore
-from elasticdl.ps.shard.group import Group
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots import reader as snapshot_reader
 from elasticdl.ps.snapshots import recovery
-from elasticdl.shared.job.rangeset import RangeSet
-
-__all__ = ["MUTATIONS"]
 
 decide = sys.modules["elasticdl.master.core.decide"]
 
 
-@mutation("a request that was split by an earlier version of the placement is answered MOVED")
+@mutation(
+    "a request that was split by an earlier version of the placement is answered MOVED", protects=Protects.EXACTLY_ONCE
+)
 def moved() -> Iterator[None]:
     with replaced(ps_core, "check_version", lambda version, known: None):
         yield
 
 
-@mutation("an order about a later version of the placement than is known is refused")
+@mutation("an order about a later version of the placement than is known is refused", protects=Protects.EXACTLY_ONCE)
 def orders_wait_for_the_placement() -> Iterator[None]:
     with replaced(sys.modules["tests.sim.ps"], "check_known", lambda command, known: None):
         yield
 
 
-@mutation("a group that comes to a ps takes away the credit for what it lacks")
-def credit_follows_the_group() -> Iterator[None]:
-    original = training.Training.note_move
-
-    def note_move(self: Any, donor: Any, recipient: Any, incarnation: Any, held: Any, *, is_last: bool) -> None:
-        everything = RangeSet([(0, self.plan.tasks)])
-        original(self, donor, recipient, incarnation, everything, is_last=is_last)
-
-    with replaced(training.Training, "note_move", note_move):
-        yield
-
-
-@mutation("a task is credited only if all ps answered by the present version of the placement")
-def credit_by_version() -> Iterator[None]:
-    original = training.Training.note_finished
-
-    def note_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
-        return original(self, event, time_s, event.placement_version)
-
-    with replaced(training.Training, "note_finished", note_finished):
-        yield
-
-
-@mutation("a restarted ps keeps what it held until it has heard of the outcome, or ends when it is given what it lost")
+@mutation(
+    "a restarted ps keeps the groups that it held until it knows the outcome, or exits when it is given what it lost",
+    protects=Protects.EXACTLY_ONCE,
+)
 def held_until_the_outcome() -> Iterator[None]:
     original = ModelShard.install
 
@@ -76,7 +51,9 @@ def held_until_the_outcome() -> Iterator[None]:
         yield
 
 
-@mutation("what a recipient holds is in its registered snapshot before it says so")
+@mutation(
+    "what a recipient holds is in its registered snapshot before it announces GroupHeld", protects=Protects.EXACTLY_ONCE
+)
 def held_is_registered() -> Iterator[None]:
     async def register_held(ps: Any, move: int) -> None:
         pass
@@ -85,13 +62,13 @@ def held_is_registered() -> Iterator[None]:
         yield
 
 
-@mutation("what no single snapshot has is gathered from several")
+@mutation("a model that no single snapshot holds is gathered from several", protects=Protects.LIVENESS)
 def gathered_from_several() -> Iterator[None]:
     with replaced(recovery, "choose", lambda chains, wanted: []):
         yield
 
 
-@mutation("rows are loaded for a move only as long as its outcome is unknown")
+@mutation("rows are loaded for a move only while its outcome is unknown", protects=Protects.EXACTLY_ONCE)
 def late_rows_are_not_loaded() -> Iterator[None]:
     def hold_rows(self: Any, move: int, table: int, ids: Any, slabs: Any, *, saved: bool) -> None:
         self.shard.tables[table].load(ids, slabs, saved=saved)
@@ -100,7 +77,7 @@ def late_rows_are_not_loaded() -> Iterator[None]:
         yield
 
 
-@mutation("a version of the placement ends the freeze for its move")
+@mutation("a version of the placement ends the freeze for its move", protects=Protects.LIVENESS)
 def a_version_ends_the_freeze() -> Iterator[None]:
     original = PsCore.adopt
 
@@ -114,7 +91,7 @@ def a_version_ends_the_freeze() -> Iterator[None]:
         yield
 
 
-@mutation("what was dropped does not come back from earlier snapshots of the chain")
+@mutation("dropped rows do not come back from earlier snapshots of the chain", protects=Protects.EXACTLY_ONCE)
 def dropped_rows_stay_dropped() -> Iterator[None]:
     original = ModelShard.cut
 
@@ -125,7 +102,7 @@ def dropped_rows_stay_dropped() -> Iterator[None]:
         yield
 
 
-@mutation("a job does not close while a move is under way")
+@mutation("a job does not close while a move is in progress", protects=Protects.EXACTLY_ONCE)
 def closing_waits_for_the_move() -> Iterator[None]:
     original = decide.decide_closing
 
@@ -140,26 +117,8 @@ def closing_waits_for_the_move() -> Iterator[None]:
         yield
 
 
-@mutation("groups of a ps become one only when they have the same history")
-def only_equal_groups_merge() -> Iterator[None]:
-    with replaced(Group, "has_history_of", lambda self, other: self.move == other.move):
-        yield
-
-
-@mutation("each group of a ps judges a batch by its own ledger")
-def each_group_has_its_ledger() -> Iterator[None]:
-    original = ModelShard.divide
-
-    def divide(self: Any, push: Any) -> Any:
-        divisions = original(self, push)
-        return [replace(division, verdict=divisions[0].verdict) for division in divisions]
-
-    with replaced(ModelShard, "divide", divide):
-        yield
-
-
-@mutation("rows of partitions that are nobody's here are dropped")
-def rows_of_nobody_are_dropped() -> Iterator[None]:
+@mutation("a ps drops the rows of partitions that it does not own", protects=Protects.EXACTLY_ONCE)
+def rows_without_owner_are_dropped() -> Iterator[None]:
     with (
         replaced(ModelShard, "drop_some", lambda self: False),
         replaced(ModelShard, "has_undropped", property(lambda self: False)),

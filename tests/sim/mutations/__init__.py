@@ -1,0 +1,36 @@
+"""Mutations: each removes one rule of the product, and the simulation has to find the damage.
+
+A simulator that can't find a planted bug proves nothing. ``python -m tests.sim.mutations`` searches for seeds that show
+the damage and writes them to ``seeds.py``. This package is the only place where functions of the product are replaced.
+To add a mutation, write a function with ``@mutation`` in the module of its capability and run the search.
+"""
+
+from tests.sim.mutations import (
+    crediting,
+    fencing,
+    master_log,
+    moves,
+    ps_controller,
+    ps_state,
+    queue,
+    runs,
+    snapshots,
+    worker,
+)
+from tests.sim.mutations.registry import MUTATIONS, Mutation, Protects
+
+__all__ = [
+    "MUTATIONS",
+    "Mutation",
+    "Protects",
+    "crediting",
+    "fencing",
+    "master_log",
+    "moves",
+    "ps_controller",
+    "ps_state",
+    "queue",
+    "runs",
+    "snapshots",
+    "worker",
+]

@@ -1,0 +1,51 @@
+"""Mutations of fencing: only the present master and the present incarnation of a ps may act."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tests.sim.broker import Log, Registers
+from tests.sim.mutations.registry import Protects, mutation, replaced
+from tests.sim.ps import PsProcess
+
+from elasticdl.master.service import Master
+from elasticdl.shared.bus.terms import Terms
+
+evolve = sys.modules["elasticdl.master.core.evolve"]
+
+
+@mutation(
+    "an append by a master names the last decision that it knows, and a master that sees a later term exits",
+    protects=Protects.EXACTLY_ONCE,
+)
+def fencing_of_masters() -> Iterator[None]:
+    unfenced = replaced(Log, "check_expected", lambda self, after: None)
+    with unfenced, replaced(Master, "_heed_term", lambda self, event: None):
+        yield
+
+
+@mutation(
+    "a ps' register entry names the entry that it replaces, and a ps that was replaced exits",
+    protects=Protects.EXACTLY_ONCE,
+)
+def fencing_of_ps() -> Iterator[None]:
+    async def watch(self: Any) -> None:
+        return
+
+    unfenced = replaced(Registers, "check_expected", lambda self, name, after, write_id: None)
+    with unfenced, replaced(PsProcess, "_watch_register", watch):
+        yield
+
+
+@mutation("a process that has obeyed a master refuses the orders of its predecessors", protects=Protects.EXACTLY_ONCE)
+def orders_of_former_terms_are_refused() -> Iterator[None]:
+    with replaced(Terms, "admit", lambda self, term: None):
+        yield
+
+
+@mutation("a process counts as started only once the process adapter has reported it", protects=Protects.LIVENESS)
+def start_waits_for_the_process_adapter() -> Iterator[None]:
+    with replaced(evolve, "_is_early", lambda pod, envelope: False):
+        yield

@@ -1,0 +1,78 @@
+"""What a mutation is, and the list that the modules of this package fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+Patch = Callable[[], AbstractContextManager[None]]
+
+
+class Protects(Enum):
+    """What a rule guards, so what has to be seen when it is removed."""
+
+    EXACTLY_ONCE = "exactly once"
+    """Every batch is learned exactly once and nothing that was saved is lost: an invariant, the audit or the oracle
+    must show the damage. A job that gets stuck or gives up does not count."""
+    LIVENESS = "liveness"
+    """The job ends, and successfully: a job that gets stuck or gives up counts, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """A rule removed.
+
+    Attributes:
+        name: the key in ``seeds.py``.
+        rule: what is true without the mutation.
+        protects: what the rule guards.
+        patch: removes it.
+    """
+
+    name: str
+    rule: str
+    protects: Protects
+    patch: Patch
+
+    def is_shown_by(self, problem: str) -> bool:
+        """Whether a problem of a run is damage of the kind that the rule prevents."""
+        return self.protects is Protects.LIVENESS or not is_standstill(problem)
+
+
+MUTATIONS: list[Mutation] = []
+
+
+def mutation(rule: str, *, protects: Protects) -> Callable[[Callable[[], Iterator[None]]], Patch]:
+    """Register a patch under its function's name.
+
+    Args:
+        rule: what is true without the mutation.
+        protects: what the rule guards.
+    """
+
+    def register(function: Callable[[], Iterator[None]]) -> Patch:
+        patch = contextmanager(function)
+        name = function.__name__.replace("_", " ")
+        MUTATIONS.append(Mutation(name=name, rule=rule, protects=protects, patch=patch))
+        return patch
+
+    return register
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give an attribute of a class or module another value for a while."""
+    before = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def is_standstill(problem: str) -> bool:
+    """Whether a job only got stuck or gave up; its data may be all right."""
+    return problem.startswith("the job is stuck") or "can't go on" in problem or problem.endswith("ended the job")

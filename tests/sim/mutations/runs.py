@@ -1,0 +1,45 @@
+"""Mutations of what separates the runs of a job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tests.sim import master
+from tests.sim.broker import Log
+from tests.sim.mutations.registry import Protects, mutation, replaced
+
+from elasticdl.cli.recovery.snapshot_recovery import salvage, settle_placement
+
+evolve = sys.modules["elasticdl.master.core.evolve"]
+
+
+@mutation("a launcher's events count only in the run that it has opened", protects=Protects.LIVENESS)
+def events_of_former_launchers() -> Iterator[None]:
+    with replaced(evolve, "_is_of_former_run", lambda state, envelope: False):
+        yield
+
+
+@mutation(
+    "the first event of a run is stored only as the next record of the log that its launcher has read",
+    protects=Protects.LIVENESS,
+)
+def a_run_opens_after_the_last_record() -> Iterator[None]:
+    with replaced(Log, "append_next", lambda self, envelope, after: self.append(envelope)):
+        yield
+
+
+@mutation(
+    "a placement that a lost end of the log had published is replaced, even if no snapshot has it",
+    protects=Protects.EXACTLY_ONCE,
+)
+def published_placement_isreplaced() -> Iterator[None]:
+    async def settle(registers: Any, store: Any, spec: Any, salvaged: Any, lost: Any, now_s: float) -> Any:
+        found = salvaged or salvage(store, spec.storage, spec.job)
+        if found is None or found.placement.version == 1:
+            return None
+        return await settle_placement(registers, store, spec, salvaged, lost, now_s)
+
+    with replaced(master, "settle_placement", settle):
+        yield
