@@ -28,7 +28,7 @@ def fencing_of_masters() -> Iterator[None]:
 
 @mutation(
     "a ps' register entry names the entry that it replaces, and a ps that was replaced exits",
-    protects=Protects.EXACTLY_ONCE,
+    protects=Protects.LIVENESS,
 )
 def fencing_of_ps() -> Iterator[None]:
     async def watch(self: Any) -> None:

@@ -21,7 +21,7 @@ decide = sys.modules["elasticdl.master.core.decide"]
 
 
 @mutation(
-    "a request that was split by an earlier version of the placement is answered MOVED", protects=Protects.EXACTLY_ONCE
+    "a request that was split by an earlier version of the placement is answered MOVED", protects=Protects.LIVENESS
 )
 def moved() -> Iterator[None]:
     with replaced(ps_core, "check_version", lambda version, known: None):
@@ -36,7 +36,7 @@ def orders_wait_for_the_placement() -> Iterator[None]:
 
 @mutation(
     "a restarted ps keeps the groups that it held until it knows the outcome, or exits when it is given what it lost",
-    protects=Protects.EXACTLY_ONCE,
+    protects=Protects.LIVENESS,
 )
 def held_until_the_outcome() -> Iterator[None]:
     original = ModelShard.install

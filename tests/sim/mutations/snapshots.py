@@ -129,7 +129,7 @@ def whole_chains_are_kept() -> Iterator[None]:
         yield
 
 
-@mutation("every object of a snapshot is compared with its checksum before it is used", protects=Protects.EXACTLY_ONCE)
+@mutation("every object of a snapshot is compared with its checksum before it is used", protects=Protects.LIVENESS)
 def checksums_of_snapshots() -> Iterator[None]:
     def read_chunk(store: Any, manifest: str, chunk: Any) -> bytearray:
         return bytearray(store.read(manifests.chunk_uri(chunk.of or manifest, chunk.name)))

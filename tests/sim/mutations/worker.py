@@ -13,7 +13,7 @@ from elasticdl.worker.ps_client import rules
 from elasticdl.worker.training.pipeline import Pipeline
 
 
-@mutation("a worker continues at the least next batch of all groups", protects=Protects.EXACTLY_ONCE)
+@mutation("a worker continues at the least next batch of all groups", protects=Protects.LIVENESS)
 def minimum_over_groups() -> Iterator[None]:
     outcome_of, standing_of = rules.outcome_of, rules.standing_of
 
