@@ -32,9 +32,9 @@ def a_run_opens_after_the_last_record() -> Iterator[None]:
 
 @mutation(
     "a placement that a lost end of the log had published is replaced, even if no snapshot has it",
-    protects=Protects.EXACTLY_ONCE,
+    protects=Protects.LIVENESS,
 )
-def published_placement_isreplaced() -> Iterator[None]:
+def published_placement_is_replaced() -> Iterator[None]:
     async def settle(registers: Any, store: Any, spec: Any, salvaged: Any, lost: Any, now_s: float) -> Any:
         found = salvaged or salvage(store, spec.storage, spec.job)
         if found is None or found.placement.version == 1:

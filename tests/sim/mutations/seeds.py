@@ -44,6 +44,7 @@ SEEDS: dict[str, tuple[int, str]] = {
     "orders of former terms are refused": (680, "launcher.1 has obeyed term 1 after term 2"),
     "orders wait for the placement": (11, "the job is failed: The audit found that training was not exact: ps-2 has"),
     "ps started replaces credit": (19, "the audit repaired 4 tasks"),
+    "published placement is replaced": (3957, "the job is stuck: state training; ps-0 running, ps-1 running"),
     "replies set task progress": (19, "the audit repaired 1 tasks"),
     "rows without owner are dropped": (53, "ps-0: rows [13, 20] do not hold what the dense weights say was learned"),
     "run in the message id": (13, "the job is stuck: state training; ps-0 running, ps-1 running, worker-0 running,"),
