@@ -31,7 +31,7 @@ import numpy as np
 import psutil
 import structlog
 
-from elasticdl.master.core.moves import is_enough
+from elasticdl.master.core.moves.apply import is_enough
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus

@@ -267,7 +267,8 @@ class World:
         state = masters[-1].master.state
         training = state.training
         pods = ", ".join(f"{pod.name} {pod.phase.value}" for pod in state.pods.values())
-        facts = f"state {state.job_state.value}; {pods}; unran {len(state.unran)}; timers {state.timers}"
+        facts = f"state {state.job_state.value}; {pods}; timers {state.timers}"
+        facts += f"; pending commands {len(state.pending_commands)}"
         if training:
             facts += f"; outstanding {sorted(training.outstanding)}, lacking {sorted(training.lacking)}"
         return f"the job is stuck: {facts}"

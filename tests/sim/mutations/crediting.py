@@ -8,42 +8,42 @@ from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
-from elasticdl.master.core.training import bookkeeping as training
+from elasticdl.master.core.training import state as training
 from elasticdl.shared.job.rangeset import RangeSet
 
 
 @mutation("a task is credited to a ps only under its present incarnation", protects=Protects.EXACTLY_ONCE)
 def credit_by_incarnation() -> Iterator[None]:
-    original = training.Training.note_finished
+    original = training.Training.on_task_finished
 
-    def note_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
+    def on_task_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
         present = {str(ps): str(credit.incarnation) for ps, credit in self.credits.items() if credit.incarnation}
         return original(self, replace(event, credits=present), time_s, placement_version)
 
-    with replaced(training.Training, "note_finished", note_finished):
+    with replaced(training.Training, "on_task_finished", on_task_finished):
         yield
 
 
 @mutation("PsStarted replaces what was credited to the ps", protects=Protects.EXACTLY_ONCE)
 def ps_started_replaces_credit() -> Iterator[None]:
-    original = training.Training.note_ps
+    original = training.Training.on_ps_started
 
-    def note_ps(self: Any, ps: Any, incarnation: Any, finished: Any) -> None:
+    def on_ps_started(self: Any, ps: Any, incarnation: Any, finished: Any) -> None:
         kept = finished.copy()
         if ps in self.credits:
             for start, end in self.credits[ps].finished.ranges():
                 kept.add_range(start, end)
         original(self, ps, incarnation, kept)
 
-    with replaced(training.Training, "note_ps", note_ps):
+    with replaced(training.Training, "on_ps_started", on_ps_started):
         yield
 
 
 @mutation("a task that was finished under a former incarnation is dispatched again", protects=Protects.LIVENESS)
 def lost_credit_is_dispatched_again() -> Iterator[None]:
-    original = training.Training.note_finished
+    original = training.Training.on_task_finished
 
-    def note_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
+    def on_task_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
         lacking = set(self.lacking)
         outstanding = set(self.outstanding)
         completed = original(self, event, time_s, placement_version)
@@ -51,19 +51,21 @@ def lost_credit_is_dispatched_again() -> Iterator[None]:
             self.lacking, self.outstanding = lacking, outstanding
         return completed
 
-    with replaced(training.Training, "note_finished", note_finished):
+    with replaced(training.Training, "on_task_finished", on_task_finished):
         yield
 
 
 @mutation("a group that moves to a ps takes away the credit for what it lacks", protects=Protects.EXACTLY_ONCE)
 def credit_follows_the_group() -> Iterator[None]:
-    original = training.Training.note_move
+    original = training.Training.on_partitions_moved
 
-    def note_move(self: Any, donor: Any, recipient: Any, incarnation: Any, held: Any, *, is_last: bool) -> None:
+    def on_partitions_moved(
+        self: Any, donor: Any, recipient: Any, incarnation: Any, held: Any, *, is_last: bool
+    ) -> None:
         everything = RangeSet([(0, self.plan.tasks)])
         original(self, donor, recipient, incarnation, everything, is_last=is_last)
 
-    with replaced(training.Training, "note_move", note_move):
+    with replaced(training.Training, "on_partitions_moved", on_partitions_moved):
         yield
 
 
@@ -71,10 +73,10 @@ def credit_follows_the_group() -> Iterator[None]:
     "a task is credited only if all ps answered by the present version of the placement", protects=Protects.EXACTLY_ONCE
 )
 def credit_by_version() -> Iterator[None]:
-    original = training.Training.note_finished
+    original = training.Training.on_task_finished
 
-    def note_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
+    def on_task_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
         return original(self, event, time_s, event.placement_version)
 
-    with replaced(training.Training, "note_finished", note_finished):
+    with replaced(training.Training, "on_task_finished", on_task_finished):
         yield

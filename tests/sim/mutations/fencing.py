@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +9,9 @@ from tests.sim.broker import Log, Registers
 from tests.sim.mutations.registry import Protects, mutation, replaced
 from tests.sim.ps import PsProcess
 
+from elasticdl.master.core.pods import apply as pods
 from elasticdl.master.service import Master
 from elasticdl.shared.bus.terms import Terms
-
-evolve = sys.modules["elasticdl.master.core.evolve"]
 
 
 @mutation(
@@ -47,5 +45,5 @@ def orders_of_former_terms_are_refused() -> Iterator[None]:
 
 @mutation("a process counts as started only once the process adapter has reported it", protects=Protects.LIVENESS)
 def start_waits_for_the_process_adapter() -> Iterator[None]:
-    with replaced(evolve, "_is_early", lambda pod, envelope: False):
+    with replaced(pods, "buffer_early_event", lambda pod, envelope: False):
         yield

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
-from elasticdl.master.core import runs
+from elasticdl.master.core.job import lifecycle
 from elasticdl.shared.job.tasks import TaskMessage
 
 
@@ -19,8 +19,8 @@ def run_in_the_message_id() -> Iterator[None]:
     def message_id(self: Any) -> str:
         return f"{self.task.purpose.value}.{self.task.number}.{self.dispatch}"
 
-    def note_lost_log(state: Any, time_s: float, lost: Any) -> None:
+    def on_lost_log(state: Any, time_s: float, lost: Any) -> None:
         state.lost_logs.append((time_s, lost))
 
-    with replaced(TaskMessage, "message_id", property(message_id)), replaced(runs, "_note_lost_log", note_lost_log):
+    with replaced(TaskMessage, "message_id", property(message_id)), replaced(lifecycle, "_on_lost_log", on_lost_log):
         yield

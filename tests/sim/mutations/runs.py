@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,13 +10,12 @@ from tests.sim.broker import Log
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
 from elasticdl.cli.recovery.snapshot_recovery import salvage, settle_placement
-
-evolve = sys.modules["elasticdl.master.core.evolve"]
+from elasticdl.master.core.job import lifecycle
 
 
 @mutation("a launcher's events count only in the run that it has opened", protects=Protects.LIVENESS)
 def events_of_former_launchers() -> Iterator[None]:
-    with replaced(evolve, "_is_of_former_run", lambda state, envelope: False):
+    with replaced(lifecycle, "is_of_former_run", lambda state, envelope: False):
         yield
 
 

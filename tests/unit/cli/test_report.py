@@ -17,7 +17,7 @@ from elasticdl.cli.display.incidents import mishap_lines
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.local_job import Ending
 from elasticdl.cli.local.processes import Usage
-from elasticdl.master.core.state import Evaluation, EvaluationPhase
+from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.shared.messages import events
 from elasticdl.shared.names import PodName, Service
 

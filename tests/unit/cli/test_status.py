@@ -54,7 +54,7 @@ def test_of_a_job_that_nobody_keeps_no_process_is_left(log: Log) -> None:
     assert "4711" not in text and "running" not in text
     assert "train 1" not in text
     assert "stopped  epoch 1/1" in text and "workers 0/2  ps 0/1" in text and "(0 in hand)" in text
-    assert log.state.holdings, "the folded state itself is as it was"
+    assert log.state.running_attempts, "the folded state itself is as it was"
 
 
 @pytest.mark.parametrize(("alive", "state", "pid"), [(True, "training", 4712), (False, "interrupted", 0)])

@@ -177,12 +177,12 @@ def test_a_pod_that_keeps_crashing_waits_longer_each_time_and_ends_the_job(drive
     assert "boom" in driver.failure()
 
 
-def test_a_worker_that_ends_well_without_a_word_has_crashed(driver: Driver) -> None:
+def test_a_worker_that_exits_with_code_0_unannounced_has_crashed(driver: Driver) -> None:
     driver.start_all()
     driver.exit_pod("worker-0", ExitCause.FINISHED, exit_code=0, running_batches=(running_batches(1, 0),))
     assert driver.state.pods[PodName("worker-0")].faults == 1
     driver.exit_pod("worker-1", ExitCause.FINISHED, exit_code=0, running_batches=(running_batches(1, 0),))
-    assert "2 workers died (exit code 0) with the same batch in hand" in driver.failure()
+    assert "2 workers crashed (exit code 0) while running the same batch" in driver.failure()
 
 
 def test_a_worker_that_said_goodbye_has_not(driver: Driver) -> None:
@@ -264,14 +264,14 @@ def test_seen_records_change_nothing(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("pod", ["ps-0", "worker-1"])
-def test_a_silent_process_is_killed_and_replaced(driver: Driver, pod: str) -> None:
+def test_an_unresponsive_process_is_killed_and_replaced(driver: Driver, pod: str) -> None:
     driver.start_all()
     task = TaskRef(purpose=Purpose.TRAIN, number=0)
     taken = events.TaskTaken(task=task, dispatch=1, attempt=1, reply="$JS.ACK.x")
     driver.feed(taken, Service.WORKER, "worker-1", driver.life("worker-1"))
-    silent = events.SilenceNoticed(pod=PodName(pod), incarnation=Incarnation(driver.life(pod)), silent_s=6.5)
-    driver.feed(silent, Service.MASTER, "master", "master")
-    assert driver.take(commands.StopPod) == [commands.StopPod(pod=PodName(pod), reason="silent", kill=True)]
+    missed = events.SilenceNoticed(pod=PodName(pod), incarnation=Incarnation(driver.life(pod)), silent_s=6.5)
+    driver.feed(missed, Service.MASTER, "master", "master")
+    assert driver.take(commands.StopPod) == [commands.StopPod(pod=PodName(pod), reason="unresponsive", kill=True)]
     assert len(driver.take(commands.ReturnDelivery)) == (1 if pod == "worker-1" else 0)
     assert driver.take(commands.StartPod) == []
     driver.exit_pod(pod, ExitCause.OUTSIDE)
@@ -280,14 +280,14 @@ def test_a_silent_process_is_killed_and_replaced(driver: Driver, pod: str) -> No
 
 def test_silence_of_a_former_life_changes_nothing(driver: Driver) -> None:
     driver.start_all()
-    silent = events.SilenceNoticed(pod=PS, incarnation=Incarnation("older"), silent_s=6.5)
-    driver.feed(silent, Service.MASTER, "master", "master")
+    missed = events.SilenceNoticed(pod=PS, incarnation=Incarnation("older"), silent_s=6.5)
+    driver.feed(missed, Service.MASTER, "master", "master")
     assert driver.take(commands.StopPod) == []
 
 
 def ran(driver: Driver, *positions: int) -> None:
     """The last decision's commands were run, some of them in vain."""
-    seq, _ = driver.state.unran[-1]
+    seq, _ = driver.state.pending_commands[-1]
     failures = tuple(events.CommandFailure(position=position, message="nobody listens") for position in positions)
     driver.feed(events.CommandsRan(up_to=seq, failures=failures), Service.MASTER, "master", "master")
 
@@ -321,7 +321,7 @@ def test_a_process_that_never_gets_ready_is_replaced(driver: Driver) -> None:
     started = events.PodStarted(pod=worker, service=Service.WORKER, pid=77)
     driver.feed(started, Service.LAUNCHER, "launcher")
     fire(driver, "start worker-0")
-    assert driver.take(commands.StopPod) == [commands.StopPod(pod=worker, reason="silent", kill=True)]
+    assert driver.take(commands.StopPod) == [commands.StopPod(pod=worker, reason="unresponsive", kill=True)]
 
 
 def scale(driver: Driver, workers: int) -> None:

@@ -64,9 +64,10 @@ def test_decisions_that_arrive_late_are_folded_where_they_were_made(data: st.Dat
         history.go_on()
     arrived = fold(_arriving(history.driver.log, lambda: data.draw(st.booleans())))
     for field in fields(State):
-        if field.name not in ("seq", "master_seq", "unran"):  # Those name places in the log.
+        if field.name not in ("seq", "master_seq", "pending_commands"):  # Those name places in the log.
             assert getattr(arrived, field.name) == getattr(history.driver.state, field.name), field.name
-    assert [decided.commands for _, decided in arrived.unran] == [d.commands for _, d in history.driver.state.unran]
+    pending = history.driver.state.pending_commands
+    assert [each.commands for _, each in arrived.pending_commands] == [each.commands for _, each in pending]
 
 
 def _arriving(log: list[LogRecord], is_late: Callable[[], bool]) -> list[LogRecord]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.master.driver import PS, Driver, whole
 
-from elasticdl.master.core.closing.closing import DAMAGED_MAX
+from elasticdl.master.core.closing.apply import DAMAGED_MAX
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import Service

@@ -98,7 +98,7 @@ def test_an_order_of_a_former_evaluation_fails_without_ending_the_present_one() 
         driver.finish(task)
     ((seq, place),) = [
         (seq, place)
-        for seq, decided in driver.state.unran
+        for seq, decided in driver.state.pending_commands
         for place, command in enumerate(decided.commands)
         if isinstance(command, commands.OpenPin)
     ]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.master.driver import Driver, job_spec
 
-from elasticdl.master.core.training.bookkeeping import EpochTotals
+from elasticdl.master.core.training.statistics import EpochTotals
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
 from elasticdl.shared.messages import events
 from elasticdl.shared.names import Purpose, Service

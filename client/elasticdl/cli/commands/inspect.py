@@ -73,7 +73,7 @@ def tasks(job: str, root: Path, limit: int) -> None:
     console = plain_console()
     console.print(
         f"{finished:,} of {plan.tasks:,} training tasks are finished, {len(state.training.outstanding):,} dispatched, "
-        f"{len(state.holdings):,} in somebody's hands, {len(state.training.lacking):,} to be dispatched again"
+        f"{len(state.running_attempts):,} in somebody's hands, {len(state.training.lacking):,} to be dispatched again"
     )
     table = Table()
     for column in ("task", "epoch", "source", "records", "batches", "state"):
@@ -148,7 +148,7 @@ def replay(job: str, root: Path, until: int, *, check: bool) -> bool:
         raise UserError(f"the log of {run.job} ends at #{last}")
     console.print(f"after #{last}, {clock(state.now_s)}, term {state.term}:")
     print_state(state, console, state.now_s)
-    for seq, decided in state.unran:
+    for seq, decided in state.pending_commands:
         console.print(f"decision #{seq} has no recorded outcome ({len(decided.commands)} commands)")
     if verified is None:
         return True
@@ -260,7 +260,7 @@ def _task_state(state: State, number: TaskId) -> str:
     training = state.training
     failures = len(state.failures.get(ref, ()))
     failed = f", failed {failures} times" if failures else ""
-    holders = state.holdings.get(ref)
+    holders = state.running_attempts.get(ref)
     if holders:
         return "with " + ", ".join(holding.worker for holding in holders.values()) + failed
     if training is not None and number in training.complete:

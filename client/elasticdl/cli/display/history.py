@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from elasticdl.master.core import State
-from elasticdl.master.core.state import EvaluationPhase
+from elasticdl.master.core.evaluation.state import EvaluationPhase
 
 
 class EpochRow(TypedDict):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticdl.master.core import State
-from elasticdl.master.core.training.bookkeeping import Training
+from elasticdl.master.core.training.state import Training
 from elasticdl.shared.failure_detection.heartbeats import Beat
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import PodName, Service
@@ -105,7 +105,7 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
         metrics_of=metrics_of,
         workers=(len(state.running(Service.WORKER)), state.workers),
         ps=(len(state.running(Service.PS)), state.ps),
-        queue=(len(training.outstanding), len(state.holdings)),
+        queue=(len(training.outstanding), len(state.running_attempts)),
         elapsed_s=max(0.0, (state.ended_s or now_s) - state.submitted_s - state.paused_s),
         waiting=_waiting(state, beats),
     )
@@ -133,7 +133,7 @@ def _batches(state: State, training: Training) -> int:
     if training.is_complete:
         return plan.batches  # Tasks that several workers shared were told by each of them in part.
     told = sum(totals.batches for totals in training.epochs.values())
-    untold = len(training.complete) - len(training.counted)
+    untold = len(training.complete) - len(training.statistics.counted)
     saved = min((state.snapshots[ps].step if ps in state.snapshots else 0 for ps in state.holders), default=0)
     return min(max(told + untold * plan.batches // max(plan.tasks, 1), saved), plan.batches)
 

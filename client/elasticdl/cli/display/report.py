@@ -127,7 +127,9 @@ def build(ending: Ending, run: RunDirectory, started_s: float, ended_s: float) -
         "wall_s": round(ended_s - started_s, 3),
         **_parts(ending, started_s, ended_s),
         "train_all_s": round(train_all_s, 3),
-        "seconds": {part: round(seconds, 3) for part, seconds in sorted(training.seconds.items())} if training else {},
+        "seconds": {part: round(seconds, 3) for part, seconds in sorted(training.statistics.seconds.items())}
+        if training
+        else {},
         "services": _services(ending.usage),
         "resumes": state.resumes,
         "log": {"lost": lost_rows(state)},

@@ -31,7 +31,7 @@ def at_rest(state: State) -> State:
         job_state=state.job_state if state.is_final else JobState.STOPPED,
         stop_reason=state.stop_reason if state.is_final else INTERRUPTED,
         pods={name: replace(pod, phase=PodPhase.EXITED) for name, pod in state.pods.items()},
-        holdings={},
+        running_attempts={},
     )
 
 
@@ -100,7 +100,7 @@ def _print_pods(state: State, console: Console) -> None:
     for column in ("pod", "phase", "pid", "incarnation", "starts", "has in hand"):
         table.add_column(column)
     for name, pod in sorted(state.pods.items()):
-        held = [str(ref) for ref, holders in state.holdings.items() if pod.incarnation in holders]
+        held = [str(ref) for ref, holders in state.running_attempts.items() if pod.incarnation in holders]
         pid = "" if pod.phase is PodPhase.EXITED else str(pod.pid)
         table.add_row(name, pod.phase.value, pid, pod.incarnation, str(pod.starts), ", ".join(held))
     if state.pods:

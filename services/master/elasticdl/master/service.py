@@ -104,7 +104,7 @@ class Master:
             name="listener",
         )
         try:
-            while not (self.state.is_final and not self.state.unran):
+            while not (self.state.is_final and not self.state.pending_commands):
                 await self._turn(reader, outbox, listener, snapshots)
         finally:
             for task in (reader, outbox, listener, snapshots):
@@ -129,14 +129,14 @@ class Master:
                 # A former master, or a message that it sent before it died. Once our term is on the log it is fenced.
                 if attempt == TAKEOVER_TRIES_MAX:
                     raise
-        for seq, decided in self.state.unran:
+        for seq, decided in self.state.pending_commands:
             self._outbox.put(seq, decided)
         _log.info(
             "term started",
             term=self._term,
             records=recovered.read_seq,
             from_core_snapshot=recovered.snapshot_seq,
-            unfinished_decisions=len(self.state.unran),
+            unfinished_decisions=len(self.state.pending_commands),
         )
         return recovered
 

@@ -1,8 +1,12 @@
-"""The master's core: a job's state folded from its log, and what to do next. Pure.
+"""The master's core: a job's state, folded from its event log, and what to do next. Pure.
 
-``evolve(state, record)`` takes note of one record, ``decide(state, now_s)`` says what should be done now and why,
-``fold`` does the first over a whole log. The same functions serve the live master, recovery, replay, inspection and
+``evolve(state, record)`` applies one record, ``decide(state, now_s)`` returns the commands that are needed now and
+their reasons, ``fold`` applies a whole log. The same functions serve the live master, recovery, replay, inspection and
 simulation.
+
+Each capability is a package: ``job``, ``pods``, ``training``, ``evaluation``, ``moves``, ``snapshots`` and ``closing``.
+``state.py`` in it holds its part of the state, ``apply.py`` changes it (``on_*`` for events, ``apply_*`` for the
+master's own commands), and the other modules decide.
 
 May import ``elasticdl.shared`` values. Must not import asyncio, sockets, clocks, randomness, the environment, NumPy,
 TensorFlow or any client library.

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from elasticdl.shared.messages.commands import Command
 
 Decisions = list[tuple[Command, str]]
-"""Commands and why, one by one, as they come together."""
+"""Commands with their reasons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Commands and why; both empty when there is nothing to do."""
+    """Commands and their reasons; both empty when there is nothing to do."""
 
     commands: tuple[Command, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -22,6 +22,6 @@ class Decision:
 
     @classmethod
     def of(cls, decisions: Decisions) -> Decision:
-        """All of these as one; a reason that several commands have is given once."""
+        """Join decisions to one; a reason that several commands share appears once."""
         reasons = tuple(dict.fromkeys(reason for _, reason in decisions if reason))
         return cls(commands=tuple(command for command, _ in decisions), reasons=reasons)

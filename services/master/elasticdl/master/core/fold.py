@@ -1,4 +1,4 @@
-"""A log to a state, record by record."""
+"""``Fold``: applies a whole log, record by record."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from elasticdl.shared.names import Service
 
 
 class Fold:
-    """Folds records that come in the order of the log, as the live master folded them.
+    """Applies records in the order of the log, with the same result as in the live master.
 
-    A decision counts right after the last input that its master knew (``after_seq``); other services go on appending
-    while it is on its way to the log, so its place there may be later. Inputs are therefore held back until a record of
-    a master shows that no decision will be put before them: masters append one record at a time, each names the one
-    before, and nobody decides before having read their own last input. So what is held back is little.
+    A decision is applied right after the last input that its master knew (``after_seq``). Other services append
+    while the decision is on its way to the log, so its place in the log may be later. Inputs are therefore held back
+    until a record of a master shows that no decision belongs before them: masters append one record at a time, each
+    names the one before, and a master decides only after it has read its own last input. Few inputs are held back.
 
     Args:
-        state: what was folded already; this is changed.
-        before_decision: is called before a decision is folded, with its record.
+        state: the state to continue from; it is changed.
+        before_decision: is called before a decision is applied, with its record.
     """
 
     def __init__(
@@ -29,10 +29,10 @@ class Fold:
     ) -> None:
         self.state = state or State()
         self._before_decision = before_decision
-        self._held: deque[LogRecord] = deque()
+        self._held_back: deque[LogRecord] = deque()
 
     def take(self, record: LogRecord) -> None:
-        """The next record of the log."""
+        """Take the next record of the log."""
         event = record.envelope.event
         if isinstance(event, Decided):
             self._release(event.after_seq)
@@ -40,23 +40,23 @@ class Fold:
                 self._before_decision(self.state, record)
             evolve(self.state, record)
             return
-        self._held.append(record)
+        self._held_back.append(record)
         if record.envelope.service is Service.MASTER:
             self._release(record.seq)
 
     def finish(self) -> State:
-        """The log ends here; the state with everything in it."""
-        while self._held:
-            evolve(self.state, self._held.popleft())
+        """Apply what was held back at the end of the log; returns the state."""
+        while self._held_back:
+            evolve(self.state, self._held_back.popleft())
         return self.state
 
     def _release(self, up_to: int) -> None:
-        while self._held and self._held[0].seq <= up_to:
-            evolve(self.state, self._held.popleft())
+        while self._held_back and self._held_back[0].seq <= up_to:
+            evolve(self.state, self._held_back.popleft())
 
 
 def fold(records: Iterable[LogRecord]) -> State:
-    """Fold a log (or its beginning) into a state."""
+    """Fold a log, or the beginning of one, to a state."""
     folding = Fold()
     for record in records:
         folding.take(record)

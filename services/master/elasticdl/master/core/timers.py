@@ -1,6 +1,6 @@
-"""The names of the core's timers: one that runs is in ``State.timers`` and ends in a TimerFired on the log.
+"""The names of the core's timers. A running timer is in ``State.timers`` and ends with a TimerFired event.
 
-They are recorded, so a name that has been used keeps its meaning.
+The log records the names, so a name that was used once keeps its meaning.
 """
 
 from __future__ import annotations
@@ -8,36 +8,36 @@ from __future__ import annotations
 from elasticdl.shared.names import PodName
 
 EVALUATION = "evaluation"
-"""When it fires, an evaluation by the clock is due."""
+"""Triggers an evaluation by the clock."""
 SPECULATION = "speculation"
-"""When it fires, the oldest task in hand counts as slow."""
+"""The oldest running task counts as slow."""
 STOP = "stop"
-"""When it fires, a job that stops ends without what has not been put in order."""
+"""The time limit for stopping in an orderly way."""
 FREEZE = "move"
-"""When it fires, a move whose donor is still frozen is given up."""
+"""The time limit for a move's frozen donor."""
 MOVE_PAUSE = "move again"
-"""Until it fires, no move is begun."""
+"""Delays the next move."""
 PIN_PAUSE = "order pins again"
-"""Until it fires, no evaluation is started."""
+"""Delays the next evaluation."""
 SNAPSHOT_PAUSE = "order snapshots again"
-"""Until it fires, no snapshot is ordered."""
+"""Delays the next snapshot order."""
 READ_PAUSE = "read ledgers again"
-"""Until it fires, no ledger is read."""
+"""Delays the next reading of ledgers."""
 
 _START = "start "
 _RESTART = "restart "
 
 
 def start_of(pod: PodName) -> str:
-    """When it fires, a process that has not said that it is ready counts as silent."""
+    """The timer that limits the time from a process's start to its being ready."""
     return _START + pod
 
 
 def restart_of(pod: PodName) -> str:
-    """Until it fires, a process that has exited is not started again."""
+    """The timer that delays the restart of a pod."""
     return _RESTART + pod
 
 
 def pod_of_start(timer: str) -> PodName | None:
-    """The pod whose ``start_of`` a timer is; None: it is another timer."""
+    """The pod of a ``start_of`` timer; None for other timers."""
     return PodName(timer.removeprefix(_START)) if timer.startswith(_START) else None

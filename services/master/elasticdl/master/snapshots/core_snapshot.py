@@ -60,7 +60,7 @@ def seq_of(data: bytes) -> int:
 def schema() -> bytes:
     """What has to be equal for a snapshot to be of use: the state's classes and fields, and how records are folded."""
     digest = hashlib.sha256(_plain().structure.encode())
-    for source in sorted(Path(core.__file__).parent.glob("*.py")):
+    for source in sorted(Path(core.__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
     return digest.digest()[:_SCHEMA_BYTES]
 

@@ -1,1 +1,1 @@
-"""The end of a job: final snapshots, audit, final evaluation and export. Pure."""
+"""The end of a job: final snapshots, audit, final evaluation and export, or an early stop. Pure."""

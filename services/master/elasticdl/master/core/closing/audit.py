@@ -1,4 +1,4 @@
-"""The closing audit: every ledger against the plan."""
+"""The audit at the end of a job: compares every ledger with the plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from elasticdl.shared.names import PodName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
-    """What the ledgers in the final snapshots say.
+    """The result of an audit.
 
     Attributes:
         exact: every group absorbed every batch of every epoch exactly once.
@@ -23,7 +23,7 @@ class AuditResult:
         batches: batches that each group absorbed (the least of them).
         records: records that each group absorbed (the least of them).
         missing: ranges of tasks that some group lacks.
-        problems: one sentence for each thing that missing tasks don't explain: a doubled batch, other records.
+        problems: one sentence for each difference that missing tasks don't explain: a doubled batch, other records.
     """
 
     exact: bool
@@ -39,7 +39,7 @@ def audit(plan: Plan, checksum: int, ledgers: Mapping[PodName, tuple[GroupLedger
 
     Args:
         plan: the training plan.
-        checksum: what the index says the record hashes of the whole plan add up to.
+        checksum: sum of the record hashes of the whole plan, according to the data's index.
         ledgers: ps -> the ledgers read from its final snapshot.
     """
     missing = RangeSet()
@@ -70,7 +70,7 @@ def audit(plan: Plan, checksum: int, ledgers: Mapping[PodName, tuple[GroupLedger
 
 
 def _coverage(ledgers: Mapping[PodName, tuple[GroupLedger, ...]]) -> list[str]:
-    """Every partition of the model must be in one group."""
+    """Check that every partition of the model is in exactly one group."""
     found: dict[int, list[str]] = {partition: [] for partition in range(PARTITIONS)}
     for ps, groups in sorted(ledgers.items()):
         for group in groups:
@@ -91,5 +91,5 @@ def _differences(name: str, ledger: LedgerRecord, plan: Plan, checksum: int) -> 
     )
     found = [f"{name}: {what} {have}, the plan has {want}" for what, have, want in facts if have != want]
     if ledger.open:
-        found.append(f"{name}: tasks {sorted(ledger.open)[:5]} are half absorbed beside a complete plan")
+        found.append(f"{name}: tasks {sorted(ledger.open)[:5]} are partly absorbed although the plan is complete")
     return found

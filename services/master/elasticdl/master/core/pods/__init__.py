@@ -1,1 +1,1 @@
-"""Pods: their state, their failures, and tasks that crash workers. Pure."""
+"""Pods: which processes should run, when a failed one is restarted, and which batches crash workers. Pure."""

@@ -1,1 +1,1 @@
-"""Training: dispatching tasks, crediting parameter servers, and speculative execution of slow tasks. Pure."""
+"""Training: the dispatch window, credits of parameter servers, statistics, and speculative execution. Pure."""

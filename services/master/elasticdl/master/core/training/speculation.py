@@ -1,6 +1,6 @@
-"""Backup attempts: at the end of a job, idle workers help with what somebody else has been slow to finish.
+"""Speculative execution: idle workers get a second attempt of tasks that are slow at the end of a job.
 
-The ledger makes it harmless: whatever two workers push, a batch is absorbed once.
+The ledger makes a second attempt harmless: a batch is absorbed once, whichever worker pushes it first.
 """
 
 from __future__ import annotations
@@ -20,67 +20,68 @@ from elasticdl.shared.names import Purpose, Service
 class SpeculationPolicy(Protocol):
     """When a task counts as slow."""
 
-    def patience_s(self, task_s: float) -> float:
-        """Seconds that a task may be in one worker's hands before another one gets it, too.
+    def slow_after_s(self, mean_task_s: float) -> float:
+        """Seconds that one worker may run a task before another worker gets it, too.
 
         Args:
-            task_s: mean seconds that a task took so far.
+            mean_task_s: mean seconds that a task took so far.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultipleOfMean:
-    """A task is slow after ``factor`` times the mean, and never before ``least_s``."""
+    """A task is slow after ``factor`` times the mean, and never before ``min_s`` seconds."""
 
     factor: float = 3.0
-    least_s: float = 3.0
+    min_s: float = 3.0
 
-    def patience_s(self, task_s: float) -> float:
+    def slow_after_s(self, mean_task_s: float) -> float:
         """See ``SpeculationPolicy``."""
-        return max(self.factor * task_s, self.least_s)
+        return max(self.factor * mean_task_s, self.min_s)
 
 
 DEFAULT = MultipleOfMean()
 
 
 def decide_speculation(state: State, now_s: float, policy: SpeculationPolicy = DEFAULT) -> Decisions:
-    """Backup attempts for slow tasks, if there is nothing else to do for somebody."""
+    """Dispatch slow tasks once more, as many as there are idle workers, if no other task is left for them."""
     training = state.training
     if training is None or state.job_state is not JobState.TRAINING or not training.is_dispatched:
         return []
-    held = {ref.number: holders for ref, holders in state.holdings.items() if ref.purpose is Purpose.TRAIN}
-    if training.lacking or not training.outstanding <= held.keys():
+    running = {ref.number: attempts for ref, attempts in state.running_attempts.items() if ref.purpose is Purpose.TRAIN}
+    if training.lacking or not training.outstanding <= running.keys():
         return []
     idle = _idle_workers(state)
     single = [
-        (next(iter(holders.values())).since_s, task)
-        for task, holders in held.items()
-        if len(holders) == 1 and task in training.outstanding and task not in training.speculated
+        (next(iter(attempts.values())).since_s, task)
+        for task, attempts in running.items()
+        if len(attempts) == 1 and task in training.outstanding and task not in training.speculated
     ]
     if not idle or not single:
         return []
-    patience_s = policy.patience_s(training.mean_task_s)
-    slow = [task for since_s, task in sorted(single) if now_s >= since_s + patience_s][:idle]
+    slow_after_s = policy.slow_after_s(training.statistics.mean_task_s)
+    slow = [task for since_s, task in sorted(single) if now_s >= since_s + slow_after_s][:idle]
     if slow:
-        return [_again(state, slow)]
-    due_s = min(single)[0] + patience_s
+        return [_second_attempts(state, slow)]
+    due_s = min(single)[0] + slow_after_s
     if state.timers.get(SPECULATION) == due_s:
         return []
-    return [(SetTimer(timer=SPECULATION, due_s=due_s), "the oldest task in hand would count as slow then")]
+    return [(SetTimer(timer=SPECULATION, due_s=due_s), "the oldest running task will count as slow then")]
 
 
 def _idle_workers(state: State) -> int:
-    busy = {holding.worker for holders in state.holdings.values() for holding in holders.values()}
+    busy = {attempt.worker for attempts in state.running_attempts.values() for attempt in attempts.values()}
     return sum(1 for pod in state.running(Service.WORKER) if pod.name not in busy)
 
 
-def _again(state: State, tasks: Sequence[int]) -> tuple[Command, str]:
-    holders = [next(iter(state.holdings[TaskRef(purpose=Purpose.TRAIN, number=task)].values())) for task in tasks]
+def _second_attempts(state: State, tasks: Sequence[int]) -> tuple[Command, str]:
+    refs = [TaskRef(purpose=Purpose.TRAIN, number=task) for task in tasks]
+    slow = {next(iter(state.running_attempts[ref].values())).worker for ref in refs}
     command = Dispatch(
         purpose=Purpose.TRAIN,
         dispatch=state.dispatches + 1,
         tasks=tuple((task, task + 1) for task in tasks),
         again=True,
     )
-    return command, f"slow in the hands of {', '.join(sorted({holder.worker for holder in holders}))}"
+    return command, f"second attempts of tasks that are slow on {', '.join(sorted(slow))}"

@@ -1,8 +1,8 @@
-"""From a dispatch decision to the messages on the task queue."""
+"""The messages that a dispatch puts on the task queue."""
 
 from __future__ import annotations
 
-from elasticdl.master.core.evaluation import merge_states
+from elasticdl.master.core.evaluation.merging import states_to_merge
 from elasticdl.master.core.state import State
 from elasticdl.shared.job.tasks import MetricStates, TaskMessage, TaskRef
 from elasticdl.shared.messages.commands import Dispatch
@@ -10,16 +10,16 @@ from elasticdl.shared.names import Purpose
 
 
 def task_messages(state: State, dispatch: Dispatch, term: int) -> list[TaskMessage]:
-    """The messages of one dispatch; a successor that asks again gets the same ones.
+    """The messages of one dispatch; a successor that publishes it again gets the same ones.
 
     Args:
-        state: everything that is known.
-        dispatch: what was decided.
-        term: the term that decided it, whoever runs it now.
+        state: the job's state.
+        dispatch: the command.
+        term: the term of the master that decided it, whichever master runs it.
     """
     states: MetricStates = {}
     if dispatch.purpose is Purpose.MERGE:
-        states = merge_states(state, dispatch.label, dispatch.evaluation)
+        states = states_to_merge(state, dispatch.label, dispatch.evaluation)
     return [
         TaskMessage(
             task=TaskRef(purpose=dispatch.purpose, number=number),

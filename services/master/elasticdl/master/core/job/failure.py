@@ -1,4 +1,4 @@
-"""Why a job has to end, and what its user reads about it."""
+"""Why a job fails, and the message that its user reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Failure:
     Attributes:
         message: what the user reads.
         guilty: the process whose log says more, or empty.
-        kind: whose fault, so whether a resume can help; the environment's where nobody knows better.
+        kind: the cause, which tells whether a resume can help; ENVIRONMENT when the cause is unknown.
     """
 
     message: str
@@ -28,7 +28,12 @@ class Failure:
 
 
 def failure_text(failed: TaskFailed, worker: str) -> str:
-    """What the user reads when a task's failure ends the job."""
+    """The message for a job that ends because of a failed task.
+
+    Args:
+        failed: the failure.
+        worker: name of the worker that reported it.
+    """
     named = not failed.source or failed.source in failed.message
     records = "" if named else f"records {failed.first_record} to {failed.last_record - 1} of {failed.source}"
     place = f" ({failed.task}, batch {failed.batch}{', ' + records if records else ''}, on {worker})"

@@ -1,0 +1,53 @@
+"""How far a job has got that is closing or stopping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elasticdl.master.core.closing.audit import AuditResult
+from elasticdl.shared.messages.events import GroupLedger
+from elasticdl.shared.names import PodName
+
+
+@dataclass(slots=True, kw_only=True)
+class Closing:
+    """The end of a job whose training is complete.
+
+    Attributes:
+        request: number of the order for final snapshots.
+        asked: ps that were asked for a final snapshot.
+        manifests: ps -> manifest of its final snapshot.
+        damaged: ps -> its final snapshots that turned out to be damaged, the last one at the end.
+        reading: ps whose ledgers are being read from storage.
+        ledgers: ps -> ledgers as read from storage.
+        audit: the result of the audit.
+        export_dispatched: whether the export task was dispatched.
+        exported: whether the export task is done.
+    """
+
+    request: int = 0
+    asked: set[PodName] = field(default_factory=set)
+    manifests: dict[PodName, str] = field(default_factory=dict)
+    damaged: dict[PodName, list[str]] = field(default_factory=dict)
+    reading: set[PodName] = field(default_factory=set)
+    ledgers: dict[PodName, tuple[GroupLedger, ...]] = field(default_factory=dict)
+    audit: AuditResult | None = None
+    export_dispatched: bool = False
+    exported: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Stopping:
+    """The end of a job that was asked to stop, or has failed.
+
+    Attributes:
+        request: number of the order for last snapshots.
+        asked: ps that were asked for a last snapshot.
+        saved: ps that have taken it.
+        overdue: the time limit for stopping is over.
+    """
+
+    request: int = 0
+    asked: set[PodName] = field(default_factory=set)
+    saved: set[PodName] = field(default_factory=set)
+    overdue: bool = False

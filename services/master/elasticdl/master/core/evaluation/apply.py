@@ -1,0 +1,82 @@
+"""How pins, results and failures change the state of an evaluation."""
+
+from __future__ import annotations
+
+from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
+from elasticdl.master.core.pods.state import PodPhase
+from elasticdl.master.core.state import State
+from elasticdl.master.core.timers import PIN_PAUSE
+from elasticdl.shared.messages.commands import Dispatch, JobState, OpenPin
+from elasticdl.shared.messages.events import Envelope, ModelPinned, TaskFinished
+
+RETRY_S = 1.0
+"""Seconds before a pin is ordered again after a ps could not be reached."""
+
+
+def apply_open_pin(state: State, command: OpenPin, now_s: float) -> None:
+    """Apply the order to pin the model; the first one of an evaluation starts it."""
+    if state.evaluations and state.evaluations[-1].number >= command.evaluation:
+        return
+    epochs = state.training.epochs_complete if state.training else 0
+    final = state.job_state is JobState.CLOSING
+    reason = "training is complete" if final or not state.evaluation_due else state.evaluation_due[-1]
+    state.evaluation_due.clear()
+    state.evaluations.append(
+        Evaluation(number=command.evaluation, reason=reason, epoch=epochs - 1, final=final, started_s=now_s)
+    )
+
+
+def apply_failed_open_pin(state: State, command: OpenPin, time_s: float) -> None:
+    """Apply that a ps could not be asked for a pin: the evaluation starts again under a new number."""
+    if state.evaluation and state.evaluation.number == command.evaluation:
+        abandon_evaluation(state)
+        state.timers[PIN_PAUSE] = time_s + RETRY_S
+
+
+def on_model_pinned(state: State, envelope: Envelope, event: ModelPinned) -> None:
+    """Apply that a ps has pinned its part of the model."""
+    evaluation = state.evaluation
+    pod = state.pods.get(envelope.name)
+    if evaluation is None or evaluation.number != event.evaluation:
+        # The evaluation was over before the pin was opened: it will not be read.
+        if pod and pod.incarnation == envelope.incarnation and pod.phase is PodPhase.RUNNING:
+            state.pins_to_close.add((envelope.name, event.evaluation))
+        return
+    if pod is None or pod.incarnation != envelope.incarnation:
+        if envelope.name not in evaluation.pins:
+            # A former instance took the order; the present one may not have received it.
+            apply_failed_open_pin(state, OpenPin(ps=envelope.name, evaluation=evaluation.number), envelope.time_s)
+        return
+    evaluation.pins[envelope.name] = event.step
+    evaluation.incarnations[envelope.name] = envelope.incarnation
+
+
+def apply_evaluation_dispatch(state: State, command: Dispatch) -> None:
+    """Apply the dispatch of an evaluation's tasks."""
+    evaluation = state.evaluation
+    if evaluation and evaluation.number == command.evaluation:
+        evaluation.phase = EvaluationPhase.RUNNING
+
+
+def on_evaluation_result(state: State, event: TaskFinished) -> None:
+    """Apply the result of one evaluation task; the first one wins."""
+    evaluation = state.evaluation
+    tasks = state.evaluation_tasks
+    if evaluation is None or not tasks or event.task.number // tasks != evaluation.number:
+        return
+    evaluation.states.setdefault(event.task.number, event.states)
+
+
+def abandon_evaluation(state: State) -> None:
+    """Apply that a ps with a pin has ended: the evaluation starts again under a new number."""
+    evaluation = state.evaluation
+    if evaluation is None:
+        return
+    evaluation.phase = EvaluationPhase.ABANDONED
+    evaluation.states = {}
+    for merge in state.merges.values():
+        if merge.label == "evaluation" and merge.subject == evaluation.number:
+            merge.done = True  # Its result is not needed any more.
+    state.close_pins(evaluation)
+    if not evaluation.final:
+        state.evaluation_due.append(evaluation.reason)

@@ -1,0 +1,70 @@
+"""Evaluations, and the merges that compute metrics from metric states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from elasticdl.shared.job.tasks import MetricStates
+from elasticdl.shared.names import Incarnation, PodName
+
+
+class EvaluationPhase(Enum):
+    """Phase of an evaluation."""
+
+    PINNING = "pinning"
+    RUNNING = "running"
+    MERGING = "merging"
+    DONE = "done"
+    ABANDONED = "abandoned"
+
+
+@dataclass(slots=True, kw_only=True)
+class Evaluation:
+    """One evaluation of one pinned state of the model.
+
+    Attributes:
+        number: 1, 2, 3... in the job.
+        reason: what triggered it.
+        epoch: the last completed epoch, from 0; -1 before the first.
+        final: whether it evaluates the finished model.
+        phase: its phase.
+        pins: step of each ps at its pin.
+        incarnations: instance of each ps that holds the pin.
+        states: task number -> metric states; the first result of a task wins.
+        results: metric name -> value.
+        started_s: when it was decided.
+        ended_s: when its results came.
+    """
+
+    number: int
+    reason: str
+    epoch: int
+    final: bool
+    started_s: float
+    phase: EvaluationPhase = EvaluationPhase.PINNING
+    pins: dict[PodName, int] = field(default_factory=dict)
+    incarnations: dict[PodName, Incarnation] = field(default_factory=dict)
+    states: dict[int, MetricStates] = field(default_factory=dict)
+    results: dict[str, float] = field(default_factory=dict)
+    ended_s: float = 0.0
+
+    @property
+    def step(self) -> int:
+        """Step of the evaluated model: the largest of the pins."""
+        return max(self.pins.values(), default=0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Merge:
+    """A task in which a worker computes metrics from summed metric states.
+
+    Attributes:
+        label: ``evaluation`` or ``epoch``.
+        subject: number of the evaluation or epoch.
+        done: the results are there, or are not needed any more.
+    """
+
+    label: str
+    subject: int
+    done: bool = False

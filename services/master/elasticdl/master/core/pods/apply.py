@@ -1,0 +1,185 @@
+"""How events and commands change the state of pods."""
+
+from __future__ import annotations
+
+from elasticdl.master.core import timers
+from elasticdl.master.core.closing.apply import reset_closing
+from elasticdl.master.core.evaluation.apply import abandon_evaluation
+from elasticdl.master.core.moves.apply import apply_ps_ledgers, interrupt_move
+from elasticdl.master.core.pods.restarts import on_unordered_exit
+from elasticdl.master.core.pods.state import Pod, PodPhase
+from elasticdl.master.core.state import State
+from elasticdl.master.core.training.apply import drop_attempts
+from elasticdl.shared.messages import events
+from elasticdl.shared.messages.commands import StartPod, StopPod
+from elasticdl.shared.messages.events import Envelope
+from elasticdl.shared.names import NOBODY, PodName, Service
+
+RETRY_S = 1.0
+"""Seconds before a StartPod or StopPod that failed is decided again."""
+
+
+# --- reported by the process adapter ----------------------------------------------------------------------------
+
+
+def on_pod_started(state: State, envelope: Envelope, event: events.PodStarted) -> None:
+    """Apply the start of a process, and then the event that arrived before it, if any."""
+    pod = state.pods.get(event.pod)
+    if pod is None or pod.service is not event.service:
+        return
+    pod.pid = event.pid
+    pod.starts += 1
+    if pod.phase is not PodPhase.STOPPING:
+        pod.phase = PodPhase.STARTING
+        state.timers[timers.start_of(pod.name)] = envelope.time_s + state.job.limits.start_s
+    pod.incarnation = NOBODY
+    pod.is_unresponsive = False
+    early, pod.early_event = pod.early_event, None
+    match early.event if early else None:
+        case events.WorkerStarted() as started if early:
+            on_worker_started(state, early, started)
+        case events.PsStarted() as started if early:
+            on_ps_started(state, early, started)
+        case _:
+            pass
+
+
+def buffer_early_event(pod: Pod, envelope: Envelope) -> bool:
+    """Buffer a process's first event until the process adapter reports that the process started.
+
+    Either the first event of a new process has overtaken the process adapter's report, or the event is from a process
+    that was dead when it arrived. In the second case the pod's next process corrects the state.
+
+    Returns:
+        Whether the event was buffered.
+    """
+    if pod.phase not in (PodPhase.ORDERED, PodPhase.EXITED):
+        return False
+    pod.early_event = envelope
+    return True
+
+
+def on_pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> None:
+    """Apply the end of a process."""
+    pod = state.pods.get(event.pod)
+    if pod is None or pod.pid != event.pid:
+        return
+    state.timers.pop(timers.start_of(pod.name), None)
+    ordered = pod.phase is PodPhase.STOPPING or state.is_final
+    drop_attempts(state, pod.incarnation)
+    pod.phase = PodPhase.EXITED
+    if pod.service is Service.PS and state.training:
+        interrupt_move(state, pod.name)
+        state.training.on_ps_exited(pod.name)
+        if not state.is_final:  # The results of a finished job stay.
+            abandon_evaluation(state)
+            reset_closing(state)
+    if not ordered:
+        on_unordered_exit(state, pod, event, envelope.time_s)
+
+
+def on_heartbeat_missed(state: State, _envelope: Envelope, event: events.SilenceNoticed) -> None:
+    """Apply that a running process sent no heartbeat in time."""
+    pod = state.pods.get(event.pod)
+    if pod and pod.incarnation == event.incarnation and pod.phase is PodPhase.RUNNING:
+        pod.is_unresponsive = True
+        drop_attempts(state, pod.incarnation)
+
+
+def on_start_timeout(state: State, name: PodName) -> None:
+    """Apply that a process did not get ready in time."""
+    pod = state.pods.get(name)
+    if pod and pod.phase is PodPhase.STARTING:
+        pod.is_unresponsive = True
+
+
+# --- reported by workers ----------------------------------------------------------------------------------------
+
+
+def on_worker_started(state: State, envelope: Envelope, event: events.WorkerStarted) -> None:
+    """Apply that a worker is ready."""
+    pod = state.pods.get(envelope.name)
+    if pod is None or buffer_early_event(pod, envelope):
+        return
+    pod.incarnation = envelope.incarnation
+    pod.notes = event.notes
+    _set_running(state, pod)
+
+
+def on_worker_stopped(state: State, envelope: Envelope, _event: events.WorkerStopped) -> None:
+    """Apply that a worker has stopped in an orderly way."""
+    drop_attempts(state, envelope.incarnation)
+    pod = state.pods.get(envelope.name)
+    if pod is not None:
+        pod.stopped_incarnation = envelope.incarnation
+
+
+def on_worker_failed(state: State, envelope: Envelope, event: events.WorkerFailed) -> None:
+    """Apply that no worker could work: the job fails."""
+    text = event.message + (f"\n{event.traceback}" if event.traceback else "")
+    state.fail(text, guilty=envelope.name, kind=event.kind)
+
+
+# --- reported by parameter servers ------------------------------------------------------------------------------
+
+
+def on_ps_started(state: State, envelope: Envelope, event: events.PsStarted) -> None:
+    """Apply that a ps is ready, with the ledgers that it restored."""
+    pod = state.pods.get(envelope.name)
+    if pod is None or state.training is None or event.claim < pod.claim or buffer_early_event(pod, envelope):
+        return
+    pod.claim = event.claim
+    if pod.incarnation and pod.incarnation != envelope.incarnation and pod.phase is PodPhase.RUNNING:
+        interrupt_move(state, pod.name)
+        abandon_evaluation(state)
+        reset_closing(state)
+    pod.incarnation = envelope.incarnation
+    pod.address = event.address
+    if event.ledgers:
+        pod.model_incarnation = pod.incarnation
+    _set_running(state, pod)
+    apply_ps_ledgers(state, envelope, event)
+
+
+def on_model_initialised(state: State, envelope: Envelope, _event: events.ModelInitialised) -> None:
+    """Apply that a ps holds its part of the model."""
+    pod = state.pods.get(envelope.name)
+    if pod is None:
+        return
+    if pod.incarnation == envelope.incarnation:
+        pod.faults = 0
+        pod.model_incarnation = envelope.incarnation
+    elif pod.phase in (PodPhase.ORDERED, PodPhase.EXITED):
+        pod.model_incarnation = envelope.incarnation  # The process adapter's report is late.
+
+
+def _set_running(state: State, pod: Pod) -> None:
+    state.timers.pop(timers.start_of(pod.name), None)
+    if pod.phase is not PodPhase.STOPPING:
+        pod.phase = PodPhase.RUNNING
+
+
+# --- decided by the master --------------------------------------------------------------------------------------
+
+
+def apply_pod_command(state: State, command: StartPod | StopPod) -> None:
+    """Apply that a pod is to be started or stopped."""
+    pod = state.pods.get(command.pod)
+    if isinstance(command, StartPod):
+        if pod is None:
+            state.pods[command.pod] = Pod(name=command.pod, service=command.service)
+        else:
+            pod.phase = PodPhase.ORDERED
+    elif pod and pod.phase is not PodPhase.EXITED:
+        pod.phase = PodPhase.STOPPING
+        pod.is_unresponsive = False
+
+
+def apply_failed_pod_command(state: State, command: StartPod | StopPod, time_s: float) -> None:
+    """Apply that the process adapter could not be reached: the same is decided again."""
+    pod = state.pods.get(command.pod)
+    if pod and pod.phase is PodPhase.ORDERED:
+        pod.phase = PodPhase.EXITED
+        state.timers[timers.restart_of(pod.name)] = time_s + RETRY_S
+    elif pod and isinstance(command, StopPod) and command.kill:
+        pod.phase, pod.is_unresponsive = PodPhase.RUNNING, True

@@ -1,0 +1,61 @@
+"""Batches that crash workers ("poison" batches): too many crashes with the same batch running end the job."""
+
+from __future__ import annotations
+
+from elasticdl.master.core.state import State
+from elasticdl.shared.job.plan import Plan, Shuffle
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import FailureKind, PodExited, RunningBatch
+from elasticdl.shared.names import Purpose, TaskId
+
+
+def on_worker_crashed(state: State, event: PodExited) -> None:
+    """Count a worker's crash against every batch that it was running.
+
+    A worker runs several: it computes one while it reads and feeds the next. A batch that is not the cause is cleared
+    when the cause crashes a worker without it. The message names those that all the crashes have in common.
+    """
+    for running in event.running_batches:
+        state.crashes.setdefault(running, set()).add(event.pid)
+    crashes_max = state.job.limits.poison_deaths_max
+    suspects = [running for running in event.running_batches if len(state.crashes[running]) >= crashes_max]
+    if not suspects:
+        return
+    crashes = max(len(state.crashes[running]) for running in suspects)
+    signal = f"signal {-event.exit_code}" if event.exit_code < 0 else f"exit code {event.exit_code}"
+    places = "\n".join(f"  {_place(state, running)}" for running in suspects)
+    state.fail(
+        f"{crashes} workers crashed ({signal}) while running the same batch:\n{places}\n"
+        "Something in these records crashes the model's code. Remove them, or handle them in the model's code.\n"
+        f"{event.log_tail}".rstrip(),
+        guilty=event.pod,
+        kind=FailureKind.USER_CODE,
+    )
+
+
+def forget_crashes(state: State, task: TaskRef) -> None:
+    """A task is complete: none of its batches is the cause."""
+    for running in [running for running in state.crashes if running.task == task]:
+        del state.crashes[running]
+
+
+def _place(state: State, running: RunningBatch) -> str:
+    """``batch 3 of task train 2, records 192 to 255 of file:///data/a.csv``."""
+    named = f"batch {running.batch} of task {running.task}"
+    plan, number = state.plan, running.task.number
+    if running.task.purpose is Purpose.EVALUATE and state.job.validation is not None:
+        plan = state.job.validation
+        number %= plan.tasks
+    elif running.task.purpose is not Purpose.TRAIN:
+        return named
+    return f"{named}, {_records(plan, TaskId(number), running.batch)}"
+
+
+def _records(plan: Plan, task: TaskId, batch: int) -> str:
+    shard = plan.shard(task)
+    uri = plan.sources[shard.source].uri
+    count = plan.records_of(task, batch)
+    if plan.shuffle is Shuffle.RECORDS:
+        return f"{count} of the records {shard.start} to {shard.end - 1} (from 0) of {uri}"
+    first = shard.start + batch * plan.minibatch_size
+    return f"records {first} to {first + count - 1} (from 0) of {uri}"

@@ -1,0 +1,1 @@
+"""Snapshots that the parameter servers have registered or found damaged. Pure."""

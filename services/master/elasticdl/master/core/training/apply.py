@@ -1,0 +1,117 @@
+"""How the workers' reports on tasks and the master's dispatches change the state of training."""
+
+from __future__ import annotations
+
+from elasticdl.master.core.evaluation.apply import apply_evaluation_dispatch, on_evaluation_result
+from elasticdl.master.core.evaluation.merging import apply_merge_dispatch, on_merge_result
+from elasticdl.master.core.evaluation.triggers import on_epoch_complete
+from elasticdl.master.core.job.failure import failure_text
+from elasticdl.master.core.pods.crashes import forget_crashes
+from elasticdl.master.core.state import State
+from elasticdl.master.core.training.state import RunningAttempt
+from elasticdl.shared.messages.commands import Dispatch
+from elasticdl.shared.messages.events import Envelope, FailureKind, TaskFailed, TaskFinished, TaskReturned, TaskTaken
+from elasticdl.shared.names import Incarnation, Purpose
+
+FATAL_FAILURES = (FailureKind.NOT_FINITE, FailureKind.DATA, FailureKind.ENVIRONMENT)
+"""Kinds of failure that another attempt would not change: they end the job at once."""
+
+
+def on_task_taken(state: State, envelope: Envelope, event: TaskTaken) -> None:
+    """Apply that a worker has begun an attempt."""
+    state.running_attempts.setdefault(event.task, {})[envelope.incarnation] = RunningAttempt(
+        worker=envelope.name,
+        incarnation=envelope.incarnation,
+        dispatch=event.dispatch,
+        attempt=event.attempt,
+        reply=event.reply,
+        since_s=envelope.time_s,
+    )
+
+
+def on_task_finished(state: State, envelope: Envelope, event: TaskFinished) -> None:
+    """Apply a finished task of any purpose."""
+    _end_attempt(state, envelope, event)
+    pod = state.pods.get(envelope.name)
+    if pod:
+        pod.faults = 0
+    match event.task.purpose:
+        case Purpose.TRAIN:
+            _on_train_task_finished(state, envelope, event)
+        case Purpose.EVALUATE:
+            on_evaluation_result(state, event)
+        case Purpose.MERGE:
+            on_merge_result(state, event, envelope.time_s)
+        case Purpose.EXPORT:
+            state.closing.exported = True
+        case Purpose.PREDICT:
+            pass
+
+
+def _on_train_task_finished(state: State, envelope: Envelope, event: TaskFinished) -> None:
+    training = state.training
+    if training is None:
+        return
+    epochs_before = training.epochs_complete
+    if not state.first_step_s:
+        state.first_step_s = envelope.time_s - max(0.0, event.seconds.get("total", 0.0))
+    if not training.on_task_finished(event, envelope.time_s, state.placement.version):
+        return
+    state.trained_s = envelope.time_s
+    forget_crashes(state, event.task)
+    state.failures.pop(event.task, None)
+    if training.epochs_complete > epochs_before:
+        on_epoch_complete(state, training)
+
+
+def on_task_returned(state: State, envelope: Envelope, event: TaskReturned) -> None:
+    """Apply that a worker has returned a task to the queue, with the statistics of what it has computed."""
+    _end_attempt(state, envelope, event)
+    if state.training and event.task.purpose is Purpose.TRAIN:
+        state.training.statistics.add(event, state.training.plan, envelope.time_s)
+
+
+def on_task_failed(state: State, envelope: Envelope, event: TaskFailed) -> None:
+    """Apply a failed attempt: the job fails if another attempt can't help, or after too many of them."""
+    _end_attempt(state, envelope, event)
+    failures = state.failures.setdefault(event.task, [])
+    failures.append(event)
+    if event.kind in FATAL_FAILURES or len(failures) >= state.job.limits.attempts_max:
+        state.fail(failure_text(event, envelope.name), guilty=envelope.name, kind=event.kind)
+
+
+def _end_attempt(state: State, envelope: Envelope, event: TaskFinished | TaskReturned | TaskFailed) -> None:
+    attempts = state.running_attempts.get(event.task)
+    if attempts:
+        attempts.pop(envelope.incarnation, None)
+        if not attempts:
+            del state.running_attempts[event.task]
+
+
+def drop_attempts(state: State, incarnation: Incarnation) -> None:
+    """Drop the attempts of a worker that has ended; their deliveries are returned to the queue."""
+    if not incarnation:
+        return
+    for task, attempts in list(state.running_attempts.items()):
+        attempt = attempts.pop(incarnation, None)
+        if attempt:
+            state.deliveries_to_return.append(attempt.reply)
+        if not attempts:
+            del state.running_attempts[task]
+
+
+def apply_dispatch(state: State, command: Dispatch) -> None:
+    """Apply a dispatch of any purpose."""
+    state.dispatches = max(state.dispatches, command.dispatch)
+    match command.purpose:
+        case Purpose.TRAIN:
+            if state.training:
+                state.training.on_dispatched(command.tasks)
+        case Purpose.EVALUATE:
+            apply_evaluation_dispatch(state, command)
+        case Purpose.MERGE:
+            apply_merge_dispatch(state, command)
+        case Purpose.EXPORT:
+            state.closing.export_dispatched = True
+        case Purpose.PREDICT:
+            pass

@@ -1,0 +1,196 @@
+"""Training tasks: which were dispatched, what every parameter server is credited with, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elasticdl.master.core.training.statistics import EpochTotals, TrainingStatistics
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.rangeset import RangeSet
+from elasticdl.shared.messages.events import TaskFinished
+from elasticdl.shared.names import NOBODY, Incarnation, PodName, TaskId
+
+
+@dataclass(slots=True, kw_only=True)
+class RunningAttempt:
+    """A delivery of a task that a worker is running.
+
+    Attributes:
+        worker: name of the worker.
+        incarnation: its instance.
+        dispatch: number of the dispatch that the delivery belongs to.
+        attempt: number of the delivery within the dispatch.
+        reply: subject on which any process may return the delivery to the queue.
+        since_s: when the worker took it, by the worker's clock.
+    """
+
+    worker: PodName
+    incarnation: Incarnation
+    dispatch: int
+    attempt: int
+    reply: str
+    since_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Credit:
+    """Tasks that a ps has absorbed as a whole, under one incarnation.
+
+    Attributes:
+        incarnation: the ps' instance that reported them; empty while the ps is not running.
+        finished: task numbers that each of its groups has finished.
+    """
+
+    incarnation: Incarnation = NOBODY
+    finished: RangeSet = field(default_factory=RangeSet)
+
+
+@dataclass(slots=True)
+class Training:
+    """The training tasks of a plan against the credits of the ps.
+
+    Attributes:
+        plan: the training plan.
+        frontier: tasks below this number were dispatched at least once.
+        outstanding: dispatched and not complete: in the queue, or a worker is running them.
+        lacking: dispatched before, not complete, and in no queue any more: to be dispatched again.
+        complete: credited to every ps.
+        finished: finished by a worker at least once, whether or not every ps still has them.
+        credits: what each ps is credited with.
+        speculated: tasks of which a second attempt was dispatched.
+        statistics: losses, metrics and times that the workers reported.
+    """
+
+    plan: Plan
+    frontier: int = 0
+    outstanding: set[int] = field(default_factory=set)
+    lacking: set[int] = field(default_factory=set)
+    complete: RangeSet = field(default_factory=RangeSet)
+    finished: RangeSet = field(default_factory=RangeSet)
+    credits: dict[PodName, Credit] = field(default_factory=dict)
+    speculated: set[int] = field(default_factory=set)
+    statistics: TrainingStatistics = field(default_factory=TrainingStatistics)
+
+    @property
+    def epochs(self) -> dict[int, EpochTotals]:
+        """Statistics per epoch, by its number from 0."""
+        return self.statistics.epochs
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every ps is credited with every task."""
+        return len(self.complete) == self.plan.tasks
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a ps lost tasks that were finished once, and has not absorbed all of them again."""
+        return len(self.finished.intersection(self.complete)) < len(self.finished)
+
+    @property
+    def is_dispatched(self) -> bool:
+        """Whether no task waits for its first dispatch."""
+        return not any(True for _ in self.complete.gaps(self.frontier, self.plan.tasks))
+
+    @property
+    def epochs_complete(self) -> int:
+        """How many epochs, from the first, are complete without a gap."""
+        first_missing = self.complete.first_missing(0)
+        if first_missing >= self.plan.tasks:
+            return self.plan.epoch(TaskId(self.plan.tasks - 1)) + 1 if self.plan.tasks else 0
+        return first_missing // self.plan.tasks_per_epoch
+
+    def has_epoch(self, epoch: int) -> bool:
+        """Whether every task of an epoch is complete."""
+        size = self.plan.tasks_per_epoch
+        first, last = epoch * size, min((epoch + 1) * size, self.plan.tasks)
+        return not any(True for _ in self.complete.gaps(first, last))
+
+    def on_dispatched(self, ranges: tuple[tuple[int, int], ...]) -> None:
+        """Apply a dispatch of these ranges ``[start, end)``."""
+        for start, end in ranges:
+            self.lacking.difference_update(range(start, end))
+            self.speculated.update(task for task in range(start, end) if task in self.outstanding)
+            self.outstanding.update(range(start, end))
+            self.frontier = max(self.frontier, end)
+
+    def on_ps_started(self, ps: PodName, incarnation: Incarnation, finished: RangeSet) -> None:
+        """Apply the ledgers of a ps that has started: they replace its credit."""
+        self.credits[ps] = Credit(incarnation=incarnation, finished=finished)
+        self._recompute()
+
+    def on_ps_exited(self, ps: PodName) -> None:
+        """Apply the end of a ps: it gets no credit until it has reported its ledgers."""
+        if ps in self.credits:
+            self.credits[ps].incarnation = NOBODY
+
+    def on_partitions_moved(
+        self, donor: PodName, recipient: PodName, incarnation: Incarnation, held: RangeSet, *, is_last: bool
+    ) -> None:
+        """Apply that partitions have moved to another ps.
+
+        Args:
+            donor: their former owner.
+            recipient: their new owner.
+            incarnation: the recipient's present instance; empty while it is not running.
+            held: tasks that all of the moved groups have finished.
+            is_last: the donor owns nothing any more.
+        """
+        credit = self.credits.setdefault(recipient, Credit(incarnation=incarnation, finished=held))
+        credit.finished = credit.finished.intersection(held)
+        if is_last:
+            self.credits.pop(donor, None)
+        self._recompute()
+
+    def on_queue_purged(self) -> None:
+        """Apply that the task queue is empty."""
+        self.outstanding.clear()
+        self.speculated.clear()
+        self._recompute()
+
+    def on_task_finished(self, event: TaskFinished, time_s: float, placement_version: int) -> bool:
+        """Credit a finished task to the ps that absorbed it, under their present incarnations only.
+
+        Args:
+            event: which ps answered, and under which version of the placement. An answer under an earlier version may
+                have been for groups that have moved since, and gives no credit.
+            time_s: when.
+            placement_version: the present version.
+
+        Returns:
+            Whether this completed the task for the first time.
+        """
+        task = event.task.number
+        self.finished.add(task)
+        for ps, credit in self.credits.items() if event.placement_version == placement_version else ():
+            if credit.incarnation and event.credits.get(ps) == credit.incarnation:
+                credit.finished.add(task)
+        was_complete = task in self.complete
+        if all(task in credit.finished for credit in self.credits.values()) and self.credits:
+            self.complete.add(task)
+            self.outstanding.discard(task)
+            self.lacking.discard(task)
+            self.speculated.discard(task)
+        elif task in self.outstanding:
+            # Acknowledged under an older incarnation of a ps or an older placement: the queue has forgotten it.
+            self.outstanding.discard(task)
+            self.lacking.add(task)
+        self.statistics.add(event, self.plan, time_s)
+        return not was_complete and task in self.complete
+
+    def revoke(self, tasks: RangeSet) -> None:
+        """Take the credit for tasks back that the audit found missing in a ledger."""
+        for credit in self.credits.values():
+            kept = RangeSet()
+            for start, end in tasks.gaps(0, self.plan.tasks):
+                kept.add_range(start, end)
+            credit.finished = credit.finished.intersection(kept)
+        self._recompute()
+
+    def _recompute(self) -> None:
+        complete: RangeSet | None = None
+        for credit in self.credits.values():
+            complete = credit.finished.copy() if complete is None else complete.intersection(credit.finished)
+        self.complete = complete if complete is not None else RangeSet()
+        self.outstanding = {task for task in self.outstanding if task not in self.complete}
+        missing = (task for start, end in self.complete.gaps(0, self.frontier) for task in range(start, end))
+        self.lacking = {task for task in missing if task not in self.outstanding}

@@ -1,0 +1,189 @@
+"""Losses, metric states and times of training, each batch counted at most once per epoch."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.rangeset import RangeSet
+from elasticdl.shared.job.tasks import MetricStates
+from elasticdl.shared.messages.events import TaskFinished, TaskReturned
+from elasticdl.shared.names import TaskId
+
+MetricSums = dict[str, tuple[list[float], ...]]
+"""Metric states (see ``MetricStates``) as numbers."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchTotals:
+    """Sums over some batches of one task. A sum can't be divided among its batches again.
+
+    Attributes:
+        batches: numbers of the batches in the task.
+        records: records in all of them.
+        loss_sum: sum over them of the mean loss of a batch.
+        states: sums of their metric states.
+    """
+
+    batches: RangeSet = field(default_factory=RangeSet)
+    records: int = 0
+    loss_sum: float = 0.0
+    states: MetricSums = field(default_factory=dict)
+
+    def add(self, other: BatchTotals) -> None:
+        """Add the sums over other batches of the task."""
+        for start, end in other.batches.ranges():
+            self.batches.add_range(start, end)
+        self.records += other.records
+        self.loss_sum += other.loss_sum
+        add_states(self.states, other.states)
+
+
+@dataclass(slots=True, kw_only=True)
+class EpochTotals:
+    """Sums over those batches of one epoch whose loss and metrics are known, each once.
+
+    The statistics of a worker that is killed are lost, so the sums may cover fewer batches than were absorbed.
+
+    Attributes:
+        tasks: finished tasks.
+        records: records in the known batches.
+        batches: how many batches are known.
+        loss_sum: sum over them of the mean loss of a batch.
+        states: sums of their metric states, until they are merged.
+        started_s: when the first statistics arrived.
+        ended_s: when the last ones arrived.
+        results: metric name -> value, once merged.
+        merged: whether a worker has computed the results.
+    """
+
+    tasks: int = 0
+    records: int = 0
+    batches: int = 0
+    loss_sum: float = 0.0
+    states: MetricSums = field(default_factory=dict)
+    started_s: float = 0.0
+    ended_s: float = 0.0
+    results: dict[str, float] = field(default_factory=dict)
+    merged: bool = False
+
+    @property
+    def loss(self) -> float:
+        """Mean over records, as in Keras, once the metrics are merged; the mean over batches until then."""
+        if "loss" in self.results:
+            return self.results["loss"]
+        return self.loss_sum / self.batches if self.batches else float("nan")
+
+    def add(self, totals: BatchTotals, sign: int = 1) -> None:
+        """Add the sums over some batches, or subtract them with ``sign`` -1."""
+        self.records += sign * totals.records
+        self.batches += sign * len(totals.batches)
+        self.loss_sum += sign * totals.loss_sum
+        if not self.merged:
+            add_states(self.states, totals.states, sign)
+
+
+@dataclass(slots=True, kw_only=True)
+class TrainingStatistics:
+    """What the workers reported about their training tasks.
+
+    Attributes:
+        counted: tasks that a worker has finished, having computed something of them.
+        partial: sums over tasks of which some batches are unknown; they are in ``epochs``, too.
+        known: tasks of which every batch is in ``epochs``.
+        epochs: sums per epoch.
+        seconds: the workers' time by part (``read``, ``pull``, ``compute``, ...), summed, seconds.
+    """
+
+    counted: RangeSet = field(default_factory=RangeSet)
+    partial: dict[int, BatchTotals] = field(default_factory=dict)
+    known: RangeSet = field(default_factory=RangeSet)
+    epochs: dict[int, EpochTotals] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def mean_task_s(self) -> float:
+        """Mean seconds from taking a task to finishing it; 0 before the first."""
+        return self.seconds.get("total", 0.0) / len(self.counted) if self.counted else 0.0
+
+    def add(self, event: TaskFinished | TaskReturned, plan: Plan, time_s: float) -> None:
+        """Add a worker's statistics of a task to its epoch, each batch at most once.
+
+        Sums that share a batch with those that are known can't be added. They replace them if they cover more batches.
+        """
+        if isinstance(event, TaskFinished):
+            for part, seconds in event.seconds.items():
+                self.seconds[part] = self.seconds.get(part, 0.0) + seconds
+        task = TaskId(event.task.number)
+        batches = plan.batches_of(task)
+        reported = _totals_of(event, batches)
+        if not reported.batches:
+            return
+        epoch = self.epochs.setdefault(plan.epoch(task), EpochTotals(started_s=time_s))
+        if isinstance(event, TaskFinished) and task not in self.counted:
+            self.counted.add(task)
+            epoch.tasks += 1
+            epoch.ended_s = time_s
+        if task in self.known or not all(0 <= batch < batches for batch in reported.batches):
+            return
+        former = self.partial.get(task)
+        if former and former.batches.intersection(reported.batches):
+            if len(reported.batches) <= len(former.batches):
+                return
+            epoch.add(former, -1)
+            former = None
+        epoch.add(reported)
+        epoch.ended_s = max(epoch.ended_s, epoch.started_s)
+        if former:
+            former.add(reported)
+            reported = former
+        if len(reported.batches) == batches:
+            self.known.add(task)
+            self.partial.pop(task, None)
+        else:
+            self.partial[task] = reported
+
+    def exclude_pause(self, pause_s: float, tasks_per_epoch: int) -> None:
+        """Leave a pause between two runs out of the duration of unfinished epochs."""
+        for epoch in self.epochs.values():
+            if epoch.tasks < tasks_per_epoch:
+                epoch.started_s += pause_s
+
+
+def _totals_of(event: TaskFinished | TaskReturned, batches: int) -> BatchTotals:
+    """A worker's statistics of a task of so many batches."""
+    counted = event.counted
+    if isinstance(event, TaskFinished) and not counted:  # In an old log.
+        counted = ((batches - event.batches, batches),)
+    return BatchTotals(
+        batches=RangeSet(counted), records=event.records, loss_sum=event.loss_sum, states=_numbers(event.states)
+    )
+
+
+def add_states(total: MetricSums, states: MetricSums, sign: int = 1) -> None:
+    """Add metric states to a running sum, in place, or subtract them with ``sign`` -1."""
+    for name, variables in states.items():
+        if name not in total:
+            total[name] = tuple([0.0] * len(variable) for variable in variables)
+        for mine, theirs in zip(total[name], variables, strict=True):
+            for index, value in enumerate(theirs):
+                mine[index] += sign * value
+
+
+def sum_states(many: Mapping[int, MetricStates]) -> MetricStates:
+    """Sum metric states over tasks, in the order of their numbers, so that the sum has the same bits every time."""
+    total: MetricSums = {}
+    for number in sorted(many):
+        add_states(total, _numbers(many[number]))
+    return to_bytes(total)
+
+
+def to_bytes(states: MetricSums) -> MetricStates:
+    """Metric states in the form in which messages carry them."""
+    return {name: tuple(array("d", variable).tobytes() for variable in variables) for name, variables in states.items()}
+
+
+def _numbers(states: MetricStates) -> MetricSums:
+    return {name: tuple(array("d", variable).tolist() for variable in variables) for name, variables in states.items()}
