@@ -62,7 +62,7 @@ from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.settings import PsSettings, to_environment
 from elasticdl.shared.storage import to_uri
-from elasticdl.worker.ps_client import PsAddress, PsSet, PushRequest
+from elasticdl.worker.ps_client import PsAddress, PsClient, PsDirectory, PushRequest
 
 JOB = JobId("moves-1")
 TOKEN = "token"
@@ -151,10 +151,9 @@ class Job:
         entry = await self.bus.registers.read(PLACEMENT)
         await self.bus.registers.write(PLACEMENT, encode_placement(placement), after=entry.seq if entry else 0)
 
-    def client(self) -> PsSet:
-        return PsSet(
-            placement=lambda: self.placement,
-            resolve=lambda: self.addresses,
+    def client(self) -> PsClient:
+        return PsClient(
+            PsDirectory(placement=lambda: self.placement, resolve=lambda: self.addresses),
             token=TOKEN,
             peer="benchmark",
             plan=self.spec.plan.fingerprint,
@@ -165,7 +164,7 @@ class Job:
 class Worker:
     """Pushes batch after batch at a rate, and notes when each was absorbed and by which version."""
 
-    def __init__(self, client: PsSet, rows: int, *, pushes_per_s: float, hot: bool) -> None:
+    def __init__(self, client: PsClient, rows: int, *, pushes_per_s: float, hot: bool) -> None:
         self._client, self._rows, self._hot = client, rows, hot
         self._interval_s = 1.0 / pushes_per_s
         self._batch = 0

@@ -36,7 +36,7 @@ from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.client import WireClient
 from elasticdl.shared.wire.connection import Frame
 from elasticdl.shared.wire.server import Response, WireServer
-from elasticdl.worker.ps_client import PsAddress, PsSet, PushRequest
+from elasticdl.worker.ps_client import PsAddress, PsClient, PsDirectory, PushRequest
 
 TOKEN = "benchmark"
 RUNS = 5
@@ -146,15 +146,14 @@ def frames(seconds: float) -> None:
     server.close()
 
 
-def connected(servers: list[Server]) -> PsSet:
+def connected(servers: list[Server]) -> PsClient:
     places = {
         PodName(f"ps-{part}"): PsAddress(address=server.address, incarnation=Incarnation("ps"))
         for part, server in enumerate(servers)
     }
     placement = Placement.even(len(servers))
-    return PsSet(
-        placement=lambda: placement,
-        resolve=lambda: places,
+    return PsClient(
+        PsDirectory(placement=lambda: placement, resolve=lambda: places),
         token=TOKEN,
         peer="benchmark",
         plan=PLAN.fingerprint,

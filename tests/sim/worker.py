@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tests.sim.bus import SimDelivery
 from tests.sim.job import LEASE_S, ROWS, rows_of
-from tests.sim.links import Links
+from tests.sim.links import drive, ps_calls, pull_replies
 from tests.sim.process import Process
 
 from elasticdl.shared.bus.subjects import PLACEMENT
@@ -28,7 +28,7 @@ from elasticdl.shared.messages.events import (
 from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.model.placement import Placement, decode_placement
 from elasticdl.shared.names import PodName, Purpose, Service, TaskId, pod_name
-from elasticdl.worker.ps_client.requests import Absorbed, PushRequest, Standing
+from elasticdl.worker.ps_client.requests import Absorbed, PushRequest, TaskProgress
 from elasticdl.worker.ps_client.rules import PinLostError
 from elasticdl.worker.training.leased_tasks import HeldTasks, train_task
 from elasticdl.worker.training.leases import Leases
@@ -62,7 +62,7 @@ class Complete:
     """A task that was absorbed already."""
 
     task: TaskId
-    standing: Standing
+    standing: TaskProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class WorkerProcess(Process):
         self._leases = leases
         self._held = HeldTasks(leases)
         self.placement = Placement.even(world.job.spec.ps)
-        self._links = Links(self)
+        self._ps = ps_calls(self)
         self._items: asyncio.Queue[Item] = asyncio.Queue(maxsize=1)
         self._stop = asyncio.Event()
         self._known = asyncio.Event()
@@ -125,7 +125,7 @@ class WorkerProcess(Process):
         self.spawn(self.beat)
         await self._unless_stopped(self._known.wait())
         if not self._stop.is_set():
-            await self._unless_stopped(self._links.initialise(self.world.job.initial))
+            await self._unless_stopped(drive(self, self._ps.initialise(self.world.job.initial)))
         if not self._stop.is_set():
             await self.say(WorkerStarted())
             self.spawn(self._keep_leases)
@@ -208,7 +208,7 @@ class WorkerProcess(Process):
             return None if known else Aside(delivery=delivery)
         task = TaskId(message.task.number)
         batches = self.world.job.plan.batches_of(task)
-        standing = await self._links.next_batch(task, batches)
+        standing = await drive(self, self._ps.next_batch(task, batches))
         if self._held.begin(task, batches=batches, next_batch=standing.next_batch):
             return None
         return Complete(task=task, standing=standing)
@@ -239,7 +239,7 @@ class WorkerProcess(Process):
                     if self._held.is_valid(ticket):
                         number = self.world.job.numbers[ticket.task, ticket.batch]
                         if not self.world.job.is_empty(number):
-                            await self._links.pull({"rows": rows_of(number)[0]})
+                            await drive(self, self._ps.pull({"rows": rows_of(number)[0]}))
                         return ticket
                 case Dry():
                     if not idle or errands:
@@ -257,7 +257,7 @@ class WorkerProcess(Process):
         return self.world.job.push(ticket.task, ticket.batch)
 
     async def _push(self, ticket: Ticket, push: PushRequest) -> None:
-        outcome = await self._links.push(push)
+        outcome = await drive(self, self._ps.push(push))
         self.probe("pushed")
         self._leases.progress()
         self.running_batches = ()
@@ -346,7 +346,7 @@ class WorkerProcess(Process):
         plan = self.world.job.spec.validation
         assert plan is not None
         for _ in range(plan.batches_of(TaskId(task.number % plan.tasks))):
-            pulled = await self._links.pull({}, pin=evaluation)
+            pulled = pull_replies(await drive(self, self._ps.pull({}, pin=evaluation)))
             self.world.oracle.pinned(evaluation, {ps: reply.dense for ps, reply in pulled.items()})
             await asyncio.sleep(self.world.job.shape.compute_s / 2)
             self._leases.progress()
@@ -354,6 +354,6 @@ class WorkerProcess(Process):
         await self._finish(self._held.give_away(task), states={"loss": (one, one)})
 
     async def _export(self, task: TaskRef) -> None:
-        pulled = await self._links.pull({"rows": np.arange(ROWS)})
+        pulled = pull_replies(await drive(self, self._ps.pull({"rows": np.arange(ROWS)})))
         self.world.oracle.exported = {ps: reply.dense.copy() for ps, reply in pulled.items()}
         await self._finish(self._held.give_away(task))

@@ -24,7 +24,7 @@ from elasticdl.shared.messages.registers import decode_register
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import to_uri
-from elasticdl.worker.ps_client import PsAddress, PsSet
+from elasticdl.worker.ps_client import PsAddress, PsClient, PsDirectory
 
 PS = PodName("ps-0")
 RSS_BYTES_MAX = 250 << 20
@@ -57,9 +57,8 @@ def harness(tmp_path: Path) -> Iterator[PsHarness]:
 def test_killed_restored_and_asked_to_end(harness: PsHarness) -> None:
     process = harness.ps("ps.log")
     harness.await_event(PsStarted, 1)
-    client = PsSet(
-        placement=lambda: Placement.even(1),
-        resolve=harness.resolve,
+    client = PsClient(
+        PsDirectory(placement=lambda: Placement.even(1), resolve=harness.resolve),
         token=TOKEN,
         peer="test",
         plan=harness.spec.plan.fingerprint,

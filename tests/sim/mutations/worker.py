@@ -15,19 +15,19 @@ from elasticdl.worker.training.pipeline import Pipeline
 
 @mutation("a worker continues at the least next batch of all groups", protects=Protects.LIVENESS)
 def minimum_over_groups() -> Iterator[None]:
-    outcome_of, standing_of = rules.outcome_of, rules.standing_of
+    outcome_of, progress_of = rules.outcome_of, rules.progress_of
 
     def outcome(replies: Any, lives: Any, version: int) -> Any:
         return replace(
             outcome_of(replies, lives, version), next_batch=max(reply.next_batch for reply in replies.values())
         )
 
-    def standing(replies: Any, lives: Any, version: int) -> Any:
+    def progress(replies: Any, lives: Any, version: int) -> Any:
         return replace(
-            standing_of(replies, lives, version), next_batch=max(reply.next_batch for reply in replies.values())
+            progress_of(replies, lives, version), next_batch=max(reply.next_batch for reply in replies.values())
         )
 
-    with replaced(rules, "outcome_of", outcome), replaced(rules, "standing_of", standing):
+    with replaced(rules, "outcome_of", outcome), replaced(rules, "progress_of", progress):
         yield
 
 

@@ -26,7 +26,7 @@ from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import PodName, Service, new_incarnation
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.storage import ObjectStore
-from elasticdl.worker.ps_client import PsAddress, PsSet, PsSetSettings
+from elasticdl.worker.ps_client import PsAddress, PsClient, PsClientSettings, PsDirectory
 
 E = TypeVar("E")
 TOKEN = "token"
@@ -42,7 +42,7 @@ class Job:
         self.broker = self.loop.call(self._broker())
         self.bus = self._connect()
         self._services: list[PsService] = []
-        self._clients: list[PsSet] = []
+        self._clients: list[PsClient] = []
         self.loop.call(
             self.bus.log.append(
                 Envelope(
@@ -75,15 +75,14 @@ class Job:
         self._services.append(service)
         return service
 
-    def client(self, model: ModelSignature) -> PsSet:
-        client = PsSet(
-            placement=self.placement,
-            resolve=self._resolve,
+    def client(self, model: ModelSignature) -> PsClient:
+        client = PsClient(
+            PsDirectory(placement=self.placement, resolve=self._resolve),
             token=TOKEN,
             peer="test",
             plan=self.spec.plan.fingerprint,
             signature=model,
-            settings=PsSetSettings(unavailable_s=DEADLINE_S),
+            settings=PsClientSettings(unavailable_s=DEADLINE_S),
         )
         self._clients.append(client)
         return client
@@ -162,12 +161,12 @@ def die(service: PsService) -> None:
     service.close()
 
 
-def equal(one: PsSet, other: PsSet) -> None:
+def equal(one: PsClient, other: PsClient) -> None:
     for mine, theirs in zip(weights(one), weights(other), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
-def untouched_reference(make_job: Callable[..., Job], of: JobSpec, batches: int, optimizer: str = "adam") -> PsSet:
+def untouched_reference(make_job: Callable[..., Job], of: JobSpec, batches: int, optimizer: str = "adam") -> PsClient:
     job = make_job(of)
     job.start()
     client = job.client(signature(optimizer))

@@ -17,7 +17,7 @@ from elasticdl.shared.wire.client import ClientSettings
 from elasticdl.shared.wire.connection import Frame
 from elasticdl.shared.wire.messages import Floats
 from elasticdl.shared.wire.server import Response, WireServer
-from elasticdl.worker.ps_client import PsAddress, PsSet, PsSetSettings
+from elasticdl.worker.ps_client import PsAddress, PsClient, PsClientSettings, PsDirectory
 
 TOKEN = "token"
 
@@ -48,7 +48,7 @@ class Servers:
         self.placement = Placement.even(ps)
         self.names = tuple(PodName(f"ps-{number}") for number in range(ps))
         self.ps = [PsServer(number, ps, self._policy) for number in range(ps)]
-        self._clients: list[PsSet] = []
+        self._clients: list[PsClient] = []
 
     def resolve(self) -> Mapping[PodName, PsAddress]:
         return {
@@ -56,15 +56,14 @@ class Servers:
             for name, one in zip(self.names, self.ps, strict=True)
         }
 
-    def client(self, signature: ModelSignature, *, plan: str = PLAN.fingerprint) -> PsSet:
-        client = PsSet(
-            placement=lambda: self.placement,
-            resolve=self.resolve,
+    def client(self, signature: ModelSignature, *, plan: str = PLAN.fingerprint) -> PsClient:
+        client = PsClient(
+            PsDirectory(placement=lambda: self.placement, resolve=self.resolve),
             token=TOKEN,
             peer="test",
             plan=plan,
             signature=signature,
-            settings=PsSetSettings(unavailable_s=20.0, wire=ClientSettings(request_s=20.0)),
+            settings=PsClientSettings(unavailable_s=20.0, wire=ClientSettings(request_s=20.0)),
         )
         self._clients.append(client)
         return client
@@ -87,7 +86,7 @@ class Servers:
             one.server.close()
 
 
-def weights(client: PsSet, *, pin: int = 0) -> tuple[Floats, Floats, Floats]:
+def weights(client: PsClient, *, pin: int = 0) -> tuple[Floats, Floats, Floats]:
     """Everything a model holds: dense values and all rows of both tables."""
     pulled = client.pull({"a": np.arange(ROWS_A), "b": np.arange(ROWS_B)}, pin=pin)
     values = pulled.dense.copy(), pulled.rows["a"].copy(), pulled.rows["b"].copy()

@@ -17,7 +17,7 @@ from elasticdl.shared.messages.events import ModelInitialised, PsStarted, Snapsh
 from elasticdl.shared.model.manifests import chunk_uri, read_manifest
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import MemoryStore
-from elasticdl.worker.ps_client import PsSet
+from elasticdl.worker.ps_client import PsClient
 
 PS = PodName("ps-0")
 
@@ -45,7 +45,7 @@ class Trained:
     def rise(self) -> PsService:
         return self.job.start()
 
-    def learn(self, first: int) -> PsSet:
+    def learn(self, first: int) -> PsClient:
         """Push everything from a batch on; returns the client."""
         for task, batch in BATCHES[first:]:
             self.client.push(push_of(task, batch))

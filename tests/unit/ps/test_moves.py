@@ -23,19 +23,19 @@ from elasticdl.shared.model.manifests import ChunkPart, Manifest, chunk_uri, fol
 from elasticdl.shared.model.placement import ALL, Placement, Ranges
 from elasticdl.shared.names import PodName, TaskId
 from elasticdl.shared.storage import MemoryStore
-from elasticdl.worker.ps_client import PsSet
+from elasticdl.worker.ps_client import PsClient
 
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
 LAST = TaskId(PLAN.tasks - 1)
 HALF: Ranges = ((128, 256),)
-MakeJob = Callable[..., tuple[Job, PsSet]]
+MakeJob = Callable[..., tuple[Job, PsClient]]
 
 
 @pytest.fixture
 def make_job() -> Iterator[MakeJob]:
     jobs: list[Job] = []
 
-    def make(optimizer: str = "adam", grads_to_wait: int = 1) -> tuple[Job, PsSet]:
+    def make(optimizer: str = "adam", grads_to_wait: int = 1) -> tuple[Job, PsClient]:
         job = Job(spec("memory://job", grads_to_wait=grads_to_wait), MemoryStore())
         jobs.append(job)
         job.start()
@@ -93,7 +93,7 @@ class Mover:
         self.end(move, to=recipient, partitions=partitions)
 
 
-def training_with_a_second_ps(make_job: MakeJob) -> tuple[Job, PsSet, Mover, PsService]:
+def training_with_a_second_ps(make_job: MakeJob) -> tuple[Job, PsClient, Mover, PsService]:
     """A job that has learned four batches, and a ps beside the one that has its model."""
     job, client = make_job()
     second = job.start(1)
@@ -119,7 +119,7 @@ def memory(job: Job) -> MemoryStore:
     return job.store
 
 
-def train(client: PsSet, batches: Sequence[tuple[int, int]]) -> None:
+def train(client: PsClient, batches: Sequence[tuple[int, int]]) -> None:
     for task, batch in batches:
         outcome = client.push(push_of(task, batch))
         assert (outcome.next_batch, outcome.not_finite) == (batch + 1, "")

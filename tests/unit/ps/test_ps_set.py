@@ -14,7 +14,7 @@ from tests.unit.ps.servers import Servers, weights
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.errors import ProtocolError, UserError
 from elasticdl.shared.names import PodName, TaskId
-from elasticdl.worker.ps_client import PinLostError, PsSet, PushOutcome
+from elasticdl.worker.ps_client import PinLostError, PsClient, PushOutcome
 
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
 
@@ -27,14 +27,14 @@ def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
     assert [error for one in servers.ps for error in one.fatal] == []
 
 
-def begin(servers: Servers, optimizer: str = "sgd") -> PsSet:
+def begin(servers: Servers, optimizer: str = "sgd") -> PsClient:
     client = servers.client(signature(optimizer))
     assert client.initialise(initial_dense())
     servers.open_for_business()
     return client
 
 
-def train(client: PsSet) -> list[PushOutcome]:
+def train(client: PsClient) -> list[PushOutcome]:
     return [client.push(push_of(task, batch)) for task, batch in BATCHES]
 
 
@@ -82,6 +82,34 @@ def test_pulls_see_what_was_pushed_before_them_on_every_ps(servers: Servers) -> 
         assert client.receive_push(pushed).next_batch == batch
         pushed = next_push
     assert steps == [1, 2, 3]
+
+
+@pytest.mark.parametrize("servers", [1, 2], indirect=True)
+def test_a_pull_in_the_same_round_trip_sees_the_push(servers: Servers) -> None:
+    client = begin(servers)
+    for batch in range(3):
+        outcome, pulled = client.push_and_pull(push_of(0, batch), {"a": np.arange(5)})
+        assert outcome.next_batch == batch + 1
+        assert pulled is not None and pulled.step == batch + 1
+        pulled.release()
+
+
+@pytest.mark.parametrize("servers", [2], indirect=True)
+def test_a_pull_behind_a_push_that_had_to_be_repeated_is_discarded(servers: Servers) -> None:
+    client = begin(servers)
+    servers.kill(1)
+    threading.Thread(target=lambda: servers.restart(1).core.open_for_business()).start()
+    outcome, pulled = client.push_and_pull(push_of(0, 0), {"a": np.arange(5)})
+    assert outcome.next_batch == 1
+    assert pulled is None
+
+
+@pytest.mark.parametrize("servers", [2], indirect=True)
+def test_a_pull_behind_a_batch_out_of_order_is_discarded(servers: Servers) -> None:
+    client = begin(servers)
+    outcome, pulled = client.push_and_pull(push_of(0, 2), {"a": np.arange(5)})
+    assert outcome.next_batch == 0
+    assert pulled is None
 
 
 @pytest.mark.parametrize("servers", [2], indirect=True)

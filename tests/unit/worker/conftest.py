@@ -30,7 +30,7 @@ from elasticdl.worker.input.batch_loader import Preparer
 from elasticdl.worker.input.records import TaskRecords
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import Ids
-from elasticdl.worker.ps_client import PinLostError, Pulled, PushOutcome, PushRequest, Standing
+from elasticdl.worker.ps_client import PinLostError, Pulled, PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.shutdown import Stop
 from elasticdl.worker.training.context import WorkContext
 from elasticdl.worker.training.leased_tasks import HeldTasks
@@ -182,8 +182,8 @@ class FakePs:
     def credits(self) -> Mapping[PodName, Incarnation]:
         return {PodName("ps-0"): Incarnation("aaa"), PodName("ps-1"): Incarnation("bbb")}
 
-    def next_batch(self, task: TaskId, batches: int) -> Standing:
-        return Standing(
+    def next_batch(self, task: TaskId, batches: int) -> TaskProgress:
+        return TaskProgress(
             next_batch=min(group.next_batch(task, batches) for group in self.groups), credits=self.credits()
         )
 

@@ -40,7 +40,7 @@ from elasticdl.shared.process.settings import WorkerSettings
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.storage import open_store
 from elasticdl.shared.wire.server import WireServer
-from elasticdl.worker.ps_client import PsAddress, PsSet
+from elasticdl.worker.ps_client import PsAddress, PsClient, PsDirectory
 from elasticdl.worker.service import Worker
 from elasticdl.worker.shutdown import Stop
 
@@ -263,9 +263,8 @@ def weights(job: Job) -> list[bytes]:
     share = job.ps.core.shard
     assert share is not None
     place = PsAddress(address=job.ps.server.address, incarnation=job.ps.incarnation)
-    client = PsSet(
-        placement=lambda: Placement.even(1),
-        resolve=lambda: {PodName("ps-0"): place},
+    client = PsClient(
+        PsDirectory(placement=lambda: Placement.even(1), resolve=lambda: {PodName("ps-0"): place}),
         token=TOKEN,
         peer="test",
         plan=job.spec.plan.fingerprint,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.model.metric_states import MetricArrays
 from elasticdl.shared.names import TaskId
-from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, Standing
+from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, TaskProgress
 
 Ids = npt.NDArray[np.int64]
 Inverse = npt.NDArray[np.int32]
@@ -136,7 +136,7 @@ class StepResult(Protocol):
 class ParameterServers(Protocol):
     """The ps set, as the loop uses it. Calls block while a ps is away."""
 
-    def next_batch(self, task: TaskId, batches: int) -> Standing:
+    def next_batch(self, task: TaskId, batches: int) -> TaskProgress:
         """Where a task stands."""
         ...
 

@@ -32,7 +32,7 @@ from elasticdl.worker.evaluation.auxiliary_tasks import OtherTasks
 from elasticdl.worker.evaluation.exporter import Exporter
 from elasticdl.worker.heartbeat import keep_leases, metrics_of
 from elasticdl.worker.input.batch_loader import Preparer
-from elasticdl.worker.ps_client import PsSet
+from elasticdl.worker.ps_client import PsClient
 from elasticdl.worker.ps_client.addresses import Addresses
 from elasticdl.worker.shutdown import Stop
 from elasticdl.worker.training.context import WorkContext
@@ -132,9 +132,8 @@ class Worker:
                 return
             wanted = _holders(addresses.placement())
             _log.info("waiting for ps", known=sorted(addresses.resolve()), wanted=wanted)
-        ps = PsSet(
-            placement=addresses.placement,
-            resolve=addresses.resolve,
+        ps = PsClient(
+            addresses.directory,
             token=self.settings.token,
             peer=self.settings.pod,
             plan=spec.plan.fingerprint,
@@ -146,7 +145,7 @@ class Worker:
         self._train(built, ps, hand)
         ps.close()
 
-    def _train(self, built: Built, ps: PsSet, hand: RunningBatchesFile) -> None:
+    def _train(self, built: Built, ps: PsClient, hand: RunningBatchesFile) -> None:
         context = WorkContext(
             model=built.runner,
             ps=ps,

@@ -9,7 +9,7 @@ from pathlib import Path
 from elasticdl.shared.storage import join, open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.ports import Floats, Ids
-from elasticdl.worker.ps_client import PsSet
+from elasticdl.worker.ps_client import PsClient
 
 WriteModel = Callable[[Floats, Callable[[str, Ids], Floats], Path], None]
 """(dense values, (table, ids) -> rows, local folder) -> the files are in the folder."""
@@ -24,7 +24,7 @@ class Exporter:
         output: URI of the job's output folder.
     """
 
-    def __init__(self, *, ps: PsSet, write: WriteModel, output: str) -> None:
+    def __init__(self, *, ps: PsClient, write: WriteModel, output: str) -> None:
         self._ps = ps
         self._write = write
         self._output = output

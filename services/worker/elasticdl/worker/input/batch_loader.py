@@ -17,7 +17,7 @@ from elasticdl.worker.input.bad_record import feed_naming_records
 from elasticdl.worker.input.records import TaskRecords
 from elasticdl.worker.input.table_ids import table_ids
 from elasticdl.worker.ports import Delivery, Feeder, TableIds, Tasks
-from elasticdl.worker.ps_client import Standing
+from elasticdl.worker.ps_client import TaskProgress
 from elasticdl.worker.training.context import WorkContext
 from elasticdl.worker.training.leased_tasks import train_task
 from elasticdl.worker.training.pipeline import Ticket
@@ -62,7 +62,7 @@ class Complete:
     """A train task that the ps had absorbed already."""
 
     task: TaskId
-    standing: Standing
+    standing: TaskProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

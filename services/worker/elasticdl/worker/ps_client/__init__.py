@@ -1,30 +1,37 @@
-"""The worker's side of the ps: one object that makes several ps look like one.
+"""The worker's client of the parameter servers: many ps look like one.
 
-May import ``elasticdl.shared`` and numpy. Must not import TensorFlow, asyncio or the ps itself.
+``calls.py`` and ``connection.py`` hold all rules: splitting, sending in the same order everywhere, waiting, retrying,
+following moved groups. They are procedures that do no I/O. ``client.py`` executes them over blocking sockets; the
+simulator executes the same procedures on a virtual clock.
 
-**Threads.** Any thread may call any method. ``send_pull`` and ``send_push`` return when the request is with the kernel;
-requests are answered by each ps in the order in which they were sent, so the order of the *sending calls* alone decides
-what a pull sees, however late its reply is received. A caller that wants a deterministic run sends pull k+1 right after
-push k-1 and receives whenever it likes, from any thread.
+May import ``elasticdl.shared`` and numpy. Must not import TensorFlow, asyncio (except ``addresses.py``) or the ps.
 
-**Arrays.** What a push or pull was given must not change until its receive returns: a ps that comes back from the dead
-gets the same request again. What a pull returned is a view of buffers that are used again after ``Pulled.release``.
+**Threads.** Any thread may call ``PsClient``. ``send_pull`` and ``send_push`` return when the kernel has the request.
+Each ps answers requests in the order in which they were sent, so the order of the *sending calls* alone decides what a
+pull sees, however late its reply is received.
+
+**Arrays.** What a push or pull was given must not change until its receive returns: a restarted ps gets the same
+request again. What a pull returned is a view of buffers that are reused after ``Pulled.release``.
 """
 
-from elasticdl.worker.ps_client.ps_connection import PsAddress, PsSetSettings
-from elasticdl.worker.ps_client.ps_set import PsSet, PullTicket, PushTicket
-from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, Standing
+from elasticdl.worker.ps_client.calls import PsCalls, SentPush, SentRequest
+from elasticdl.worker.ps_client.client import PsClient
+from elasticdl.worker.ps_client.connection import PsClientSettings
+from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ps_client.rules import PinLostError
+from elasticdl.worker.ps_client.steps import PsAddress, PsDirectory
 
 __all__ = [
     "PinLostError",
     "PsAddress",
-    "PsSet",
-    "PsSetSettings",
-    "PullTicket",
+    "PsCalls",
+    "PsClient",
+    "PsClientSettings",
+    "PsDirectory",
     "Pulled",
     "PushOutcome",
     "PushRequest",
-    "PushTicket",
-    "Standing",
+    "SentPush",
+    "SentRequest",
+    "TaskProgress",
 ]

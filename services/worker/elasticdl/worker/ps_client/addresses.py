@@ -1,4 +1,4 @@
-"""Where the ps are and what each of them owns, as the registers say."""
+"""Follows the registers: the address of each ps, and the placement of partitions on ps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.messages.registers import decode_register
 from elasticdl.shared.model.placement import Placement, decode_placement
 from elasticdl.shared.names import PodName
-from elasticdl.worker.ps_client import PsAddress
+from elasticdl.worker.ps_client.steps import PsAddress, PsDirectory
 
 _log = structlog.get_logger()
 
@@ -25,7 +25,7 @@ class Addresses:
     Args:
         register: the bus' registers.
         loop: where they live.
-        placement: the table that the job began with.
+        placement: the placement that the job started with.
     """
 
     def __init__(self, register: KeyValue, loop: LoopThread, placement: Placement) -> None:
@@ -34,12 +34,17 @@ class Addresses:
         self._placement = placement
         loop.spawn(self._follow(register))
 
+    @property
+    def directory(self) -> PsDirectory:
+        """What the ps client asks."""
+        return PsDirectory(placement=self.placement, resolve=self.resolve)
+
     def resolve(self) -> Mapping[PodName, PsAddress]:
-        """The ps that are known now."""
+        """The address of every ps that has registered."""
         return self._known
 
     def placement(self) -> Placement:
-        """The latest version of the placement from partitions to ps that is known now."""
+        """The latest known version of the placement."""
         return self._placement
 
     def wait_known(self, names: Collection[PodName], *, timeout_s: float) -> bool:
@@ -60,7 +65,7 @@ class Addresses:
                 _log.warning("register not readable", name=name, reason=str(error))
                 continue
             if not owner.address:
-                continue  # Written by a resume: nobody has claimed the name yet.
+                continue  # A resumed job: no ps has claimed the name yet.
             place = PsAddress(address=owner.address, incarnation=owner.incarnation)
             with self._changed:
                 self._known = MappingProxyType({**self._known, PodName(name): place})

@@ -1,4 +1,4 @@
-"""What the worker says to the ps set and hears from it."""
+"""Requests of a worker to all ps, and their results."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class PushRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Where the groups stand with a task.
+class TaskProgress:
+    """How far the groups are with a task.
 
     Attributes:
-        next_batch: the least next batch of the task over all groups; the number of batches: every group has it whole.
+        next_batch: the least next batch of the task over all groups; the number of batches when it is complete.
         credits: the incarnation of each ps that answered.
         placement_version: version of the placement by which they answered.
     """
@@ -63,7 +63,7 @@ class PushOutcome:
 
     Attributes:
         next_batch: the least next batch of the task over all groups: batch + 1 or more when every group has this one;
-            less when a ps came back from an older snapshot, and then the worker goes on from there.
+            less when a ps was restored from an older snapshot; the worker continues from there.
         credits: the incarnation of each ps that answered.
         placement_version: version of the placement by which they answered.
         step: the most batches absorbed by a group; 0: unknown, because none lacked the batch.
@@ -86,7 +86,7 @@ class Pulled:
         rows: by table name; float32[n, width] in the order of the pull's ids.
         iteration: optimizer updates up to this state, the least over all ps.
         step: batches absorbed up to this state, the least over all ps.
-        release: gives the buffers back; the arrays must not be touched afterwards, nor anything that aliases them.
+        release: returns the receive buffers; the arrays, and whatever aliases them, must not be used afterwards.
     """
 
     dense: Floats
@@ -96,5 +96,5 @@ class Pulled:
     release: Callable[[], None]
 
 
-Absorbed = Standing | PushOutcome
-"""What says that a task is finished: who answered, and by which version of the placement."""
+Absorbed = TaskProgress | PushOutcome
+"""Proof that a task is complete: which ps answered, and by which version of the placement."""

@@ -1,4 +1,4 @@
-"""What the answers of several ps mean: pure decisions, without sockets or time. The simulation uses them too."""
+"""What the answers of several ps mean. Pure: no sockets, no time."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from elasticdl.shared.errors import ProtocolError, TransientError, UserError
 from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import PullReply, PushReply, PushVerdict, Refusal, RefusalKind, Reply
-from elasticdl.worker.ps_client.requests import PushOutcome, Standing
+from elasticdl.worker.ps_client.requests import PushOutcome, PushRequest, TaskProgress
 
 BatchReply = PushReply | messages.NextBatchReply
-"""Of a ps that was pushed to, and of one that has the batch and was asked only where the task stands."""
+"""The reply of a ps that got the batch, or of one that had it already and was asked only for its progress."""
 
 
 class PinLostError(TransientError):
-    """The evaluation's pinned state is gone, because a ps was restarted or the pin was closed."""
+    """The evaluation's pinned model is gone, because a ps restarted or the pin was closed."""
 
 
 class MovedError(TransientError):
-    """Groups have moved: the request is to be split again, by a later version of the placement."""
+    """Groups have moved: the request has to be split again by a later version of the placement."""
 
 
-def is_same_life(found: str, registered: Incarnation) -> bool:
-    """Whether the ps that answers at an address is the one that the register names; another one is not talked to."""
+def is_registered_incarnation(found: str, registered: Incarnation) -> bool:
+    """Whether the process that answers at an address is the one that the register names. Others are refused."""
     return found == registered
 
 
 def why_not_ready(reply: Reply) -> Refusal | None:
-    """The refusal of a ps that is only not ready yet; the request is to be sent again.
+    """The refusal of a ps that is not ready yet; the request has to be sent again.
 
     Raises:
         UserError: the ps says that the user's input is wrong.
-        PinLostError: the pin that was asked for is not open.
+        PinLostError: the pinned model is not available.
         MovedError: the ps knows a later version of the placement.
         ProtocolError: the ps says that the request is wrong.
     """
@@ -62,32 +62,43 @@ def has_model_on_record(reply: Reply) -> bool:
     return isinstance(reply, PullReply | PushReply)
 
 
-def standing_of(
-    replies: Mapping[PodName, messages.NextBatchReply], lives: Mapping[PodName, Incarnation], version: int
-) -> Standing:
-    """Where a task stands over all groups: at the batch that the most backward one wants.
+def progress_of(
+    replies: Mapping[PodName, messages.NextBatchReply], incarnations: Mapping[PodName, Incarnation], version: int
+) -> TaskProgress:
+    """How far a task is: every group has absorbed the batches before the least next batch.
 
     Args:
         replies: what each ps answered.
-        lives: incarnation of each ps that answered.
+        incarnations: incarnation of each ps that answered.
         version: of the placement by which all of them answered.
     """
-    return Standing(
+    return TaskProgress(
         next_batch=min([reply.next_batch for reply in replies.values()]),
-        credits=MappingProxyType(dict(lives)),
+        credits=MappingProxyType(dict(incarnations)),
         placement_version=version,
     )
 
 
 def outcome_of(
-    replies: Mapping[PodName, BatchReply], lives: Mapping[PodName, Incarnation], version: int
+    replies: Mapping[PodName, BatchReply], incarnations: Mapping[PodName, Incarnation], version: int
 ) -> PushOutcome:
-    """What became of a push, over all groups; arguments as ``standing_of``."""
+    """What became of a push, over all groups; arguments as ``progress_of``."""
     pushed = [reply for reply in replies.values() if isinstance(reply, PushReply)]
     return PushOutcome(
         next_batch=min([reply.next_batch for reply in replies.values()]),
-        credits=MappingProxyType(dict(lives)),
+        credits=MappingProxyType(dict(incarnations)),
         placement_version=version,
         step=max([reply.step for reply in pushed], default=0),
         not_finite="; ".join([reply.message for reply in pushed if reply.verdict is PushVerdict.NOT_FINITE]),
     )
+
+
+def contains_push(request: PushRequest, outcome: PushOutcome, *, sent_once: bool) -> bool:
+    """Whether weights that were pulled right behind a push, on the same connections, contain that push for certain.
+
+    Args:
+        request: the push.
+        outcome: what became of it.
+        sent_once: whether every ps got it exactly once; a repeated push may have come after the pull.
+    """
+    return sent_once and not outcome.not_finite and outcome.next_batch == request.batch + 1

@@ -1,4 +1,4 @@
-"""One request for the whole model as one message for each ps. Pure; the simulation uses it too."""
+"""Splits a request for the whole model into one message for each ps. Pure."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Splitter:
         return Split(requests, {})
 
     def next_batch(self, task: TaskId, batches: int) -> Split:
-        """The question where a task stands, for each ps."""
+        """The question how far a task is, for each ps."""
         request = messages.NextBatch(plan=self._plan, placement_version=self.version, task=task, batches=batches)
         return Split([request] * len(self.parts), {})
 
@@ -84,9 +84,9 @@ class Splitter:
         return Split(requests, rows)
 
     def push(self, request: PushRequest, having: Collection[PodName] = ()) -> Split:
-        """A batch, for each ps: one that has nothing to learn from it gets an empty list of rows, never no message.
+        """A batch, for each ps. A ps without any of its rows gets a push without rows: every ledger counts every batch.
 
-        Those ``having`` it are only asked where the task stands.
+        A ps in ``having`` has the batch already and is only asked for its progress.
         """
         splits = {name: (split_rows(ids, self._placement), rows) for name, (ids, rows) in request.rows.items()}
         question = messages.NextBatch(

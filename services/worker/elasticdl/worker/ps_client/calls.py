@@ -1,0 +1,340 @@
+"""Calls to all ps as if they were one: split, send to every ps, wait, retry, follow moved groups. Pure procedures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from elasticdl.shared.errors import ProtocolError, TransientError
+from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.names import Incarnation, PodName, TaskId
+from elasticdl.shared.process.clock import Clock
+from elasticdl.shared.process.procedures import Procedure
+from elasticdl.shared.wire import messages
+from elasticdl.shared.wire.messages import Floats, Ids, PullReply
+from elasticdl.worker.ps_client import rules
+from elasticdl.worker.ps_client.absorbed_batches import AbsorbedBatches
+from elasticdl.worker.ps_client.connection import PendingRequest, PsClientSettings, PsConnection
+from elasticdl.worker.ps_client.requests import PushOutcome, PushRequest, TaskProgress
+from elasticdl.worker.ps_client.rules import BatchReply, MovedError
+from elasticdl.worker.ps_client.splitter import Split, Splitter
+from elasticdl.worker.ps_client.steps import Answer, Pause, PsDirectory
+
+_R = TypeVar("_R", bound=messages.Reply)
+_PLACEMENT_POLL_S = 0.005
+"""Seconds between two looks for the later placement that a ps mentioned."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """A request that was sent to every ps.
+
+    Attributes:
+        split: splits the request by a placement; called again if groups move.
+        splitter: the placement by which it was split.
+        parts: the result of the split.
+        pending: one request per ps.
+    """
+
+    split: Callable[[Splitter], Split]
+    splitter: Splitter
+    parts: Split
+    pending: tuple[PendingRequest, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The answers of all ps by one version of the placement.
+
+    Attributes:
+        sent: what they answered; its placement may be later than that of the first try.
+        answers: one per ps, in the splitter's order.
+        repeated: whether any ps was sent the request more than once.
+    """
+
+    sent: SentRequest
+    answers: Sequence[Answer]
+    repeated: bool
+
+    @property
+    def incarnations(self) -> Mapping[PodName, Incarnation]:
+        """Who answered."""
+        return dict(zip(self.sent.splitter.ps, [answer.incarnation for answer in self.answers], strict=True))
+
+    def replies(self, kind: type[_R]) -> list[_R]:
+        """The replies, which must all be of one kind; the caller releases the answers."""
+        return [_checked(answer, kind) for answer in self.answers]
+
+    def by_ps(self, replies: Sequence[_R]) -> Mapping[PodName, _R]:
+        """Replies in the splitter's order, by name of the ps."""
+        return dict(zip(self.sent.splitter.ps, replies, strict=True))
+
+    def release(self) -> None:
+        """Return all receive buffers."""
+        for answer in self.answers:
+            answer.release()
+
+
+@dataclass(frozen=True, slots=True)
+class SentPush:
+    """A push under way. ``refused`` says where the gradients are NaN or infinite; such a push was not sent."""
+
+    request: PushRequest
+    sent: SentRequest | None
+    refused: str = ""
+
+
+class PsCalls:
+    """The calls of a worker.
+
+    Training uses one thread (or one coroutine), so every ps sees pushes and pulls in the same order. Another one may
+    ask for progress or pull a pinned model meanwhile.
+
+    Args:
+        directory: addresses and placement.
+        plan: the plan's fingerprint.
+        signature: the model.
+        clock: monotonic time.
+        settings: how long to wait for a ps.
+    """
+
+    def __init__(
+        self, directory: PsDirectory, *, plan: str, signature: ModelSignature, clock: Clock, settings: PsClientSettings
+    ) -> None:
+        self.signature = signature
+        self._directory = directory
+        self._plan = plan
+        self._clock = clock
+        self._settings = settings
+        self._splitter = Splitter(signature, plan, directory.placement())
+        self._absorbed = AbsorbedBatches()
+        self._initial: Floats | None = None
+        """Kept while a ps may need its part again: a later placement splits them differently."""
+        self._connections: dict[PodName, PsConnection] = {}
+
+    def initialise(self, dense: Floats) -> Procedure[bool]:
+        """Offer initial values, float32 flat over all variables; each ps takes the first ones that it is offered.
+
+        Returns:
+            Whether every ps took ours.
+
+        Raises:
+            UserError: the job trains another model, or the ps does not know its optimizer.
+        """
+        size = sum(part.size for part in self._splitter.parts)
+        if dense.shape != (size,):
+            raise ValueError(f"{dense.shape} initial values for {size} elements")
+        self._initial = dense.copy()
+        settled = yield from self._call(lambda splitter: splitter.initialise(dense))
+        replies = [_take(answer, messages.InitialiseReply) for answer in settled.answers]
+        return all(reply.first for reply in replies)
+
+    def next_batch(self, task: TaskId, batches: int) -> Procedure[TaskProgress]:
+        """Ask the ledgers how far a task of so many batches is."""
+        settled = yield from self._call(lambda splitter: splitter.next_batch(task, batches))
+        replies = settled.by_ps([_take(answer, messages.NextBatchReply) for answer in settled.answers])
+        version = settled.sent.splitter.version
+        self._absorbed.record(task, replies, settled.incarnations, version)
+        return rules.progress_of(replies, settled.incarnations, version)
+
+    def send_pull(self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True) -> Procedure[SentRequest]:
+        """Ask for rows and dense variables.
+
+        Args:
+            ids: by table name; unique int64[n].
+            pin: the evaluation whose pinned model is read; 0: the current one.
+            dense: whether dense variables are wanted.
+        """
+        return self._send(lambda splitter: splitter.pull(ids, pin=pin, dense=dense))
+
+    def receive_pull(self, sent: SentRequest) -> Procedure[Settled]:
+        """Wait for the answers, all of which are ``PullReply``.
+
+        Raises:
+            PinLostError: the pinned model is not available on every ps.
+            TransientError: a ps was unavailable for too long.
+            UserError, ProtocolError: a ps refused.
+        """
+        settled = yield from self._settle(sent)
+        try:
+            settled.replies(PullReply)
+        except BaseException:
+            settled.release()
+            raise
+        return settled
+
+    def pull(self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True) -> Procedure[Settled]:
+        """``send_pull`` and ``receive_pull``."""
+        sent = yield from self.send_pull(ids, pin=pin, dense=dense)
+        return (yield from self.receive_pull(sent))
+
+    def send_push(self, request: PushRequest) -> Procedure[SentPush]:
+        """Send a batch; a ps that has it already is only asked for its progress."""
+        refused = self._not_finite(request)
+        if refused:
+            return SentPush(request, None, refused)
+        return SentPush(request, (yield from self._send(partial(self._split_push, request))))
+
+    def receive_push(self, push: SentPush) -> Procedure[tuple[PushOutcome, bool]]:
+        """Wait until every group has answered; errors as ``receive_pull``.
+
+        Returns:
+            The outcome, and whether every ps got the push exactly once.
+        """
+        request = push.request
+        if push.sent is None:
+            outcome = PushOutcome(next_batch=request.batch, credits={}, step=0, not_finite=push.refused)
+            return outcome, True
+        settled = yield from self._settle(push.sent)
+        replies = settled.by_ps([_take_pushed(answer) for answer in settled.answers])
+        self._forget_initial()
+        version = settled.sent.splitter.version
+        self._absorbed.record(request.task, replies, settled.incarnations, version)
+        return rules.outcome_of(replies, settled.incarnations, version), not settled.repeated
+
+    def push(self, request: PushRequest) -> Procedure[PushOutcome]:
+        """``send_push`` and ``receive_push``."""
+        sent = yield from self.send_push(request)
+        outcome, _ = yield from self.receive_push(sent)
+        return outcome
+
+    def push_and_pull(
+        self, request: PushRequest, ids: Mapping[str, Ids]
+    ) -> Procedure[tuple[PushOutcome, Settled | None]]:
+        """Push a batch and pull for the next one in one round trip.
+
+        The pull follows the push on every connection, so each ps answers it with weights that contain the batch.
+
+        Returns:
+            The outcome of the push, and the answers to the pull: None if they may lack the batch.
+        """
+        push = yield from self.send_push(request)
+        if push.sent is None:
+            outcome, _ = yield from self.receive_push(push)
+            return outcome, None
+        pull = yield from self.send_pull(ids)
+        outcome, once = yield from self.receive_push(push)
+        if not rules.contains_push(request, outcome, sent_once=once):
+            return outcome, None  # The answers to the pull are dropped; Python frees their buffers.
+        return outcome, (yield from self.receive_pull(pull))
+
+    # --- all ps as one --------------------------------------------------------------------------------------------
+
+    def _call(self, split: Callable[[Splitter], Split]) -> Procedure[Settled]:
+        sent = yield from self._send(split)
+        return (yield from self._settle(sent))
+
+    def _send(self, split: Callable[[Splitter], Split]) -> Procedure[SentRequest]:
+        placement = self._directory.placement()
+        if placement.version > self._splitter.version:
+            self._splitter = Splitter(self.signature, self._plan, placement)
+            self._replace_initial(self._splitter)
+        splitter = self._splitter
+        parts = split(splitter)
+        pending: list[PendingRequest] = []
+        for ps, request in zip(splitter.ps, parts.requests, strict=True):
+            connection = self._connection(ps)
+            if isinstance(request, messages.Initialise):
+                pending.append((yield from connection.initialise(request)))
+            else:
+                pending.append((yield from connection.send(request)))
+        return SentRequest(split, splitter, parts, tuple(pending))
+
+    def _settle(self, sent: SentRequest) -> Procedure[Settled]:
+        """Wait for the answers of all ps by one version of the placement, which may be later than that of ``sent``.
+
+        Groups that absorbed a push by an earlier version answer that they have it.
+        """
+        repeated = False
+        while True:
+            version = sent.splitter.version
+            answers: list[Answer] = []
+            try:
+                for ps, pending in zip(sent.splitter.ps, sent.pending, strict=True):
+                    answers.append((yield from self._connections[ps].settle(pending, version, self._is_latest)))
+                repeated = repeated or any(pending.repeated for pending in sent.pending)
+                return Settled(sent, answers, repeated)
+            except MovedError:
+                _release(answers)
+                repeated = True
+                yield from self._await_later(version)
+                sent = yield from self._send(sent.split)
+            except BaseException:
+                _release(answers)
+                raise
+
+    def _await_later(self, version: int) -> Procedure[None]:
+        give_up_s = self._clock.monotonic() + self._settings.unavailable_s
+        while self._is_latest(version):
+            if self._clock.monotonic() > give_up_s:
+                raise TransientError(f"no placement later than version {version} became known")
+            yield Pause(_PLACEMENT_POLL_S, version)
+
+    def _is_latest(self, version: int) -> bool:
+        return self._directory.placement().version <= version
+
+    def _split_push(self, request: PushRequest, splitter: Splitter) -> Split:
+        having = self._absorbed.having(request.task, request.batch, splitter.version, self._incarnation_of)
+        return splitter.push(request, having)
+
+    def _incarnation_of(self, ps: PodName) -> Incarnation | None:
+        registered = self._directory.resolve().get(ps)
+        return registered.incarnation if registered else None
+
+    def _not_finite(self, request: PushRequest) -> str:
+        """Where a value is NaN or infinite. A single ps finds that itself at less cost; several must agree on it."""
+        if len(self._splitter.ps) == 1:
+            return ""
+        suspects: list[tuple[str, Floats]] = [("statistics delta", request.statistics_delta)]
+        if request.dense_gradient is not None:
+            suspects.append(("dense gradient", request.dense_gradient))
+        suspects += [(f"gradients of table {name!r}", rows) for name, (_, rows) in request.rows.items()]
+        return "; ".join(name for name, values in suspects if not np.isfinite(values).all())
+
+    def _replace_initial(self, splitter: Splitter) -> None:
+        if self._initial is None:
+            return
+        for ps, request in zip(splitter.ps, splitter.initialise(self._initial).requests, strict=True):
+            if ps in self._connections and isinstance(request, messages.Initialise):
+                self._connections[ps].replace_initial(request)
+
+    def _forget_initial(self) -> None:
+        """Once every ps has its model on record."""
+        if self._initial is not None and not any(one.keeps_initial for one in self._connections.values()):
+            self._initial = None
+
+    def _connection(self, ps: PodName) -> PsConnection:
+        if ps not in self._connections:
+            self._connections[ps] = PsConnection(
+                ps, directory=self._directory, clock=self._clock, settings=self._settings
+            )
+        return self._connections[ps]
+
+
+def _release(answers: Sequence[Answer]) -> None:
+    for answer in answers:
+        answer.release()
+
+
+def _checked(answer: Answer, kind: type[_R]) -> _R:
+    if not isinstance(answer.reply, kind):
+        raise ProtocolError(f"a ps answered with {type(answer.reply).__name__}, not {kind.__name__}")
+    return answer.reply
+
+
+def _take_pushed(answer: Answer) -> BatchReply:
+    """The reply of a ps that got the batch, or that had it already and was asked for its progress."""
+    if isinstance(answer.reply, messages.NextBatchReply):
+        return _take(answer, messages.NextBatchReply)
+    return _take(answer, messages.PushReply)
+
+
+def _take(answer: Answer, kind: type[_R]) -> _R:
+    """The reply of an answer without arrays."""
+    reply = _checked(answer, kind)
+    answer.release()
+    return reply
