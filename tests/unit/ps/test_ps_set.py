@@ -98,7 +98,7 @@ def test_a_pull_in_the_same_round_trip_sees_the_push(servers: Servers) -> None:
 def test_a_pull_behind_a_push_that_had_to_be_repeated_is_discarded(servers: Servers) -> None:
     client = begin(servers)
     servers.kill(1)
-    threading.Thread(target=lambda: servers.restart(1).core.open_for_business()).start()
+    servers.restart(1).core.open_for_business()
     outcome, pulled = client.push_and_pull(push_of(0, 0), {"a": np.arange(5)})
     assert outcome.next_batch == 1
     assert pulled is None
