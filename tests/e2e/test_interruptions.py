@@ -87,9 +87,9 @@ def test_frozen_processes_are_noticed_and_replaced(elastic: Elastic, slow_job: l
         wait_for_progress(running)
         for pod in ("worker-0", "ps-0", "master"):
             os.kill(pid_of(elastic, pod), signal.SIGSTOP)
-            running.wait_for(f"{pod} (has not been heard of|does not answer)")
+            running.wait_for(f"(No heartbeat from {pod}|{pod} does not respond)")
         os.kill(pid_of(elastic, "nats-server"), signal.SIGSTOP)
-        running.wait_for("nats-server does not answer")
+        running.wait_for("nats-server does not respond")
         elastic.remove_delay()
         assert running.wait() == 0, running.output
     facts = json.loads(report.read_text())
@@ -105,7 +105,7 @@ def test_a_killed_launcher_takes_everything_with_it_and_the_job_can_be_resumed(
         running.process.send_signal(signal.SIGKILL)
         running.wait()
         wait_until_gone(elastic.folder)
-    assert "no process of it runs any more" in elastic.run("status", job_of(elastic)).output
+    assert "its launcher is not running" in elastic.run("status", job_of(elastic)).output
     followed = elastic.run("events", job_of(elastic), "--follow")  # Ends with the log, as nobody will add to it.
     assert followed.exit_code == 0
     elastic.remove_delay()

@@ -77,7 +77,7 @@ def test_a_job_whose_event_log_is_lost_goes_on_from_its_snapshots(elastic: Elast
     assert resumed.report["history"]["epochs"][0] == history[0], "what was known of the first epoch is kept"
     assert len(resumed.report["history"]["epochs"]) == 3
     status = elastic.run("status", job_of(elastic))
-    assert "the event log was lost from the job's beginning" in status.output
+    assert "Part of the event log is lost: from the start of the job" in status.output
 
 
 def test_a_log_whose_end_is_lost_is_behind_the_ledgers_and_that_is_fine(elastic: Elastic, job_flags: list[str]) -> None:
@@ -128,7 +128,7 @@ def test_a_damaged_snapshot_is_replaced_by_an_older_one(
     (row,) = resumed.report["snapshots"]["damaged"]
     assert (row["ps"], row["object"]) == ("ps-0", str(damaged))
     assert row["instead"].endswith("/manifest")
-    assert f"a snapshot of ps-0 is damaged: {damaged}" in resumed.output
+    assert f"A snapshot of ps-0 is damaged: {damaged}" in resumed.output
     events = elastic.run("events", job_of(elastic))
     assert "SnapshotDamaged" in events.output
 
@@ -143,7 +143,7 @@ def test_when_every_snapshot_is_damaged_the_job_fails_with_the_object_named(
         failed = elastic.run("resume", job_of(elastic))
         assert failed.exit_code == 1, (attempt, failed.output)
         assert f"{newest_snapshot(run)}/manifest is damaged" in failed.output
-        assert "train anew" in failed.output
+        assert "Start a new job" in failed.output
         assert "Traceback" not in failed.output
         assert failed.report["snapshots"]["damaged"]
 
@@ -151,4 +151,4 @@ def test_when_every_snapshot_is_damaged_the_job_fails_with_the_object_named(
 def test_a_job_whose_indices_are_lost_makes_them_anew(elastic: Elastic, job_flags: list[str]) -> None:
     run = stopped(elastic, job_flags, r"workers 2/2")
     shutil.rmtree(run / "storage" / "index")
-    assert resume(elastic).output.count("it is made anew") == 1, "training and validation data are one file"
+    assert resume(elastic).output.count("Rebuilding it") == 1, "training and validation data are one file"

@@ -50,7 +50,7 @@ def slow_job(elastic: Elastic) -> list[str]:
 def scale(elastic: Elastic, ps: int) -> None:
     outcome = elastic.run("scale", job_of(elastic), f"--ps={ps}")
     assert outcome.exit_code == 0, outcome.output
-    assert f"{ps} ps from now on" in outcome.output
+    assert f"scaling to {ps} parameter server" in outcome.output
 
 
 def kill(elastic: Elastic, pod: str) -> None:
@@ -85,7 +85,7 @@ def test_what_has_just_moved_survives_damage_of_where_it_was_saved(elastic: Elas
         for manifest in elastic.jobs.glob("*/storage/*/snapshots/ps-1/*/manifest"):
             manifest.write_bytes(manifest.read_bytes()[:-1])
         kill(elastic, "ps-1")
-        running.wait_for(r"a snapshot of ps-1 is damaged")
+        running.wait_for(r"A snapshot of ps-1 is damaged")
         running.wait_for(r"ps-1 restored")
         elastic.remove_delay()
         assert running.wait() == 0, running.output

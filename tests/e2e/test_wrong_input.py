@@ -44,7 +44,7 @@ def test_model_files_are_checked_before_anything_starts(
 def test_an_error_while_the_model_is_built_shows_the_users_line(elastic: Elastic) -> None:
     write_model(elastic.folder, LINEAR.replace("keras.layers.Dense(1)", "keras.layers.Dens(1)"))
     write_data(elastic.folder)
-    output = fails(elastic, *FLAGS, says=["Dens", "model.py", "train anew"])
+    output = fails(elastic, *FLAGS, says=["Dens", "model.py", "start a new job"])
     assert "resume" not in output
 
 
@@ -82,7 +82,7 @@ def test_a_truncated_tfrecord_names_file_and_record(elastic: Elastic) -> None:
 def test_a_nan_loss_stops_the_job_and_says_since_when(elastic: Elastic) -> None:
     write_model(elastic.folder, LINEAR.replace("SGD(0.05)", "SGD(1e20)"))
     write_data(elastic.folder)
-    output = fails(elastic, *FLAGS, says=["learning rate", "train anew"], exit_codes=(1,))
+    output = fails(elastic, *FLAGS, says=["learning rate", "start a new job"], exit_codes=(1,))
     assert output.count("since step") == 1
     assert "resume" not in output
 

@@ -1,10 +1,10 @@
-"""What the command line says with its exit code."""
+"""Exit codes of the command line."""
 
 from __future__ import annotations
 
-DONE = 0
-FAILED = 1
+SUCCESS = 0
+FAILURE = 1
 USAGE = 2
-"""The command line itself is wrong."""
+"""Wrong usage of the command line."""
 INTERRUPTED = 130
-"""As a shell says of SIGINT; the job can be resumed."""
+"""As shells report SIGINT. The job can be resumed."""

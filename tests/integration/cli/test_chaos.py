@@ -1,4 +1,4 @@
-"""A strike of ``elasticdl chaos`` on real processes."""
+"""``elasticdl chaos`` kills real processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from elasticdl.cli.commands.chaos import Rate, strike
+from elasticdl.cli.commands.chaos import Rate, kill
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -34,13 +34,13 @@ def processes() -> Iterator[dict[str, subprocess.Popen[bytes]]]:
         (("worker", "all-ps"), ["all-ps"], ["ps-0", "ps-1"]),
     ],
 )
-def test_nobody_is_killed_twice_and_only_who_was_there_counts(
+def test_no_process_is_killed_twice_and_only_running_ones_count(
     processes: dict[str, subprocess.Popen[bytes]], targets: tuple[str, ...], kinds: list[str], names: list[str]
 ) -> None:
     def living(target: str) -> Mapping[str, int]:
         return {name: process.pid for name, process in processes.items()} if target.endswith("ps") else {}
 
-    hit, killed = strike(Rate(targets=targets, mean_s=1.0), living, random.Random(1))
+    hit, killed = kill(Rate(targets=targets, mean_s=1.0), living, random.Random(1))
     assert (hit, sorted(killed)) == (kinds, names)
     for name in killed:
         assert processes[name].wait() == -signal.SIGKILL

@@ -17,10 +17,10 @@ import psutil
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.cli.local.fork_server import ForkServer
 from elasticdl.cli.local.pods import service_command
-from elasticdl.cli.local.processes import Exit, Processes
-from elasticdl.cli.local.spawner import Spawner
+from elasticdl.cli.local.processes.children import ChildProcesses, Exit
+from elasticdl.cli.local.processes.fork_server import ForkServer
+from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import JobId, PodName, Service
 from elasticdl.shared.process.settings import WorkerSettings, to_environment
 
@@ -66,7 +66,7 @@ class Launcher:
         self.folder = folder
         self.exits: queue.Queue[Exit] = queue.Queue()
         self.forks = ForkServer(Spawner(), COMMAND)
-        self.processes = Processes(self.forks, self.exits.put)
+        self.processes = ChildProcesses(self.forks, self.exits.put)
         self.forks.begin(environment=os.environ, log=folder / "fork-server.log")
         asyncio.run(self.forks.settle())
 
@@ -142,9 +142,9 @@ def test_only_workers_are_forked(launcher: Launcher) -> None:
 KILLED = """
 import asyncio, json, os, sys, time
 from pathlib import Path
-from elasticdl.cli.local.fork_server import ForkServer
+from elasticdl.cli.local.processes.fork_server import ForkServer
 from elasticdl.cli.local.pods import service_command
-from elasticdl.cli.local.spawner import Spawner
+from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import Service
 command, folder = service_command(Service.WORKER), Path(sys.argv[1])
 forks = ForkServer(Spawner(), command)

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.cli.commands.jobs import clean
+from elasticdl.cli.commands.clean import CleanSettings, clean
 
 LAUNCHER = """
 import sys
@@ -48,10 +48,10 @@ submission = prepare(flags, root, print)
 run = RunDirectory(root, submission.spec.job)
 run.create()
 with run.lock():
-    record = train._record(submission, flags)
+    record = train.job_record(submission, flags)
     run.write(record)
-    sys.exit(running.run_job(run, record, submission.spec, JobSubmitted(spec=submission.spec),
-                             started_s=0.0, report=None, debug=False, command=command))
+    options = running.RunOptions(started_s=0.0, command=command)
+    sys.exit(running.run_job(run, record, submission.spec, (JobSubmitted(spec=submission.spec),), options))
 """
 
 
@@ -139,10 +139,10 @@ def test_nats_server_and_master_are_revived(launched: Launched) -> None:
     all_ready(launched)
     children = launched.children()
     children["nats-server"].kill()
-    launched.wait_for("nats-server died; it is restarted on its port")
+    launched.wait_for("nats-server died. Restarting it on the same port.")
     children["elasticdl.master.main"[-20:]].kill()
-    launched.wait_for("the master was killed and is started again")
-    launched.wait_for("the master was restarted and has read the log")
+    launched.wait_for("The master was killed. Restarting it")
+    launched.wait_for("The new master has recovered")
     launched.process.send_signal(signal.SIGTERM)
     assert launched.ended() == 130
     report = json.loads((launched.run / "report.json").read_text())
@@ -165,7 +165,7 @@ def test_a_killed_worker_is_started_again_under_its_name(launched: Launched) -> 
         check=True,
     )
     os.kill(json.loads(log.stdout)["pods"]["worker-0"]["pid"], signal.SIGKILL)
-    launched.wait_for(r"worker-0 died \(SIGKILL\); its tasks are handed out again")
+    launched.wait_for(r"worker-0 died \(SIGKILL\)\. Its tasks are dispatched again\.")
     launched.wait_for(r"(?s)(worker-0 \| ready.*){" + str(before + 1) + "}")
     launched.process.send_signal(signal.SIGINT)
     assert launched.ended() == 130
@@ -177,9 +177,9 @@ def test_a_run_directory_that_is_removed_ends_the_job(launched: Launched) -> Non
     moved = launched.run.rename(launched.folder / "moved")  # At once, while processes still write into it.
     shutil.rmtree(moved, ignore_errors=True)
     assert launched.ended() == 1
-    assert "was removed while the job ran" in launched.printed
-    assert "Train anew" in launched.printed and "Traceback" not in launched.printed
-    assert "started again" not in launched.printed
+    assert "was removed while the job was running" in launched.printed
+    assert "Start a new job" in launched.printed and "Traceback" not in launched.printed
+    assert "Restarting" not in launched.printed
     assert not any(child.is_running() for child in children)
     assert not list((launched.folder / "jobs").iterdir())
 
@@ -202,10 +202,10 @@ def test_a_full_disk_ends_the_job_with_its_name_and_the_way_on(small_disk: Path,
     fill(launched.run / "filling")
     assert launched.ended() == 1
     said = f"the disk of the run directory {launched.run} is full"
-    assert f"{said} (0.0 MB are free); the job stops and can be resumed" in launched.printed
+    assert f"{said} (0.0 MB free). Stopping the job; it can be resumed." in launched.printed
     *_, last = launched.printed.strip().splitlines()
     assert f"elasticdl resume {launched.run.name} --run_dir={small_disk}" in last
-    assert "Traceback" not in launched.printed and "started again" not in launched.printed
+    assert "Traceback" not in launched.printed and "Restarting" not in launched.printed
     assert not any(child.is_running() for child in children)
     for command in ("status", "resume"):
         refused = subprocess.run(
@@ -236,7 +236,7 @@ def test_who_follows_the_events_of_a_job_sees_the_end_of_a_killed_launcher(launc
         launched.process.kill()
         rest = following.stdout.read()
         assert "Traceback" not in rest
-        assert f"no process of it runs any more; go on with: elasticdl resume {launched.run.name}" in rest
+        assert f"was interrupted: its launcher is not running. To resume: elasticdl resume {launched.run.name}" in rest
         assert following.wait(DEADLINE_S) == 0
 
 
@@ -247,5 +247,5 @@ def test_what_a_killed_launcher_leaves_among_temporary_files_goes_when_its_job_i
     assert len(list(temporary.iterdir())) == 3, "a file of each worker and ps"
     launched.process.kill()
     launched.process.wait()
-    clean(launched.run.parent, [launched.run.name], older_than_days=0.0, unfinished=True, dry_run=False)
+    clean(launched.run.parent, [launched.run.name], CleanSettings(unfinished=True, confirmed=True))
     assert not temporary.exists()

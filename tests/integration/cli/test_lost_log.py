@@ -30,11 +30,11 @@ def test_jobs_status_and_resume_say_the_same_of_a_job_whose_log_is_lost(
         for info in job.store.list(STORAGE):
             place = join(to_uri(run.storage), info.uri.removeprefix(STORAGE).lstrip("/"))
             open_store(place).write(place, job.store.read(info.uri))
-    advice = f"elasticdl resume {run.arguments}" if learned else "Train anew: it ended before it had learned anything"
+    advice = f"elasticdl resume {run.arguments}" if learned else "There is nothing to resume: the job trained nothing"
     list_jobs(tmp_path)
     assert advice in capsys.readouterr().out
     shutil.rmtree(run.nats)
-    status(run.job, tmp_path, as_json=False)
+    status(run.job, tmp_path, as_json=False, evaluations=5)
     told = capsys.readouterr().out
     assert advice in told and "interrupted" in told
     if not learned:

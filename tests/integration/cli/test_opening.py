@@ -1,4 +1,4 @@
-"""What a launcher puts on the log before a master reads it."""
+"""The launcher publishes the first events of a run before a master reads the log."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import psutil
 from tests.unit.master.driver import job_spec
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.broker import ForeignBroker
-from elasticdl.cli.local.local_job import LocalJob
-from elasticdl.cli.local.spawner import Spawner
+from elasticdl.cli.local.broker import ExternalBroker
+from elasticdl.cli.local.local_job import LocalJob, Runtime
+from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.master.core import State
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.log import MemoryEventLog
@@ -23,8 +23,8 @@ from elasticdl.shared.names import JobId, PodName
 from elasticdl.shared.process.exit_codes import EXIT_REFUSED
 
 
-class Witness(MemoryEventLog):
-    """A log that notes how many children its writer had whenever it wrote."""
+class CountingLog(MemoryEventLog):
+    """A log that records how many child processes existed at each append."""
 
     def __init__(self, log: MemoryEventLog) -> None:
         self.__dict__.update(log.__dict__)
@@ -35,16 +35,16 @@ class Witness(MemoryEventLog):
         return await super().append(envelope)
 
 
-class Nobody:
-    """An audience that does not listen."""
+class NullObserver:
+    """Ignores everything."""
 
-    def say(self, line: str) -> None: ...
+    def on_message(self, line: str) -> None: ...
 
-    def begin(self, state: State) -> None: ...
+    def on_start(self, state: State) -> None: ...
 
-    def record(self, record: LogRecord, state: State) -> None: ...
+    def on_record(self, record: LogRecord, state: State) -> None: ...
 
-    def tick(
+    def on_tick(
         self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int], goodput: float | None
     ) -> None: ...
 
@@ -54,20 +54,19 @@ async def test_a_resume_is_on_the_log_before_there_is_a_master(tmp_path: Path) -
     run = RunDirectory(tmp_path, JobId("job"))
     run.create()
     bus = MemoryBroker().connect()
-    witness = bus.log = Witness(bus.log)
+    counting = bus.log = CountingLog(bus.log)
 
     async def connect(_url: str) -> Bus:
         return bus
 
-    job = LocalJob(
-        run=run,
-        broker=ForeignBroker("nats://nowhere"),
+    runtime = Runtime(
+        broker=ExternalBroker("nats://nowhere"),
         connect=connect,
         environment=lambda _url, _pod, _service: {},
-        audience=Nobody(),
         spawner=Spawner(),
         command=lambda _service: [sys.executable, "-c", f"raise SystemExit({EXIT_REFUSED})"],
     )
+    job = LocalJob(run, runtime, NullObserver())
     before = len(psutil.Process().children())
     await job.run(JobSubmitted(spec=job_spec()), JobResumed(reason="resumed"))
-    assert witness.children == {JobSubmitted: before, JobResumed: before}
+    assert counting.children == {JobSubmitted: before, JobResumed: before}

@@ -15,9 +15,9 @@ import pytest
 from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.local.exits import describe_exit, exit_cause
-from elasticdl.cli.local.logs import tail
-from elasticdl.cli.local.processes import Exit, Processes
-from elasticdl.cli.local.spawner import Spawner
+from elasticdl.cli.local.processes.children import ChildProcesses, Exit
+from elasticdl.cli.local.processes.logs import tail
+from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.messages.events import ExitCause
 
@@ -28,7 +28,7 @@ class Keeper:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.exits: queue.Queue[Exit] = queue.Queue()
-        self.processes = Processes(Spawner(), self.exits.put)
+        self.processes = ChildProcesses(Spawner(), self.exits.put)
 
     def start(self, name: str, code: str) -> int:
         pid, _ = self.processes.start(
@@ -130,9 +130,9 @@ def test_a_program_that_is_not_there_is_one_clear_error(keeper: Keeper, tmp_path
 LAUNCHER = """
 import os, sys, time
 from pathlib import Path
-from elasticdl.cli.local.processes import Processes
-from elasticdl.cli.local.spawner import Spawner
-processes = Processes(Spawner(), lambda ended: None)
+from elasticdl.cli.local.processes.children import ChildProcesses
+from elasticdl.cli.local.processes.spawner import Spawner
+processes = ChildProcesses(Spawner(), lambda ended: None)
 pids = [
     processes.start(f"worker-{n}", [sys.executable, "-c", "import time; time.sleep(600)"],
                     environment=os.environ, log=Path(sys.argv[1]) / f"{n}.log")[0]

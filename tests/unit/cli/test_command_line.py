@@ -10,9 +10,9 @@ from typing import Protocol
 import pytest
 from typer.testing import CliRunner
 
-from elasticdl.cli.commands.options import SWITCHES
 from elasticdl.cli.main import app, main
-from elasticdl.cli.submission.flags import PS_MAX, TrainFlags, parse_envs, plain_switches
+from elasticdl.cli.options import plain_switches
+from elasticdl.cli.submission.flags import PS_MAX, TrainFlags, parse_envs
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.placement import PARTITIONS
 
@@ -175,7 +175,7 @@ def test_unknown_jobs_are_named(folder: Path, elasticdl: Command) -> None:
         done = elasticdl(*command)
         assert done.returncode == 1
         assert "there is no job 'none'" in done.stderr
-    assert "no jobs in" in elasticdl("jobs").stdout
+    assert "No jobs in" in elasticdl("jobs").stdout
 
 
 def test_envs_may_have_commas_in_values() -> None:
@@ -187,7 +187,7 @@ def test_envs_may_have_commas_in_values() -> None:
 
 def test_switches_take_the_old_form() -> None:
     typed = ["--eager=True", "--debug=false", "--dry_run", "--job_name=true", "--csv_header=maybe"]
-    assert plain_switches(typed, SWITCHES) == ["--eager", "--dry_run", "--job_name=true", "--csv_header=maybe"]
+    assert plain_switches(typed, TrainFlags) == ["--eager", "--dry_run", "--job_name=true", "--csv_header=maybe"]
 
 
 def test_there_are_no_more_ps_than_partitions() -> None:

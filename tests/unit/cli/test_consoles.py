@@ -25,4 +25,4 @@ def test_a_list_of_jobs_is_not_wrapped_in_a_pipe_and_shows_damaged_ones(
     (line,) = [line for line in printed.splitlines() if "job-1" in line]
     assert data in line
     assert "damaged" in next(line for line in printed.splitlines() if "job-2" in line)
-    assert "job.json is damaged" in printed and "train anew and delete the folder" in printed
+    assert "job.json is damaged" in printed and "start a new job and delete this folder" in printed

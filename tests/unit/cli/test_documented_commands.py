@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import typer.main
 
-from elasticdl.cli.commands.options import SWITCHES
 from elasticdl.cli.main import app
-from elasticdl.cli.submission.flags import plain_switches
+from elasticdl.cli.options import plain_switches
+from elasticdl.cli.submission.flags import TrainFlags
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
@@ -53,7 +53,7 @@ def test_is_understood(page: str, command: str) -> None:
     named = [word for word in words if not word.startswith("-")]
     if len(words) == len(named) and len(named) <= 2 and named[0] in {"train", "resume", "evaluate", "predict", "chaos"}:
         words = [named[0], "--help"]  # the text names a command, it does not give one
-    parse(root, plain_switches(words, SWITCHES))
+    parse(root, plain_switches(words, TrainFlags))
 
 
 def test_the_pages_hold_commands() -> None:

@@ -1,4 +1,4 @@
-"""The closing report and the history, from a log made by hand."""
+"""The final report and the history."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.unit.cli.log_by_hand import PLAN, PS, SPEC, Log, finish, half_done
+from tests.unit.cli.job_log import PLAN, PS, SPEC, Log, finish, half_done
 
 from elasticdl.cli.display import report
 from elasticdl.cli.display.history import epoch_rows, history_lines
-from elasticdl.cli.display.incidents import mishap_lines
+from elasticdl.cli.display.incidents import incident_lines
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.local_job import Ending
-from elasticdl.cli.local.processes import Usage
+from elasticdl.cli.local.local_job import RunResult
+from elasticdl.cli.local.processes.children import Usage
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.shared.messages import events
 from elasticdl.shared.names import PodName, Service
@@ -27,13 +27,13 @@ def log() -> Log:
     return half_done()
 
 
-def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
-    ending = Ending(
+def test_the_report_of_a_job_that_was_aborted(log: Log, tmp_path: Path) -> None:
+    result = RunResult(
         state=log.state,
-        gave_up="the disk is full",
+        abort_reason="the disk is full",
         interrupted=False,
         usage={
-            "ps-0": Usage(starts=4, returns=1, cpu_s=1.5, rss_max_bytes=10),
+            "ps-0": Usage(starts=4, ordered_stops=1, cpu_s=1.5, rss_max_bytes=10),
             "worker-fork-server": Usage(starts=1, cpu_s=2.0, rss_max_bytes=10),
         },
         batches_absorbed=3,
@@ -42,7 +42,7 @@ def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
         first_gradient_s=104.5,
     )
     run = RunDirectory(tmp_path, SPEC.job)
-    facts = report.build(ending, run, started_s=100.0, ended_s=110.0)
+    facts = report.build(result, run, started_s=100.0, ended_s=110.0)
     assert (facts["state"], facts["message"]) == ("failed", "the disk is full")
     assert facts["audit"] == {
         "exact": False, "batches": 0, "records": 0, "groups": 0, "repaired": 0, "problems": []
@@ -56,32 +56,32 @@ def test_the_report_of_a_job_that_did_not_end(log: Log, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "new" / "report.json").read_text()) == facts
     out = io.StringIO()
     report.print_summary(facts, Console(file=out, width=200))
-    assert "training metrics: there is no --validation_data" in out.getvalue()
-    assert "10.0 s: 4.5 s to the first gradient, 3.5 s of training, 2.0 s of ending" in out.getvalue()
-    assert "worker-fork-server  2.0 s of CPU" in out.getvalue()
-    assert "75.0% of 4 batches computed were new" in out.getvalue()
+    assert "training metrics: no --validation_data given" in out.getvalue()
+    assert "10.0 s: 4.5 s until the first gradient, 3.5 s training, 2.0 s stopping" in out.getvalue()
+    assert "worker-fork-server  2.0 s CPU" in out.getvalue()
+    assert "75.0% of 4 computed batches were useful" in out.getvalue()
     assert "useful 38%  recomputed 12%  stalled 0%  starting 50%" in out.getvalue()
 
 
-def test_of_a_resumed_job_the_parts_of_the_time_are_those_of_the_last_run(log: Log, tmp_path: Path) -> None:
+def test_the_durations_of_a_resumed_job_are_those_of_the_last_run(log: Log, tmp_path: Path) -> None:
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobResumed(reason="resumed"))
     state = log.state
     state.first_step_s, state.trained_s = 60.0, 150.0  # The pause is left out already.
-    usual = ending_of(log, first_gradient_s=130.0)
+    usual = result_of(log, first_gradient_s=130.0)
     facts = report.build(usual, RunDirectory(tmp_path, SPEC.job), started_s=120.0, ended_s=155.0)
     assert facts["start_s"] + facts["train_s"] + facts["close_s"] == facts["wall_s"] == 35.0
     assert facts["train_all_s"] == 90.0
     out = io.StringIO()
     report.print_summary(facts, Console(file=out, width=200))
-    assert "35.0 s since it was resumed: 10.0 s to the first gradient, 20.0 s of training" in out.getvalue()
+    assert "35.0 s since the resume: 10.0 s until the first gradient, 20.0 s training" in out.getvalue()
     assert "records/s  (all runs)" in out.getvalue()
-    late = report.build(ending_of(log, first_gradient_s=151.0), RunDirectory(tmp_path, SPEC.job), 120.0, 155.0)
+    late = report.build(result_of(log, first_gradient_s=151.0), RunDirectory(tmp_path, SPEC.job), 120.0, 155.0)
     assert [late[part] for part in ("start_s", "train_s", "close_s")] == [30.0, 0.0, 5.0]
-    nothing = report.build(ending_of(log, first_gradient_s=0.0), RunDirectory(tmp_path, SPEC.job), 152.0, 155.0)
+    nothing = report.build(result_of(log, first_gradient_s=0.0), RunDirectory(tmp_path, SPEC.job), 152.0, 155.0)
     assert [nothing[part] for part in ("start_s", "train_s", "close_s")] == [None, None, None]
 
 
-def test_a_report_says_where_the_plan_ends_and_whether_there_is_validation_data(tmp_path: Path) -> None:
+def test_a_report_says_where_max_step_ends_the_plan_and_that_no_evaluation_finished(tmp_path: Path) -> None:
     plan = replace(PLAN, epochs=3, max_step=6)
     log = Log()
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=replace(SPEC, plan=plan, validation=PLAN)))
@@ -91,10 +91,10 @@ def test_a_report_says_where_the_plan_ends_and_whether_there_is_validation_data(
     facts["metrics"] = {"loss": 0.5}
     out = io.StringIO()
     report.print_summary(facts, Console(file=out, width=200))
-    assert "training metrics: no evaluation had come to its end" in out.getvalue()
+    assert "training metrics: no evaluation finished" in out.getvalue()
 
 
-def test_an_epochs_validation_is_the_first_after_it_and_says_of_which_step(log: Log) -> None:
+def test_the_validation_of_an_epoch_is_the_first_after_it(log: Log) -> None:
     finish(log)
     for number, (epoch, step) in enumerate(((-1, 2), (0, 5), (0, 9)), start=1):
         evaluation = Evaluation(number=number, reason="", epoch=epoch, final=False, started_s=1.0)
@@ -105,11 +105,11 @@ def test_an_epochs_validation_is_the_first_after_it_and_says_of_which_step(log: 
     assert (row["validation"], row["validation_step"]) == ({"loss": 5.0}, 5)
 
 
-def ending_of(log: Log, first_gradient_s: float) -> Ending:
-    """The end of a run; ``first_gradient_s`` is 0 if nothing was computed in it."""
-    return Ending(
+def result_of(log: Log, first_gradient_s: float) -> RunResult:
+    """An interrupted run; ``first_gradient_s`` is 0 if nothing was computed in it."""
+    return RunResult(
         state=log.state,
-        gave_up="",
+        abort_reason="",
         interrupted=True,
         usage={},
         batches_absorbed=1 if first_gradient_s else 0,
@@ -120,19 +120,19 @@ def ending_of(log: Log, first_gradient_s: float) -> Ending:
 
 
 def report_of_an_interrupted_run(log: Log, folder: Path) -> report.Report:
-    """The report of a run that ended before anything was computed."""
-    return report.build(ending_of(log, 0.0), RunDirectory(folder, SPEC.job), started_s=0.0, ended_s=1.0)
+    """The report of a run that was stopped before anything was computed."""
+    return report.build(result_of(log, 0.0), RunDirectory(folder, SPEC.job), started_s=0.0, ended_s=1.0)
 
 
-def test_a_damaged_snapshot_is_told_everywhere(log: Log, tmp_path: Path) -> None:
+def test_a_damaged_snapshot_is_reported_everywhere(log: Log, tmp_path: Path) -> None:
     damaged = events.SnapshotDamaged(
         ps=PS, snapshot="file:///s/2/manifest", object="file:///s/2/dense", problem="is missing",
         instead="file:///s/1/manifest",
     )  # fmt: skip
     log.add(Service.PS, PS, damaged)
-    line = "a snapshot of ps-0 is damaged: /s/2/dense is missing; ps-0 goes on from /s/1/manifest"
-    assert log.told[-1] == line
-    assert list(mishap_lines(log.state)) == [line]
+    line = "A snapshot of ps-0 is damaged: /s/2/dense is missing. ps-0 uses /s/1/manifest instead."
+    assert log.shown[-1] == line
+    assert list(incident_lines(log.state)) == [line]
     facts = report_of_an_interrupted_run(log, tmp_path)
     assert facts["snapshots"]["damaged"] == [
         {"ps": "ps-0", "snapshot": "/s/2/manifest", "object": "/s/2/dense", "problem": "is missing",
@@ -140,7 +140,7 @@ def test_a_damaged_snapshot_is_told_everywhere(log: Log, tmp_path: Path) -> None
     ]  # fmt: skip
     out = io.StringIO()
     report.print_summary(facts, Console(file=out, width=200))
-    assert "damaged: /s/2/dense is missing; ps-0 went on from /s/1/manifest" in out.getvalue()
+    assert "damaged: /s/2/dense is missing; ps-0 used /s/1/manifest instead" in out.getvalue()
 
 
 def test_every_documented_key_is_in_the_report(log: Log, tmp_path: Path) -> None:

@@ -40,13 +40,13 @@ def test_jobs_are_found_by_id_or_by_a_name_that_only_one_has(tmp_path: Path) -> 
     made(tmp_path, "clicks-bbbbbb")
     made(tmp_path, "clicks-cccccc")
     assert find(tmp_path, "digits-aaaaaa").job == find(tmp_path, "digits").job == "digits-aaaaaa"
-    with pytest.raises(UserError, match="several jobs are called 'clicks'"):
+    with pytest.raises(UserError, match="2 jobs are named 'clicks'"):
         find(tmp_path, "clicks")
     with pytest.raises(UserError, match="there is no job 'other'"):
         find(tmp_path, "other")
 
 
-def test_the_root_goes_by_the_environment() -> None:
+def test_the_default_folder_depends_on_the_environment() -> None:
     assert default_root({"ELASTICDL_RUN_DIR": "/a", "XDG_STATE_HOME": "/b"}) == Path("/a")
     assert default_root({"XDG_STATE_HOME": "/b"}) == Path("/b/elasticdl/jobs")
     assert default_root({}) == Path.home() / ".local/state/elasticdl/jobs"
@@ -75,27 +75,25 @@ def test_digests_cover_what_a_model_file_imports_from_its_folder(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("state", "advice", "hint"),
+    ("state", "next_step", "hint"),
     [
         ("succeeded", "", ""),
-        ("failed", "Mend the model file and train anew.", "Mend the model file and train anew."),
+        ("failed", "Fix the model file.", "Fix the model file."),
         ("training", "", "elasticdl status job-1 --run_dir={root}"),
     ],
 )
-def test_a_job_that_does_not_run_can_not_be_scaled_and_says_what_can_be_done(
-    tmp_path: Path, state: str, advice: str, hint: str
+def test_a_job_that_is_not_running_can_not_be_scaled_and_the_hint_says_what_to_do(
+    tmp_path: Path, state: str, next_step: str, hint: str
 ) -> None:
     run = made(tmp_path, "job-1")
-    run.write(replace(run.read(), state=state, advice=advice))
-    with pytest.raises(UserError, match="nothing to scale") as refused:
+    run.write(replace(run.read(), state=state, next_step=next_step))
+    with pytest.raises(UserError, match="can't be scaled") as refused:
         scale("job-1", tmp_path, workers=2, ps=0)
     assert hint.format(root=tmp_path) in refused.value.hint
     assert bool(refused.value.hint) == bool(hint)
 
 
-def test_hints_name_the_place_of_a_job_that_is_not_in_the_usual_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hints_give_the_run_directory_unless_it_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path, "job-1")
     with pytest.raises(UserError, match=f"elasticdl status job-1 --run_dir={tmp_path}"):
         stop("job-1", tmp_path)

@@ -1,4 +1,4 @@
-"""How a job stands, told by ``status`` from a log made by hand; also after its launcher was killed."""
+"""``elasticdl status``: of a running job, and after its launcher was killed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.unit.cli.log_by_hand import PS, SPEC, TASK, WORKER, Log
+from tests.unit.cli.job_log import PS, SPEC, TASK, WORKER, Log
 
-from elasticdl.cli.display.status import at_rest, print_state, status_facts
+from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.master.core import State
 from elasticdl.shared.messages import commands, events
@@ -42,23 +42,23 @@ def shown(state: State) -> str:
     return out.getvalue()
 
 
-def test_a_running_job_shows_who_has_what_in_hand(log: Log) -> None:
+def test_a_running_job_shows_the_tasks_of_each_worker(log: Log) -> None:
     text = shown(log.state)
     assert "4711" in text and "4712" in text
     assert "train 1" in text
     assert "training  epoch 1/1" in text and "workers 1/2" in text
 
 
-def test_of_a_job_that_nobody_keeps_no_process_is_left(log: Log) -> None:
-    text = shown(at_rest(log.state))
+def test_an_interrupted_job_shows_no_processes(log: Log) -> None:
+    text = shown(without_processes(log.state))
     assert "4711" not in text and "running" not in text
     assert "train 1" not in text
-    assert "stopped  epoch 1/1" in text and "workers 0/2  ps 0/1" in text and "(0 in hand)" in text
-    assert log.state.running_attempts, "the folded state itself is as it was"
+    assert "stopped  epoch 1/1" in text and "workers 0/2  ps 0/1" in text and "(0 in progress)" in text
+    assert log.state.running_attempts, "the folded state itself is not changed"
 
 
 @pytest.mark.parametrize(("alive", "state", "pid"), [(True, "training", 4712), (False, "interrupted", 0)])
-def test_the_facts_know_who_lives(log: Log, tmp_path: Path, alive: bool, state: str, pid: int) -> None:
+def test_json_tells_running_from_exited_processes(log: Log, tmp_path: Path, alive: bool, state: str, pid: int) -> None:
     run = RunDirectory(tmp_path, SPEC.job)
     run.create()
     run.write(JobRecord(job=SPEC.job, created_s=1.0, state="training", pids={"master": 7}))

@@ -42,7 +42,7 @@ def test_summed_states_give_the_metrics_of_the_whole(write_module: WriteModule) 
         runner.evaluate(batch, dense, tables.pull(batch, training=False))
         states.append(runner.metric_states())
     merged = runner.merge(states)
-    assert set(merged) == {"loss", "auc", "accuracy", "f1.0", "error", "mean_error"}
+    assert set(merged) == {"loss", "auc", "accuracy", "f1", "error", "mean_error"}
     assert merged == pytest.approx(expected, rel=1e-5)
     assert merged["error"] == pytest.approx(merged["mean_error"], rel=1e-5)
     assert all(array.dtype == np.float64 for arrays in states[0].values() for array in arrays)

@@ -1,4 +1,4 @@
-"""``chaos``: kills processes of a running job at random, at stated rates. The job must not mind."""
+"""``elasticdl chaos``: kills random processes of a running job at given rates, to test that its audit stays exact."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.open_log import open_bus
-from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.jobs.run_directory import RunDirectory, root_argument
 from elasticdl.cli.local.local_job import BROKER
 from elasticdl.master.core import State, evolve
 from elasticdl.master.snapshots.recovery import Recovered, recover
@@ -34,10 +34,10 @@ _SECONDS = re.compile(r"\d+(\.\d+)?s?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """Who is killed every ``mean_s`` seconds on average (a Poisson process).
+    """Which processes are killed every ``mean_s`` seconds on average (a Poisson process).
 
     Attributes:
-        targets: killed in the same moment: one process of a kind, or ``all-`` of them.
+        targets: killed at the same moment: one process of a kind, or with ``all-`` all of them.
         mean_s: mean time between two such moments.
     """
 
@@ -59,38 +59,38 @@ def parse_rate(text: str) -> Rate:
     unknown = [target for target in targets if target not in TARGETS]
     problem = ""
     if not colon:
-        problem = "is not TARGET:SECONDS or TARGET+TARGET:SECONDS"
+        problem = "is not of the form TARGET:SECONDS or TARGET+TARGET:SECONDS"
     elif unknown:
-        problem = f"names no target with {unknown[0]!r}; targets are {', '.join(TARGETS)}"
+        problem = f"has no valid target: {unknown[0]!r} is none of {', '.join(TARGETS)}"
     elif not _SECONDS.fullmatch(mean) or float(mean.removesuffix("s")) <= 0:
-        problem = f"says {mean!r} where the mean time stands, which is more than 0 seconds, such as 5s or 0.5s"
+        problem = f"has no valid mean time: {mean!r} is not a number of seconds above 0, such as 5s or 0.5s"
     if problem:
         raise UserError(
-            f"--kill={text} {problem}", hint="For example --kill worker:5s or --kill ps+master:30s.", usage=True
+            f"--kill={text} {problem}", hint="Examples: --kill=worker:5s, --kill=ps+master:30s.", usage=True
         )
     return Rate(targets=targets, mean_s=float(mean.removesuffix("s")))
 
 
 def chaos(job: str, root: Path, rates: list[Rate], *, duration_s: float, seed: int | None) -> None:
-    """Kill until the job or the time is over.
+    """Kill processes until the job or the given time ends.
 
     Args:
         job: id or name of a running job.
-        root: where the run directories are.
-        rates: who is killed, and how often.
+        root: folder of the run directories.
+        rates: which processes, and how often.
         duration_s: seconds; 0: until the job ends.
-        seed: of the times and victims.
+        seed: of the random times and processes.
 
     Raises:
         UserError: the job is not running.
     """
     run = run_directory.find(root, job)
     if not run.is_locked():
-        raise UserError(f"job {run.job} is not running", hint="See: elasticdl jobs")
+        raise UserError(f"job {run.job} is not running", hint=f"To list all jobs: elasticdl jobs{root_argument(root)}")
     kills = asyncio.run(_kill(run, rates, duration_s or float("inf"), random.Random(seed)))  # noqa: S311 - no secret
     console = plain_console()
-    text = ", ".join(f"{count} x {target}" for target, count in kills.items()) or "nobody"
-    console.print(f"killed {text}")
+    text = ", ".join(f"{number} x {target}" for target, number in kills.items()) or "nothing"
+    console.print(f"Killed {text}.")
 
 
 async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance: random.Random) -> Mapping[str, int]:
@@ -110,10 +110,10 @@ async def _kill(run: RunDirectory, rates: list[Rate], duration_s: float, chance:
                     if now_s < due_s:
                         continue
                     due[rate] = now_s + chance.expovariate(1 / rate.mean_s)
-                    kinds, names = strike(rate, partial(_living, run, state), chance)
+                    kinds, names = kill(rate, partial(_living, run, state), chance)
                     if names:
                         kills["+".join(kinds)] += 1
-                        console.print(f"[{now_s - started_s:6.1f} s] killed {', '.join(names)}")
+                        console.print(f"[{now_s - started_s:6.1f} s] Killed {', '.join(names)}")
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -125,18 +125,16 @@ async def _follow(log: EventLog, recovered: Recovered) -> None:
         evolve(recovered.state, record)
 
 
-def strike(
-    rate: Rate, living: Callable[[str], Mapping[str, int]], chance: random.Random
-) -> tuple[list[str], list[str]]:
-    """SIGKILL for whoever a rate aims at.
+def kill(rate: Rate, living: Callable[[str], Mapping[str, int]], chance: random.Random) -> tuple[list[str], list[str]]:
+    """Kill the processes that a rate selects.
 
     Args:
-        rate: its targets; one that is named twice means two processes.
-        living: target -> name and process id of all who are there to be killed.
+        rate: its targets; a target that is given twice means two processes.
+        living: target -> name and process id of all running processes of that kind.
         chance: chooses among them.
 
     Returns:
-        The targets that were hit, and the names of the processes.
+        The targets of which a process was killed, and the names of the processes.
     """
     kinds: list[str] = []
     killed: list[str] = []

@@ -1,6 +1,6 @@
-"""``status``, ``tasks``, ``task``, ``events`` and ``replay``: the log of a live or finished job, for people.
+"""``elasticdl status``, ``tasks``, ``task``, ``events`` and ``replay``: views of a job's event log, live or afterwards.
 
-They fold the log with the master's own core, so they can't tell anything else than the master would.
+They fold the log with the master's own core, so they show exactly what the master knows.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -16,10 +16,11 @@ from rich.table import Table
 
 from elasticdl.cli.commands.jobs import shown_state
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.display.next_steps import resume_line
-from elasticdl.cli.display.records import clock, one_line, story
-from elasticdl.cli.display.resumability import next_step
-from elasticdl.cli.display.status import at_rest, print_state, status_facts
+from elasticdl.cli.display.next_steps import find_next_step, resume_line
+from elasticdl.cli.display.quantities import count, time_of_day
+from elasticdl.cli.display.records import one_line, task_history
+from elasticdl.cli.display.status import print_state, status_facts, without_processes
+from elasticdl.cli.display.task_table import TaskFilter, count_tasks, task_rows
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import RunDirectory
@@ -36,11 +37,18 @@ from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
 
 GONE_POLL_S = 1.0
-"""Seconds between two looks at whether the launcher of a followed job is still there."""
+"""Seconds between two checks whether the launcher of a followed job is still running."""
 
 
-def status(job: str, root: Path, *, as_json: bool) -> None:
-    """Print how a job stands."""
+def status(job: str, root: Path, *, as_json: bool, evaluations: int) -> None:
+    """Print the status of a job.
+
+    Args:
+        job: id or name.
+        root: folder of the run directories.
+        as_json: print one JSON object.
+        evaluations: how many evaluations to show; 0: all. The JSON object holds all of them.
+    """
     run = run_directory.find(root, job)
     alive = run.is_locked()
     state = _recovered(run).state
@@ -49,45 +57,56 @@ def status(job: str, root: Path, *, as_json: bool) -> None:
         console.print(json.dumps(status_facts(run, state, alive=alive), indent=2))
         return
     if state.spec is None:
-        told = shown_state(run, run.read())
-        console.print(f"{run.job}: {told}; its event log holds no job" + (" yet" if alive else ""))
-        if not alive and told != JobState.SUCCEEDED.value:
-            console.print(next_step(run, state))
+        name = shown_state(run, run.read())
+        console.print(f"{run.job}: {name}. Its event log holds no job" + (" yet." if alive else "."))
+        if not alive and name != JobState.SUCCEEDED.value:
+            console.print(find_next_step(run, state))
         return
     if not alive and not state.is_final:
-        console.print(f"{run.job} was interrupted: no process of it runs any more. {next_step(run, state)}")
+        console.print(f"{run.job} was interrupted: its launcher is not running. {find_next_step(run, state)}")
     if not alive:
-        state = at_rest(state)
-    print_state(state, console, time.time() if alive else state.now_s)
+        state = without_processes(state)
+    print_state(state, console, time.time() if alive else state.now_s, evaluations=evaluations)
 
 
-def tasks(job: str, root: Path, limit: int) -> None:
-    """Print the training tasks that are not finished, or where all are, the last ones."""
+def tasks(job: str, root: Path, limit: int, task_state: str) -> None:
+    """Print the training tasks that are not finished; all tasks if the job has finished them.
+
+    Args:
+        job: id or name.
+        root: folder of the run directories.
+        limit: how many tasks to show.
+        task_state: show only tasks in this state; empty: any.
+
+    Raises:
+        UserError: there is no such state, or the log holds no job yet.
+    """
+    wanted = TaskFilter.parse(task_state)
     run = run_directory.find(root, job)
     alive = run.is_locked()
     state = _recovered(run).state
-    state = state if alive else at_rest(state)
+    state = state if alive else without_processes(state)
     if state.spec is None or state.training is None:
-        raise UserError(f"the log of {run.job} holds no job yet")
-    finished, plan = len(state.training.complete), state.plan
+        raise UserError(f"the event log of {run.job} holds no job yet")
     console = plain_console()
-    console.print(
-        f"{finished:,} of {plan.tasks:,} training tasks are finished, {len(state.training.outstanding):,} dispatched, "
-        f"{len(state.running_attempts):,} in somebody's hands, {len(state.training.lacking):,} to be dispatched again"
-    )
+    console.print(count_tasks(state))
+    rows, more = task_rows(state, wanted, limit)
+    if not rows:
+        console.print(f"No task is {task_state}." if task_state else "There are no tasks.")
+        return
     table = Table()
     for column in ("task", "epoch", "source", "records", "batches", "state"):
         table.add_column(column, overflow="fold")
-    rows = _task_rows(state, limit)
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    if len(rows) == limit:
-        console.print(f"The first {limit}; more with --limit.")
+    if more:
+        states = ", ".join(each.value for each in TaskFilter)
+        console.print(f"The first {limit}. To show more: --limit=N. To filter: --state=STATE ({states}).")
 
 
 def task(job: str, root: Path, number: int, purpose: str) -> None:
-    """Print the story of one task.
+    """Print the history of one task.
 
     Raises:
         UserError: there is no such task.
@@ -98,20 +117,22 @@ def task(job: str, root: Path, number: int, purpose: str) -> None:
         ref = TaskRef(purpose=Purpose(purpose), number=number)
     except ValueError as error:
         names = ", ".join(each.value for each in Purpose)
-        raise UserError(f"--purpose={purpose} is none of {names}", usage=True) from error
+        raise UserError(
+            f"--purpose={purpose} is not a kind of task", hint=f"Use one of {names}.", usage=True
+        ) from error
     state = fold(records)
     console = plain_console()
     if ref.purpose is Purpose.TRAIN and state.spec is not None:
         if number >= state.plan.tasks:
             raise UserError(f"there is no task {number}", hint=f"{run.job} has tasks 0 to {state.plan.tasks - 1}.")
         _print_shard(state, TaskId(number), console)
-    lines = list(story(records, ref))
-    for line in lines or ["nothing has happened to it yet"]:
+    lines = list(task_history(records, ref))
+    for line in lines or ["No events yet."]:
         console.print(line)
 
 
 def events(job: str, root: Path, *, follow: bool) -> None:
-    """Print the log, one line per record."""
+    """Print the event log, one line per record."""
     run = run_directory.find(root, job)
     console = plain_console()
     if not follow:
@@ -121,16 +142,16 @@ def events(job: str, root: Path, *, follow: bool) -> None:
 
 
 def replay(job: str, root: Path, until: int, *, check: bool) -> bool:
-    """Print what the master knew after a record.
+    """Print the master's state after a record.
 
     Args:
         job: id or name.
-        root: the run directories' root.
-        until: sequence number of the last record to fold; 0: all.
-        check: fold from the beginning, and decide again whatever was decided.
+        root: folder of the run directories.
+        until: sequence number of the last record to apply; 0: all.
+        check: start at the first record, re-run every decision and compare.
 
     Returns:
-        Whether every decision would be the same today; True if ``check`` is not set.
+        Whether all decisions are the same again; True if ``check`` is not set.
 
     Raises:
         UserError: the log is shorter.
@@ -145,16 +166,18 @@ def replay(job: str, root: Path, until: int, *, check: bool) -> bool:
         recovered = _recovered(run, until)
         state, last = recovered.state, recovered.read_seq
     if until and last < until:
-        raise UserError(f"the log of {run.job} ends at #{last}")
-    console.print(f"after #{last}, {clock(state.now_s)}, term {state.term}:")
+        raise UserError(f"--until={until}: the event log of {run.job} ends at #{last}")
+    console.print(f"State after #{last}, {time_of_day(state.now_s)}, term {state.term}:")
     print_state(state, console, state.now_s)
     for seq, decided in state.pending_commands:
-        console.print(f"decision #{seq} has no recorded outcome ({len(decided.commands)} commands)")
+        console.print(f"Decision #{seq} ({count(len(decided.commands), 'command')}) has no recorded outcome.")
     if verified is None:
         return True
     for difference in verified.differences:
         console.print(difference)
-    console.print(f"{verified.decisions:,} decisions decided again, {len(verified.differences):,} of them otherwise")
+    differ = len(verified.differences)
+    result = "all are the same" if not differ else f"{differ:,} differ"
+    console.print(f"Re-ran {count(verified.decisions, 'decision')}: {result}.")
     return not verified.differences
 
 
@@ -183,22 +206,22 @@ def _verified(run: RunDirectory, until: int) -> Verification:
 
 
 async def _follow(run: RunDirectory, console: Console) -> None:
-    alive = run.is_locked()  # Before this command holds the folder itself.
+    alive = run.is_locked()  # Before this command itself locks the folder.
     async with open_bus(run) as bus:
-        printing = asyncio.create_task(_print_to_the_end(bus.log, console, alive))
-        watching = asyncio.create_task(_wait_until_nobody_keeps(run))
+        printing = asyncio.create_task(_print_until_final(bus.log, console, alive))
+        watching = asyncio.create_task(_wait_until_unlocked(run))
         await asyncio.wait((printing, watching), return_when=asyncio.FIRST_COMPLETED)
         printing.cancel()
         watching.cancel()
         await asyncio.gather(printing, watching, return_exceptions=True)
     if printing.cancelled():
-        console.print(f"{run.job}: no process of it runs any more; go on with: {resume_line(run)}")
+        console.print(f"{run.job} was interrupted: its launcher is not running. To resume: {resume_line(run)}")
     else:
         printing.result()
 
 
-async def _print_to_the_end(log: EventLog, console: Console, alive: bool) -> None:
-    """Print until the job is final, or to the present end where nobody will add to the log."""
+async def _print_until_final(log: EventLog, console: Console, alive: bool) -> None:
+    """Print until the job has ended; without a launcher, until the end of the log."""
     state = State()
     last = await log.last_seq()
     async for record in log.read(0):
@@ -208,8 +231,8 @@ async def _print_to_the_end(log: EventLog, console: Console, alive: bool) -> Non
             return
 
 
-async def _wait_until_nobody_keeps(run: RunDirectory) -> None:
-    """Until its launcher is gone; the broker goes with it."""
+async def _wait_until_unlocked(run: RunDirectory) -> None:
+    """Wait until the launcher is gone. The NATS server ends with it."""
     while run.is_locked():
         await asyncio.sleep(GONE_POLL_S)
 
@@ -225,46 +248,5 @@ def _print_shard(state: State, number: TaskId, console: Console) -> None:
     source = display(plan.sources[shard.source].uri)
     console.print(
         f"task {number}: epoch {plan.epoch(number) + 1} of {plan.epochs}, records {shard.start} to {shard.end - 1} of "
-        f"{source}, {plan.batches_of(number)} batches"
+        f"{source}, {count(plan.batches_of(number), 'batch', 'batches')}"
     )
-
-
-def _task_rows(state: State, limit: int) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    plan = state.plan
-    for number in _interesting(state):
-        if len(rows) == limit:
-            break
-        shard = plan.shard(number)
-        source = display(plan.sources[shard.source].uri).rpartition("/")[2]
-        records = f"{shard.start}-{shard.end - 1}"
-        epoch = str(plan.epoch(number) + 1)
-        rows.append((str(number), epoch, source, records, str(plan.batches_of(number)), _task_state(state, number)))
-    return rows
-
-
-def _interesting(state: State) -> Iterator[TaskId]:
-    """Unfinished tasks in planning order; of a finished job all tasks."""
-    training = state.training
-    if training is None:
-        return
-    if training.is_complete:
-        yield from state.plan.task_ids()
-        return
-    for start, end in training.complete.gaps(0, state.plan.tasks):
-        yield from (TaskId(number) for number in range(start, end))
-
-
-def _task_state(state: State, number: TaskId) -> str:
-    ref = TaskRef(purpose=Purpose.TRAIN, number=number)
-    training = state.training
-    failures = len(state.failures.get(ref, ()))
-    failed = f", failed {failures} times" if failures else ""
-    holders = state.running_attempts.get(ref)
-    if holders:
-        return "with " + ", ".join(holding.worker for holding in holders.values()) + failed
-    if training is not None and number in training.complete:
-        return "finished"
-    if training is None or number >= training.frontier:
-        return "planned"
-    return ("to be dispatched again" if number in training.lacking else "dispatched") + failed

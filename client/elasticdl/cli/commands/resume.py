@@ -1,4 +1,4 @@
-"""``elasticdl resume``: go on with a job from its last snapshots."""
+"""``elasticdl resume``: runs a job again from its latest snapshots."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.console import Console
-
 from elasticdl.cli.display.consoles import JobConsole
-from elasticdl.cli.display.next_steps import UNBEGUN
+from elasticdl.cli.display.next_steps import NOTHING_TO_RESUME
+from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.local.running import run_job
+from elasticdl.cli.local.running import RunOptions, run_job
 from elasticdl.cli.recovery.snapshot_recovery import lost_part, restore_registers, salvage, settle_placement
 from elasticdl.cli.submission.model_digest import changed_files, file_digests
 from elasticdl.cli.submission.preflight import check_report
-from elasticdl.cli.submission.source_check import check_data, mend_indices
+from elasticdl.cli.submission.source_check import check_sources, rebuild_indices
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus.reading import record_at
@@ -35,16 +34,16 @@ def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -
 
     Args:
         job: id or name.
-        root: where the run directories are.
-        report: where to write the report besides the run directory.
-        ps: how many parameter servers; 0: as many as before.
-        debug: show the guilty process' log on failure.
+        root: folder of the run directories.
+        report: where to write the report, besides the run directory.
+        ps: number of parameter servers; 0: as before.
+        debug: after a failure, show the log of the process that caused it.
 
     Returns:
         Its exit code.
 
     Raises:
-        UserError: the job is running, is finished, or its model file was changed.
+        UserError: the job is running or finished, or its model file or data changed.
     """
     started_s = time.time()
     if report:
@@ -55,15 +54,16 @@ def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -
     with run.lock():
         past = asyncio.run(_past(run, record, ps))
         if past.state.job_state is JobState.SUCCEEDED:
-            raise UserError(f"job {run.job} is finished: there is nothing to go on with")
-        check_data(run, past.spec)
+            raise UserError(f"job {run.job} has finished successfully, so there is nothing to resume")
+        check_sources(run, past.spec)
         run.create()
         console = JobConsole()
-        mend_indices(run, past.spec, lambda line: console.print(line, markup=False, soft_wrap=True))
-        record = replace(record, launcher_pid=os.getpid(), state=JobState.STARTING.value, message="", advice="")
+        rebuild_indices(run, past.spec, console.print_line)
+        record = replace(record, launcher_pid=os.getpid(), state=JobState.STARTING.value, message="", next_step="")
         run.write(record)
-        _say_where_it_goes_on(run, past, console)
-        return run_job(run, record, past.spec, *past.opening, started_s=started_s, report=report, debug=debug)
+        console.print_line(_start_line(run, past))
+        options = RunOptions(started_s=started_s, report=report, debug=debug)
+        return run_job(run, record, past.spec, past.opening, options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +72,8 @@ class _Past:
 
     Attributes:
         spec: the job.
-        state: what its log tells; empty if that is lost.
-        opening: what the log has to be continued with.
+        state: as its log describes it; empty if the log is lost.
+        opening: the first events of the next run.
     """
 
     spec: JobSpec
@@ -82,7 +82,7 @@ class _Past:
 
 
 async def _past(run: RunDirectory, record: JobRecord, ps: int) -> _Past:
-    """Read the log, and have the registers name snapshots, which are what counts."""
+    """Read the log, and make sure that the key-value registers of the ps name existing snapshots."""
     store = open_store(record.storage)
     async with open_bus(run, held=True) as bus:
         try:
@@ -91,7 +91,7 @@ async def _past(run: RunDirectory, record: JobRecord, ps: int) -> _Past:
         except (PermanentError, ProtocolError) as error:
             raise UserError(
                 f"the event log of job {run.job} can't be read: {error}",
-                hint=f"Without it the job goes on from its snapshots: {_how_to_do_without(run, record)}",
+                hint=f"The job can be resumed from its snapshots without the log: {_without_log(run, record)}",
             ) from error
         salvaged = None
         spec = state.spec
@@ -99,9 +99,8 @@ async def _past(run: RunDirectory, record: JobRecord, ps: int) -> _Past:
             salvaged = await asyncio.to_thread(salvage, store, record.storage, run.job)
             if salvaged is None:
                 raise UserError(
-                    f"there is nothing to go on with: neither the event log of job {run.job} nor a snapshot in "
-                    f"{display(record.storage)}",
-                    hint=UNBEGUN,
+                    f"job {run.job} has no event log, and no snapshot in {display(record.storage)}",
+                    hint=NOTHING_TO_RESUME,
                 )
             spec = salvaged.spec
         lost = lost_part(left, run.read_log_end())
@@ -118,34 +117,33 @@ async def _past(run: RunDirectory, record: JobRecord, ps: int) -> _Past:
     return _Past(spec=spec, state=state, opening=(resumed,) if state.spec else (JobSubmitted(spec=spec), resumed))
 
 
-def _how_to_do_without(run: RunDirectory, record: JobRecord) -> str:
-    return f"delete {run.nats}, then resume again." if record.own_nats else f"delete its streams EDL-{run.job}-*."
+def _without_log(run: RunDirectory, record: JobRecord) -> str:
+    streams = f"the folder {run.nats}" if record.own_nats else f"the streams EDL-{run.job}-* of the NATS server"
+    return f"delete {streams}, then resume again."
 
 
-def _say_where_it_goes_on(run: RunDirectory, past: _Past, console: Console) -> None:
+def _start_line(run: RunDirectory, past: _Past) -> str:
     if past.state.spec is None:
-        line = f"job {run.job} goes on from its snapshots, because its event log is lost; logs in {run.logs}"
-        console.print(line, markup=False, soft_wrap=True)
-        return
-    done = len(past.state.training.complete) if past.state.training else 0
-    console.print(
-        f"job {run.job} goes on: {done:,} of {past.spec.plan.tasks:,} tasks were finished; logs in {run.logs}",
-        markup=False,
-        soft_wrap=True,
-    )
+        return f"Resuming job {run.job} from its snapshots, because its event log is lost. Logs: {run.logs}"
+    finished = len(past.state.training.complete) if past.state.training else 0
+    tasks = count(past.spec.plan.tasks, "task")
+    return f"Resuming job {run.job}: {finished:,} of {tasks} finished. Logs: {run.logs}"
 
 
 def _check_model(run: RunDirectory, record: JobRecord) -> None:
-    """Refuse a model that is not the one that was being trained."""
+    """Refuse a model file that is not the one that the job was planned with."""
     path = Path(record.model.rpartition(":")[0])
     if not record.model_files:
         return
     if not path.is_file():
-        raise UserError(f"the model file {path} of job {run.job} is gone", hint="Put it back, or train anew.")
+        raise UserError(
+            f"the model file {path} of job {run.job} does not exist any more",
+            hint="Restore it, or start a new job with: elasticdl train",
+        )
     changed = changed_files(record.model_files, file_digests(path))
     if changed:
         names = ", ".join(str(path.parent / name) for name in changed)
         raise UserError(
             f"{names} changed since job {run.job} was planned",
-            hint="Undo the change to go on with this job, or train the new model with: elasticdl train",
+            hint="Undo the change to resume this job, or train the new model with: elasticdl train",
         )

@@ -1,4 +1,4 @@
-"""``elasticdl train``: plan, then run, or with ``--dry_run`` only tell."""
+"""``elasticdl train``: plans a job and runs it, or prints the plan with ``--dry_run``."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import os
 import time
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.local.running import cut_text, run_job, start_lines
+from elasticdl.cli.local.running import RunOptions, max_step_note, processes_text, run_job, start_lines
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.submit import Submission, prepare
 from elasticdl.shared.errors import ElasticDLError
@@ -33,64 +32,29 @@ def train(flags: TrainFlags, root: Path) -> int:
     """
     started_s = time.time()
     console = JobConsole()
-    submission = prepare(flags, root, lambda line: console.print(line, markup=False, soft_wrap=True))
+    submission = prepare(flags, root, console.print_line)
     spec = submission.spec
     if flags.dry_run:
         print_plan(submission, console)
-        return exit_codes.DONE
+        return exit_codes.SUCCESS
     run = RunDirectory(root, spec.job)
     run.create()
     with run.lock():
-        record = _record(submission, flags)
+        record = job_record(submission, flags)
         try:
             run.write(record)
             submission.save_indices()
         except ElasticDLError:
-            run.remove()  # Nothing was begun: leave nothing behind.
+            run.remove()  # The job did not start, so leave nothing behind.
             raise
         for line in start_lines(run, spec):
-            console.print(line, markup=False, soft_wrap=True)
-        opening = JobSubmitted(spec=spec)
-        return run_job(run, record, spec, opening, started_s=started_s, report=flags.report, debug=flags.debug)
+            console.print_line(line)
+        options = RunOptions(started_s=started_s, report=flags.report, debug=flags.debug)
+        return run_job(run, record, spec, (JobSubmitted(spec=spec),), options)
 
 
-def print_plan(submission: Submission, console: Console) -> None:
-    """What would be done: tasks, batches and records, by source."""
-    spec = submission.spec
-    console.print(
-        f"plan {spec.plan.fingerprint} of {spec.model.path}:{spec.model.symbol}", markup=False, soft_wrap=True
-    )
-    for what, plan in (("training", spec.plan), ("validation", spec.validation)):
-        if plan is not None:
-            _print_sources(what, plan, console)
-    console.print(
-        f"{spec.workers} workers, {spec.ps} ps, seed {spec.plan.seed}, shuffle {spec.plan.shuffle.value}; "
-        f"output {display(spec.output) or 'none'}; snapshots in {display(spec.storage)}",
-        markup=False,
-        soft_wrap=True,
-    )
-
-
-def _print_sources(what: str, plan: Plan, console: Console) -> None:
-    table = Table(title=f"{what} data", title_justify="left")
-    for column in ("source", "records", "batches", "tasks"):
-        table.add_column(column, justify="left" if column == "source" else "right", overflow="fold")
-    for source in plan.sources:
-        whole, tail = divmod(source.records, plan.task_records)
-        batches = whole * plan.minibatches_per_task + -(-tail // plan.minibatch_size)
-        tasks = whole + (tail > 0)
-        table.add_row(display(source.uri), f"{source.records:,}", f"{batches:,}", f"{tasks:,}")
-    table.add_section()
-    table.add_row(
-        "one epoch", f"{plan.records_per_epoch:,}", f"{plan.batches_per_epoch:,}", f"{plan.tasks_per_epoch:,}"
-    )
-    if what == "training":
-        name = f"all epochs ({plan.epochs}){cut_text(plan)}"
-        table.add_row(name, f"{plan.records:,}", f"{plan.batches:,}", f"{plan.tasks:,}")
-    console.print(table)
-
-
-def _record(submission: Submission, flags: TrainFlags) -> JobRecord:
+def job_record(submission: Submission, flags: TrainFlags) -> JobRecord:
+    """The first content of ``job.json``."""
     spec = submission.spec
     return JobRecord(
         job=spec.job,
@@ -105,3 +69,33 @@ def _record(submission: Submission, flags: TrainFlags) -> JobRecord:
         own_nats=not flags.nats_url,
         launcher_pid=os.getpid(),
     )
+
+
+def print_plan(submission: Submission, console: JobConsole) -> None:
+    """Print the plan: records, batches and tasks by data source, processes and destinations."""
+    spec = submission.spec
+    console.print_line(f"Plan {spec.plan.fingerprint} of {spec.model.path}:{spec.model.symbol}")
+    for name, plan in (("training", spec.plan), ("validation", spec.validation)):
+        if plan is not None:
+            _print_sources(name, plan, console)
+    console.print_line(f"{processes_text(spec)}, seed {spec.plan.seed}, shuffle {spec.plan.shuffle.value}")
+    console.print_line(f"Output: {display(spec.output) or 'none'}. Snapshots: {display(spec.storage)}")
+
+
+def _print_sources(name: str, plan: Plan, console: JobConsole) -> None:
+    table = Table(title=f"{name} data", title_justify="left")
+    for column in ("source", "records", "batches", "tasks"):
+        table.add_column(column, justify="left" if column == "source" else "right", overflow="fold")
+    for source in plan.sources:
+        whole, tail = divmod(source.records, plan.task_records)
+        batches = whole * plan.minibatches_per_task + -(-tail // plan.minibatch_size)
+        tasks = whole + (tail > 0)
+        table.add_row(display(source.uri), f"{source.records:,}", f"{batches:,}", f"{tasks:,}")
+    table.add_section()
+    table.add_row(
+        "one epoch", f"{plan.records_per_epoch:,}", f"{plan.batches_per_epoch:,}", f"{plan.tasks_per_epoch:,}"
+    )
+    if name == "training":
+        row = f"all epochs ({plan.epochs}){max_step_note(plan)}"
+        table.add_row(row, f"{plan.records:,}", f"{plan.batches:,}", f"{plan.tasks:,}")
+    console.print(table)

@@ -1,4 +1,7 @@
-"""Consoles: for what commands print, and for what a job prints while it runs."""
+"""Consoles for the output of commands, for the output of a running job, and for errors.
+
+All of them are rich consoles, which leave out colours when the output is not a terminal or ``NO_COLOR`` is set.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,40 @@ import os
 import sys
 
 from rich.console import Console
+from rich.text import Text
 
 _PIPE_COLUMNS = 10_000
-"""Nothing is wrapped or cut where nobody looks at columns."""
+"""Width of output that goes to a pipe or a file, so that no line is wrapped or cut."""
 
 
 def plain_console() -> Console:
-    """For the lines and tables of a command: as wide as the terminal; not wrapped in a pipe or a file."""
+    """For the lines and tables of a command: as wide as the terminal, and never wrapped in a pipe or a file."""
     width = None if sys.stdout.isatty() else _PIPE_COLUMNS
     return Console(highlight=False, markup=False, soft_wrap=True, width=width)
 
 
+def error_console() -> Console:
+    """For messages on stderr."""
+    return Console(stderr=True, highlight=False, markup=False)
+
+
+def error_text(message: str) -> Text:
+    """An error message with its prefix."""
+    return Text.assemble(("Error: ", "bold red"), message.rstrip())
+
+
 class JobConsole(Console):
-    """For what a job tells while it runs; should nobody read it any more (``| head``), the job goes on in silence."""
+    """For the output of a running job. If the reader goes away (``| head``), the job continues without output."""
 
     def __init__(self) -> None:
-        super().__init__(highlight=False)
+        super().__init__(highlight=False, markup=False)
+
+    def print_line(self, line: str) -> None:
+        """Print one line, which is never wrapped."""
+        self.print(line, soft_wrap=True)
 
     def on_broken_pipe(self) -> None:
-        """Print into nothing from now on; rich would end the process."""
+        """Discard all further output. Rich would end the process."""
         self.quiet = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

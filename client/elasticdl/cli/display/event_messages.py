@@ -1,4 +1,4 @@
-"""What a job's log tells its user while it runs: a few lines, each the moment that it happens. Pure."""
+"""Messages for the user about the events of a running job. Pure."""
 
 from __future__ import annotations
 
@@ -15,81 +15,84 @@ from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.storage import display
 
 
-class Narrator:
-    """Turns records into lines; remembers what it has said."""
+class EventMessages:
+    """Turns log records into messages, each of which is given once."""
 
     def __init__(self) -> None:
-        self._notes_said = False
-        self._epochs_said = 0
-        self._evaluations_said = 0
+        self._notes_given = False
+        self._epochs_given = 0
+        self._evaluations_given = 0
         self._state = JobState.STARTING
         self._owners: tuple[int, ...] = ()
-        self._told_to_stop: set[PodName] = set()
+        self._stopping: set[PodName] = set()
 
     def lines(self, record: LogRecord, state: State) -> Iterator[str]:
-        """What is worth saying about a record that was just folded into ``state``."""
-        # What ends the job is said in full at its end, once.
-        yield from self._event(record.envelope, goes_on=state.failure is None)
+        """Messages about a record that was just folded into ``state``."""
+        # The final error of a job is printed in full when the job has ended, so not here as well.
+        yield from self._event(record.envelope, continues=state.failure is None)
         yield from self._moves(state)
         yield from self._epochs(state)
         yield from self._evaluations(state)
         if state.job_state is not self._state:
             self._state = state.job_state
             if self._state is JobState.CLOSING:
-                yield "everything is absorbed; final snapshots and audit"
+                yield "Training finished. Saving final snapshots and running the audit."
 
     def skip(self, state: State) -> None:
-        """Leave unsaid what had happened when the log was folded into ``state``."""
+        """Give no messages about what had happened when the log was folded into ``state``."""
         self._owners = state.placement.owners
         for _ in (*self._epochs(state), *self._evaluations(state)):
             pass
         self._state = state.job_state
 
-    def _event(self, envelope: events.Envelope, *, goes_on: bool) -> Iterator[str]:
+    def _event(self, envelope: events.Envelope, *, continues: bool) -> Iterator[str]:
         match envelope.event:
-            case events.Decided(commands=ordered):
-                for command in ordered:
-                    self._note_order(command)
-            case events.WorkerStarted(notes=notes) if notes and not self._notes_said:
-                self._notes_said = True
+            case events.Decided(commands=commands):
+                for command in commands:
+                    self._on_command(command)
+            case events.WorkerStarted(notes=notes) if notes and not self._notes_given:
+                self._notes_given = True
                 yield from notes
             case events.PodExited() as exited:
                 yield from self._exit(exited)
             case events.PsStarted(restored_from=manifest) if manifest:
                 yield f"{envelope.name} restored {display(manifest)}"
             case events.JobResumed(lost=lost) if lost is not None:
-                yield f"the event log was {lost_text(lost_row(envelope.time_s, lost))}"
+                yield lost_text(lost_row(envelope.time_s, lost))
             case events.SnapshotDamaged() as damaged:
                 yield damage_text(damaged)
-            case events.TaskFailed() as failed if goes_on:
-                yield f"{envelope.name}: {failed.task}, batch {failed.batch} failed: {_first_line(failed.message)}"
-            case events.WorkerFailed(message=message) if goes_on:
-                yield f"{envelope.name}: {_first_line(message)}"
+            case events.TaskFailed() as failed if continues:
+                yield (
+                    f"{envelope.name} failed at {failed.task}, batch {failed.batch}: {_first_line(failed.message)}. "
+                    "Retrying the task."
+                )
+            case events.WorkerFailed(message=message) if continues:
+                yield f"{envelope.name} failed: {_first_line(message)}"
             case events.SilenceNoticed(pod=pod, silent_s=silent_s):
-                yield f"{pod} has not been heard of for {silent_s:.0f} s; it is killed and replaced"
+                yield f"No heartbeat from {pod} for {silent_s:.0f} s. Restarting it."
             case events.TermStarted(term=term) if term > 1:
-                yield "the master was restarted and has read the log"
+                yield "The new master has recovered the job's state from the event log."
             case _:
                 pass
 
     def _exit(self, exited: events.PodExited) -> Iterator[str]:
-        if exited.pod in self._told_to_stop and exited.cause is not ExitCause.OWN_FAULT:
-            return  # Whether it heard SIGTERM in time to say goodbye or not: it was no death.
+        if exited.pod in self._stopping and exited.cause is not ExitCause.OWN_FAULT:
+            return  # The exit was ordered. SIGTERM may have ended the process before it could handle the signal.
         match exited.cause:
             case ExitCause.OWN_FAULT | ExitCause.OUTSIDE:
                 if self._state not in (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED):
-                    yield f"{exited.pod} died ({describe_exit(exited.exit_code, exited.cause)})" + _what_now(exited)
+                    yield f"{exited.pod} died ({describe_exit(exited.exit_code, exited.cause)})" + _consequence(exited)
             case ExitCause.FINISHED if exited.running_batches:
-                yield f"{exited.pod} ended without a word ({describe_exit(exited.exit_code)})" + _what_now(exited)
+                yield f"{exited.pod} exited unexpectedly ({describe_exit(exited.exit_code)})" + _consequence(exited)
             case _:
                 pass
 
-    def _note_order(self, command: Command) -> None:
+    def _on_command(self, command: Command) -> None:
         match command:
             case StopPod(pod=pod):
-                self._told_to_stop.add(pod)
+                self._stopping.add(pod)
             case StartPod(pod=pod):
-                self._told_to_stop.discard(pod)
+                self._stopping.discard(pod)
             case _:
                 pass
 
@@ -103,35 +106,35 @@ class Narrator:
             yield f"{count} of {len(before)} partitions of the model moved from ps-{old} to ps-{new}"
 
     def _epochs(self, state: State) -> Iterator[str]:
-        """An epoch's line comes once it is complete and its metrics, if it has any, are merged."""
+        """The line of an epoch is given when the epoch is complete and its metrics, if it has any, are merged."""
         training = state.training
         if training is None:
             return
-        while self._epochs_said < training.epochs_complete:
-            totals = training.epochs.get(self._epochs_said)
+        while self._epochs_given < training.epochs_complete:
+            totals = training.epochs.get(self._epochs_given)
             if totals is not None and totals.states and not totals.merged and not state.is_final:
                 return
-            row = next((row for row in epoch_rows(state) if row["epoch"] == self._epochs_said + 1), None)
-            self._epochs_said += 1
+            row = next((row for row in epoch_rows(state) if row["epoch"] == self._epochs_given + 1), None)
+            self._epochs_given += 1
             if row is not None:
                 numbers = metrics_text({"loss": row["loss"], **row["metrics"]})
-                yield f"epoch {self._epochs_said}/{training.plan.epochs_run}: {numbers}  ({row['seconds']:.1f} s)"
+                yield f"epoch {self._epochs_given}/{training.plan.epochs_run}: {numbers}  ({row['seconds']:.1f} s)"
 
     def _evaluations(self, state: State) -> Iterator[str]:
         rows = evaluation_rows(state)
-        for row in rows[self._evaluations_said :]:
+        for row in rows[self._evaluations_given :]:
             yield f"validation at step {row['step']}: {metrics_text(row['metrics'])}"
-        self._evaluations_said = len(rows)
+        self._evaluations_given = len(rows)
 
 
-def _what_now(exited: events.PodExited) -> str:
+def _consequence(exited: events.PodExited) -> str:
     if exited.service is Service.WORKER:
         batches = " and ".join(f"batch {held.batch} of {held.task}" for held in exited.running_batches)
-        return (f" with {batches} in hand" if batches else "") + "; its tasks are handed out again"
+        return (f" while computing {batches}" if batches else "") + ". Its tasks are dispatched again."
     if exited.service is Service.PS:
-        return "; it is restored from its last snapshot"
+        return ". Restoring it from its latest snapshot."
     return ""
 
 
 def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0] if text.strip() else "no message"
+    return text.strip().splitlines()[0].rstrip(".") if text.strip() else "no message"

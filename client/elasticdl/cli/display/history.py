@@ -1,24 +1,28 @@
-"""Loss and metrics of a job over time, from its folded state."""
+"""Loss and metrics of a job over time, from its folded state: as rows, as the history file, and as text."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import EvaluationPhase
 
+_ELEMENT = re.compile(r"(.+)\.(\d+)")
+"""Name of an element of a metric that is a vector, such as F1Score with one value per class."""
+
 
 class EpochRow(TypedDict):
     """Training during one epoch; epochs count from 1.
 
-    ``batches`` and ``records`` are those whose loss and metrics are known, each counted once: at most the plan's.
-    ``loss`` is the mean over these records, ``metrics`` are the others, of the training data while the model was
-    learning. ``validation`` are those of the first evaluation between the end of this epoch and the end of the next,
-    of the model at step ``validation_step``; empty and None without one.
+    ``batches`` and ``records`` are those whose loss and metrics are known, each counted once, so at most the plan's.
+    ``loss`` is the mean over these records; ``metrics`` are the other metrics on the training data. ``validation``
+    holds the metrics of the first evaluation between the end of this epoch and the end of the next one, of the model
+    at step ``validation_step``. Without such an evaluation they are empty and None.
     """
 
     epoch: int
@@ -32,7 +36,7 @@ class EpochRow(TypedDict):
 
 
 class EvaluationRow(TypedDict):
-    """One evaluation on the validation data; ``epoch`` is the last complete one, 0 before the first."""
+    """One evaluation on the validation data; ``epoch`` is the last complete epoch, 0 before the first."""
 
     evaluation: int
     epoch: int
@@ -44,7 +48,7 @@ class EvaluationRow(TypedDict):
 
 
 def epoch_rows(state: State) -> list[EpochRow]:
-    """One row per epoch that was begun."""
+    """One row per epoch that has started."""
     if state.training is None:
         return []
     validation = {row["epoch"]: row for row in reversed(evaluation_rows(state))}
@@ -64,7 +68,7 @@ def epoch_rows(state: State) -> list[EpochRow]:
 
 
 def evaluation_rows(state: State) -> list[EvaluationRow]:
-    """One row per evaluation that came to its end."""
+    """One row per finished evaluation."""
     return [
         EvaluationRow(
             evaluation=evaluation.number,
@@ -81,7 +85,7 @@ def evaluation_rows(state: State) -> list[EvaluationRow]:
 
 
 def final_metrics(state: State) -> tuple[dict[str, float | None], str]:
-    """The job's last word on its model, and whether it comes from ``validation`` or ``training`` data."""
+    """The latest metrics of the job, and the data that they are from: ``validation`` or ``training``."""
     evaluations = evaluation_rows(state)
     if evaluations:
         return evaluations[-1]["metrics"], "validation"
@@ -97,11 +101,11 @@ def history_lines(state: State, former: Sequence[EpochRow] = ()) -> str:
 
 
 def full_rows(state: State, former: Sequence[EpochRow]) -> list[EpochRow]:
-    """One row per epoch that was begun, from the log or, where the log lost what was there, from the former file.
+    """One row per epoch that has started, from the log; from the former history file where the log lost records.
 
     Args:
         state: folded from the log.
-        former: rows of the history file, written when the log knew more.
+        former: rows of the history file, written before the log lost records.
     """
     rows = {row["epoch"]: row for row in epoch_rows(state)}
     for row in former if state.lost_logs else ():
@@ -112,7 +116,7 @@ def full_rows(state: State, former: Sequence[EpochRow]) -> list[EpochRow]:
 
 
 def read_history(file: Path) -> list[EpochRow]:
-    """The rows of a history file; none where there is no such file, or it is damaged."""
+    """The rows of a history file; none if the file is missing or damaged."""
     try:
         rows: list[EpochRow] = [json.loads(line) for line in file.read_text().splitlines()]
     except (OSError, ValueError):
@@ -121,10 +125,22 @@ def read_history(file: Path) -> list[EpochRow]:
 
 
 def finite(value: float) -> float | None:
-    """JSON has no NaN: what is not a number is null."""
+    """The value, or None if it is not finite: JSON has no NaN."""
     return value if math.isfinite(value) else None
 
 
-def metrics_text(metrics: dict[str, float | None]) -> str:
-    """``loss 0.1234  accuracy 0.9876``."""
-    return "  ".join(f"{name} {value:.4f}" if value is not None else f"{name} nan" for name, value in metrics.items())
+def metrics_text(metrics: Mapping[str, float | None]) -> str:
+    """``loss 0.1234  f1 [0.8100 0.7700]``: names ending in ``.0``, ``.1``... are the elements of one metric."""
+    elements: dict[str, list[float | None]] = {}
+    vectors = set()
+    for name, value in metrics.items():
+        element = _ELEMENT.fullmatch(name)
+        elements.setdefault(element[1] if element else name, []).append(value)
+        if element and int(element[2]) > 0:
+            vectors.add(element[1])
+    texts = {name: " ".join(map(_number_text, values)) for name, values in elements.items()}
+    return "  ".join(f"{name} [{text}]" if name in vectors else f"{name} {text}" for name, text in texts.items())
+
+
+def _number_text(value: float | None) -> str:
+    return "nan" if value is None else f"{value:.4f}"

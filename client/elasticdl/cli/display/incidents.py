@@ -1,18 +1,21 @@
-"""What went wrong with a job's stored state, and what was used instead: for the report and for people. Pure."""
+"""Damaged snapshots and lost parts of the event log, and how the job went on: as rows and as messages. Pure."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import TypedDict
 
+from elasticdl.cli.display.quantities import count, moment
 from elasticdl.master.core import State
 from elasticdl.shared.messages.events import LostLog, SnapshotDamaged
 from elasticdl.shared.storage import display
 
 
 class DamagedRow(TypedDict):
-    """A snapshot that could not be used; all but ``ps`` and ``problem`` are places in the job's storage."""
+    """A damaged object of a snapshot; all but ``ps`` and ``problem`` are paths in the job's storage.
+
+    ``instead`` is the snapshot that the ps used; empty if the audit found the damage.
+    """
 
     ps: str
     snapshot: str
@@ -22,7 +25,7 @@ class DamagedRow(TypedDict):
 
 
 def damaged_rows(state: State) -> list[DamagedRow]:
-    """One row for each damaged object, in the order in which they were found."""
+    """One row for each damaged object, in the order of detection."""
     return [
         DamagedRow(
             ps=event.ps,
@@ -36,13 +39,13 @@ def damaged_rows(state: State) -> list[DamagedRow]:
 
 
 def damage_text(event: SnapshotDamaged) -> str:
-    """One sentence."""
-    found = f"a snapshot of {event.ps} is damaged: {display(event.object)} {event.problem}"
-    return f"{found}; {event.ps} goes on from {display(event.instead)}" if event.instead else found
+    """A message about a damaged object."""
+    damage = f"A snapshot of {event.ps} is damaged: {display(event.object)} {event.problem}."
+    return f"{damage} {event.ps} uses {display(event.instead)} instead." if event.instead else damage
 
 
 class LostRow(TypedDict):
-    """A part of the log that is gone; seconds since the epoch, null where nobody knows."""
+    """A lost part of the log; times in seconds since the epoch, null if unknown."""
 
     resumed_s: float
     after_s: float | None
@@ -51,12 +54,12 @@ class LostRow(TypedDict):
 
 
 def lost_rows(state: State) -> list[LostRow]:
-    """One row for each part of the log that a resume found missing."""
+    """One row for each part of the log that was missing at a resume."""
     return [lost_row(resumed_s, lost) for resumed_s, lost in state.lost_logs]
 
 
 def lost_row(resumed_s: float, lost: LostLog) -> LostRow:
-    """What a resume at ``resumed_s`` found missing."""
+    """The part of the log that was missing at a resume at ``resumed_s``."""
     return LostRow(
         resumed_s=resumed_s,
         after_s=lost.after_s or None,
@@ -66,21 +69,20 @@ def lost_row(resumed_s: float, lost: LostLog) -> LostRow:
 
 
 def lost_text(row: LostRow) -> str:
-    """One sentence."""
-    begins = f"after {_moment(row['after_s'])}" if row["after_s"] else "from the job's beginning"
-    ends = _moment(row["until_s"]) if row["until_s"] else f"some time before {_moment(row['resumed_s'])}"
-    count = f" ({row['records']:,} records)" if row["records"] else ""
-    resumed = _moment(row["resumed_s"])
-    return f"lost {begins} until {ends}{count}; the job went on from the snapshots' ledgers at {resumed}"
+    """A message about a lost part of the log."""
+    begins = f"after {moment(row['after_s'])}" if row["after_s"] else "from the start of the job"
+    ends = moment(row["until_s"]) if row["until_s"] else f"some time before {moment(row['resumed_s'])}"
+    records = f" ({count(row['records'], 'record')})" if row["records"] else ""
+    resumed = moment(row["resumed_s"])
+    return (
+        f"Part of the event log is lost: {begins} until {ends}{records}. "
+        f"The job resumed at {resumed} from the ledgers in its snapshots."
+    )
 
 
-def _moment(time_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
-
-
-def mishap_lines(state: State) -> Iterator[str]:
-    """All of it, one line each."""
+def incident_lines(state: State) -> Iterator[str]:
+    """Messages about all incidents."""
     for row in lost_rows(state):
-        yield f"the event log was {lost_text(row)}"
+        yield lost_text(row)
     for event in state.damaged.values():
         yield damage_text(event)

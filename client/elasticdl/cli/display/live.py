@@ -1,4 +1,4 @@
-"""Live progress: one line that moves at the bottom of a terminal, plain lines elsewhere."""
+"""Live progress of a running job: a block below the messages in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,142 +11,137 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from elasticdl.cli.display.progress_snapshot import Picture
+from elasticdl.cli.display.history import metrics_text
+from elasticdl.cli.display.progress_snapshot import ProgressSnapshot
+from elasticdl.cli.display.quantities import stopwatch
 from elasticdl.shared.messages.commands import JobState
 
 PLAIN_EVERY_S = 5.0
-"""Without a terminal progress is told no more often than this."""
-_BUSY: Mapping[JobState, str] = {
+"""Minimum seconds between two progress lines outside of a terminal."""
+_LABELS: Mapping[JobState, str] = {
     JobState.STARTING: "starting",
     JobState.TRAINING: "training",
-    JobState.CLOSING: "closing",
+    JobState.CLOSING: "finishing",
     JobState.STOPPING: "stopping",
-    JobState.SUCCEEDED: "done",
+    JobState.SUCCEEDED: "succeeded",
     JobState.FAILED: "failed",
     JobState.STOPPED: "stopped",
 }
 
 
 class View(Protocol):
-    """Where a running job is shown."""
+    """Shows a running job."""
 
-    def say(self, line: str) -> None:
-        """A line that stays."""
+    def print_line(self, line: str) -> None:
+        """Print a message."""
         ...
 
-    def show(self, picture: Picture) -> None:
-        """How the job looks now; called several times a second."""
+    def update(self, progress: ProgressSnapshot) -> None:
+        """Show the current progress; called several times a second."""
         ...
 
     def close(self) -> None:
-        """The job has ended; what stays on the screen stays."""
+        """The job has ended. Messages stay on the screen, the progress block does not."""
         ...
 
 
 def open_view(console: Console) -> View:
-    """The view that fits where output goes."""
+    """The view for a terminal, or for a pipe or file."""
     return TerminalView(console) if console.is_terminal else PlainView(console)
 
 
 class TerminalView:
-    """A moving block below the lines that stay."""
+    """Messages, and below them a block with the progress."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
 
-    def say(self, line: str) -> None:
-        """A line above the moving block."""
+    def print_line(self, line: str) -> None:
+        """Print a message above the block."""
         self._console.print(Text(line))
 
-    def show(self, picture: Picture) -> None:
-        """Redraw the moving block."""
-        self._live.update(_block(picture), refresh=True)
+    def update(self, progress: ProgressSnapshot) -> None:
+        """Redraw the block."""
+        self._live.update(_block(progress), refresh=True)
 
     def close(self) -> None:
-        """Take the moving block away."""
+        """Remove the block."""
         self._live.stop()
 
 
 class PlainView:
-    """Lines only, for pipes and files."""
+    """Messages and progress lines, for pipes and files."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._told = (JobState.STARTING, -PLAIN_EVERY_S, 0)
+        self._shown = (JobState.STARTING, -PLAIN_EVERY_S, 0)
         self._waiting = ""
 
-    def say(self, line: str) -> None:
-        """One line."""
+    def print_line(self, line: str) -> None:
+        """Print a message."""
         self._console.print(Text(line), soft_wrap=True)
 
-    def show(self, picture: Picture) -> None:
-        """One line now and then, when something has moved."""
-        state, elapsed_s, records = self._told
-        moved = picture.records != records and picture.elapsed_s >= elapsed_s + PLAIN_EVERY_S
-        if picture.state is not state or moved:
-            self._told = (picture.state, picture.elapsed_s, picture.records)
-            self.say(progress_line(picture))
-        elif picture.waiting != self._waiting and picture.elapsed_s >= elapsed_s + PLAIN_EVERY_S:
-            self._waiting = picture.waiting
-            if picture.waiting:
-                self.say(f"[{_clock(picture.elapsed_s)}] {picture.waiting}")
+    def update(self, progress: ProgressSnapshot) -> None:
+        """Print a progress line if the job has made progress, at most every ``PLAIN_EVERY_S`` seconds."""
+        state, elapsed_s, records = self._shown
+        moved = progress.records != records and progress.elapsed_s >= elapsed_s + PLAIN_EVERY_S
+        if progress.state is not state or moved:
+            self._shown = (progress.state, progress.elapsed_s, progress.records)
+            self.print_line(progress_line(progress))
+        elif progress.waiting != self._waiting and progress.elapsed_s >= elapsed_s + PLAIN_EVERY_S:
+            self._waiting = progress.waiting
+            if progress.waiting:
+                self.print_line(f"[{stopwatch(progress.elapsed_s)}] {progress.waiting}")
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing."""
 
 
-def progress_line(picture: Picture) -> str:
-    """Everything in one line."""
-    parts = [f"[{_clock(picture.elapsed_s)}] {_BUSY[picture.state]}"]
-    if picture.batches[1]:
-        parts.append(f"epoch {picture.epoch[0]}/{picture.epoch[1]}")
-        parts.append(f"batch {picture.batches[0]:,}/{picture.batches[1]:,}")
-    if picture.records_per_s:
-        parts.append(f"{picture.records_per_s:,.0f} records/s")
-    if picture.loss is not None:
-        parts.append(f"loss {picture.loss:.4f}")
-    if picture.goodput is not None:
-        parts.append(f"goodput {picture.goodput:.0%}")
-    parts.append(f"workers {picture.workers[0]}/{picture.workers[1]}")
-    parts.append(f"ps {picture.ps[0]}/{picture.ps[1]}")
-    parts.append(f"queue {picture.queue[0]} ({picture.queue[1]} in hand)")
+def progress_line(progress: ProgressSnapshot) -> str:
+    """The progress in one line."""
+    parts = [f"[{stopwatch(progress.elapsed_s)}] {_LABELS[progress.state]}"]
+    if progress.batches[1]:
+        parts.append(f"epoch {progress.epoch[0]}/{progress.epoch[1]}")
+        parts.append(f"batch {progress.batches[0]:,}/{progress.batches[1]:,}")
+    if progress.records_per_s:
+        parts.append(f"{progress.records_per_s:,.0f} records/s")
+    if progress.loss is not None:
+        parts.append(f"loss {progress.loss:.4f}")
+    if progress.goodput is not None:
+        parts.append(f"goodput {progress.goodput:.0%}")
+    parts.append(f"workers {progress.workers[0]}/{progress.workers[1]}")
+    parts.append(f"ps {progress.ps[0]}/{progress.ps[1]}")
+    parts.append(f"queue {progress.queue[0]} ({progress.queue[1]} in progress)")
     return "  ".join(parts)
 
 
-def _block(picture: Picture) -> Group:
+def _block(progress: ProgressSnapshot) -> Group:
     bar = Table.grid(padding=(0, 1), expand=False)
     bar.add_row(
-        Text(_BUSY[picture.state], style="bold"),
-        ProgressBar(total=1.0, completed=picture.done, width=30),
-        Text(f"{picture.done:4.0%}"),
-        Text(f"epoch {picture.epoch[0]}/{picture.epoch[1]}"),
-        Text(f"{picture.records_per_s:,.0f} records/s"),
-        Text("" if picture.loss is None else f"loss {picture.loss:.4f}"),
-        Text(_clock(picture.elapsed_s), style="dim"),
+        Text(_LABELS[progress.state], style="bold"),
+        ProgressBar(total=1.0, completed=progress.done, width=30),
+        Text(f"{progress.done:4.0%}"),
+        Text(f"epoch {progress.epoch[0]}/{progress.epoch[1]}"),
+        Text(f"{progress.records_per_s:,.0f} records/s"),
+        Text("" if progress.loss is None else f"loss {progress.loss:.4f}"),
+        Text(stopwatch(progress.elapsed_s), style="dim"),
     )
     lines: list[RenderableType] = [bar]
     below = Table.grid(padding=(0, 1), expand=False)
     below.add_row(
-        Text(f"workers {picture.workers[0]}/{picture.workers[1]}", style="dim"),
-        Text(f"ps {picture.ps[0]}/{picture.ps[1]}", style="dim"),
-        Text(f"queue {picture.queue[0]} ({picture.queue[1]} in hand)", style="dim"),
-        Text("" if picture.goodput is None else f"goodput {picture.goodput:.0%}", style="dim"),
-        Text(_metrics(picture), style="dim"),
+        Text(f"workers {progress.workers[0]}/{progress.workers[1]}", style="dim"),
+        Text(f"ps {progress.ps[0]}/{progress.ps[1]}", style="dim"),
+        Text(f"queue {progress.queue[0]} ({progress.queue[1]} in progress)", style="dim"),
+        Text("" if progress.goodput is None else f"goodput {progress.goodput:.0%}", style="dim"),
+        Text(_metrics(progress), style="dim"),
     )
     lines.append(below)
-    if picture.waiting:
-        lines.append(Text(picture.waiting, style="dim"))
+    if progress.waiting:
+        lines.append(Text(progress.waiting, style="dim"))
     return Group(*lines)
 
 
-def _metrics(picture: Picture) -> str:
-    numbers = "  ".join(f"{name} {value:.4f}" for name, value in sorted(picture.metrics.items()))
-    return f"{numbers} ({picture.metrics_of})" if numbers else ""
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+def _metrics(progress: ProgressSnapshot) -> str:
+    return f"{metrics_text(progress.metrics)} ({progress.metrics_of})" if progress.metrics else ""

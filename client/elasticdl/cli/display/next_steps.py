@@ -1,65 +1,103 @@
-"""What to do with a job that has ended without success: go on with it, or mend something and train anew. Pure."""
+"""What a user should do with a job that did not succeed: resume it, or fix something and start a new job."""
 
 from __future__ import annotations
 
+import asyncio
+
+from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.recovery.snapshot_recovery import has_snapshots
 from elasticdl.master.core import State
+from elasticdl.master.snapshots.recovery import recover
+from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.model.manifests import NOTHING_LEFT
 from elasticdl.shared.names import Service
+from elasticdl.shared.storage import open_store
 
-UNBEGUN = "Train anew: it ended before it had learned anything, or its event log and its snapshots are lost."
-_UNLEARNED = {
-    FailureKind.USER_CODE: "Mend the model file and train anew: nothing was learned yet.",
-    FailureKind.DATA: "Mend the data and train anew: nothing was learned yet.",
-    FailureKind.ENVIRONMENT: "Put that right and train anew: nothing was learned yet.",
+NOTHING_TO_RESUME = (
+    "There is nothing to resume: the job trained nothing, or its event log and its snapshots are lost. "
+    "Start a new job with: elasticdl train"
+)
+_UNTRAINED = {
+    FailureKind.USER_CODE: "Fix the model file, then start a new job. Nothing was trained yet.",
+    FailureKind.DATA: "Fix the data, then start a new job. Nothing was trained yet.",
+    FailureKind.ENVIRONMENT: "Fix the cause, then start a new job. Nothing was trained yet.",
 }
 
 
 def resume_line(run: RunDirectory) -> str:
-    """The command that goes on with a job."""
+    """The command that resumes a job."""
     return f"elasticdl resume {run.arguments}"
 
 
-def advice(run: RunDirectory, state: State, *, salvageable: bool = False) -> str:
-    """What to do next, in one line; a resume is named only where it can help.
+def next_step(run: RunDirectory, state: State, *, has_snapshots: bool = False) -> str:
+    """What to do next, in one line; names a resume only where it can help. Pure.
 
-    A job goes on only with the model file and the data that it was planned with: what has to be changed there takes a
-    new job.
+    A job resumes only with the model file and the data that it was planned with. After a change of either, a new job is
+    needed.
 
     Args:
         run: the job's folder.
         state: the job at its end.
-        salvageable: of a job without a log: whether there are snapshots to go on from.
+        has_snapshots: for a job without a log: whether there are snapshots to resume from.
     """
     if state.job_state is JobState.SUCCEEDED:
         return ""
     if state.closing.audit is not None and not state.closing.audit.exact:
-        return "Train anew: no resume takes back what was absorbed."
+        return "Start a new job. Resuming this one can't repair its model."
     kind = state.failure.kind if state.failure else None
     resume = resume_line(run)
     if state.spec is None:
-        return f"Its event log is lost; to go on from its snapshots: {resume}" if salvageable else UNBEGUN
+        return f"The event log is lost. To resume from the snapshots: {resume}" if has_snapshots else NOTHING_TO_RESUME
     if state.failure and NOTHING_LEFT in state.failure.message:
-        return f"Train anew: no snapshot of {state.failure.guilty} that the job could go on from is left."
+        return f"Start a new job. {state.failure.guilty} has no usable snapshot left."
     if kind is FailureKind.NOT_FINITE:
-        return "Mend that and train anew: the snapshots of this job hold the model that has come to this."
-    if not _has_learned(state, kind):
-        if kind:
-            return _UNLEARNED[kind]
-        return f"Nothing was learned yet; start it again with: {resume}"
+        return "Fix the cause and start a new job. This job's snapshots already contain the diverged weights."
+    if not _has_trained(state, kind):
+        return _UNTRAINED[kind] if kind else f"Nothing was trained yet. To start the job again: {resume}"
     match kind:
         case FailureKind.USER_CODE:
-            return f"Mend the model file and train anew; if the cause is elsewhere, go on with: {resume}"
+            return f"Fix the model file and start a new job. If the cause is elsewhere, fix it and resume: {resume}"
         case FailureKind.DATA:
-            return f"Mend the data and train anew; if it can be put back as it was, go on with: {resume}"
+            return f"Fix the data and start a new job. If you can restore the data as it was, resume: {resume}"
         case _:
-            return f"To go on from the last snapshots: {resume}"
+            return f"To resume from the latest snapshots: {resume}"
 
 
-def _has_learned(state: State, kind: FailureKind | None) -> bool:
-    """Whether there is anything to go on with; code and data that never came through a task are no good as they are."""
+def find_next_step(run: RunDirectory, state: State) -> str:
+    """``next_step``; if the log is lost, searches the storage for snapshots, as a resume does.
+
+    Args:
+        run: the job's folder.
+        state: the job as its log describes it.
+
+    Raises:
+        TransientError, PermanentError: the storage can't be read.
+        UserError: job.json is damaged.
+    """
+    if state.spec is not None:
+        return next_step(run, state)
+    storage = run.read().storage
+    return next_step(run, state, has_snapshots=has_snapshots(open_store(storage), storage, run.job))
+
+
+def next_step_of(run: RunDirectory) -> str:
+    """``find_next_step`` of a job whose launcher is gone; if that fails, the command that shows why."""
+
+    async def read() -> State:
+        async with open_bus(run) as bus:
+            return (await recover(bus)).state
+
+    try:
+        return find_next_step(run, asyncio.run(read()))
+    except ElasticDLError:
+        return f"For details: elasticdl status {run.arguments}"
+
+
+def _has_trained(state: State, kind: FailureKind | None) -> bool:
+    """Whether there is progress to resume from. Code or data that never completed a task would only fail again."""
     if state.training is not None and len(state.training.complete) > 0:
         return True
     if kind in (FailureKind.USER_CODE, FailureKind.DATA):

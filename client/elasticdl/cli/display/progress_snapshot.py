@@ -1,4 +1,4 @@
-"""What a job looks like at one moment: a small value for the eye, made from the folded log and the heartbeats. Pure."""
+"""The progress of a job at one moment, from its folded log and the heartbeats of its processes. Pure."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import PodName, Service
 
 BEAT_S_MAX = 5.0
-"""A heartbeat older than this says nothing about now."""
+"""Seconds after which a heartbeat is too old to say anything about the present."""
 RATE_S = 10.0
-"""Records per second are taken over so many seconds."""
+"""Seconds over which records per second are measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """One moment of a job.
+class ProgressSnapshot:
+    """The progress of a job at one moment.
 
     Attributes:
         state: the job's state.
         epoch: the epoch being trained, from 1, and how many there are.
-        batches: batches absorbed, as far as finished tasks and snapshots tell, and how many the plan has.
+        batches: absorbed batches, by finished tasks and snapshots, and the batches of the plan.
         records: records of finished tasks.
-        records_per_s: over the last seconds; 0 when nothing is known.
-        loss: mean loss of the epoch so far, or what workers say at the moment; None before the first.
-        metrics: of the last evaluation or finished epoch.
-        metrics_of: what ``metrics`` are about.
-        workers: running workers, and how many are wanted.
-        ps: running ps, and how many are wanted.
-        queue: tasks dispatched and not finished, and how many of them are in somebody's hands.
+        records_per_s: over the last seconds; 0: unknown.
+        loss: current loss by the workers' heartbeats, or mean loss of the latest epoch; None: unknown.
+        metrics: of the latest evaluation or finished epoch.
+        metrics_of: which evaluation or epoch that is.
+        workers: running workers, and the target number.
+        ps: running ps, and the target number.
+        queue: tasks dispatched and not finished, and how many of them workers are computing.
         elapsed_s: since the job was submitted.
-        goodput: batches absorbed by batches computed in this run; None: not known.
-        waiting: what everybody waits for as long as no worker has computed a batch; empty after that.
+        goodput: batches absorbed by batches computed in this run; None: unknown.
+        waiting: what the job waits for until a worker has computed the first batch; empty after that.
     """
 
     state: JobState
@@ -56,9 +56,9 @@ class Picture:
 
     @property
     def done(self) -> float:
-        """Part of the plan that is finished, 0 to 1."""
-        have, want = self.batches
-        return have / want if want else 0.0
+        """Finished part of the plan, 0 to 1."""
+        absorbed, planned = self.batches
+        return absorbed / planned if planned else 0.0
 
 
 class Rate:
@@ -67,8 +67,8 @@ class Rate:
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
-    def take(self, now_s: float, records: int) -> float:
-        """Note the count of this moment; returns the rate over the window, 0 until there are two moments in it."""
+    def update(self, now_s: float, records: int) -> float:
+        """Add the count at this moment; returns the rate over the window, 0 until the window holds two moments."""
         self._seen.append((now_s, records))
         while len(self._seen) > 2 and self._seen[0][0] < now_s - RATE_S:
             self._seen.popleft()
@@ -81,8 +81,10 @@ def records_of(state: State) -> int:
     return sum(totals.records for totals in state.training.epochs.values()) if state.training else 0
 
 
-def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_per_s: float) -> Picture:
-    """Draw a job at ``now_s``.
+def progress_snapshot(
+    state: State, beats: Mapping[PodName, Beat], now_s: float, records_per_s: float
+) -> ProgressSnapshot:
+    """The progress at ``now_s``.
 
     Args:
         state: folded from the log.
@@ -92,9 +94,9 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
     """
     spec, training = state.spec, state.training
     if spec is None or training is None:
-        return Picture(state=state.job_state)
+        return ProgressSnapshot(state=state.job_state)
     metrics, metrics_of = _metrics(state)
-    return Picture(
+    return ProgressSnapshot(
         state=state.job_state,
         epoch=(min(training.epochs_complete + 1, spec.plan.epochs_run), spec.plan.epochs_run),
         batches=(_batches(state, training), spec.plan.batches),
@@ -112,7 +114,7 @@ def picture(state: State, beats: Mapping[PodName, Beat], now_s: float, records_p
 
 
 def _waiting(state: State, beats: Mapping[PodName, Beat]) -> str:
-    """A model is built, traced and, at its first batch, compiled: minutes for a long recurrence."""
+    """Workers that build or compile the model, which takes minutes for a long recurrent model."""
     if state.job_state is not JobState.TRAINING:
         return ""
     workers = [beat for beat in beats.values() if beat.service is Service.WORKER]
@@ -120,26 +122,25 @@ def _waiting(state: State, beats: Mapping[PodName, Beat]) -> str:
         return ""
     ready = {pod.name for pod in state.running(Service.WORKER)}
     names = ", ".join(sorted(beat.name for beat in workers))
-    each = "its" if len(workers) == 1 else "their"
-    return f"{names}: {'compiling' if ready else 'building'} {each} model for the first batch"
+    return f"{names}: {'compiling' if ready else 'building'} the model for the first batch"
 
 
 def _batches(state: State, training: Training) -> int:
-    """Batches that workers told of, or all ps saved.
+    """Batches that workers reported or that all ps have saved.
 
-    Of tasks that only ledgers know of, and of those that a ps lost after they were told of, about as many as usual.
+    For finished tasks without a report, which only ledgers know, the mean number of batches per task is used.
     """
     plan = training.plan
     if training.is_complete:
-        return plan.batches  # Tasks that several workers shared were told by each of them in part.
-    told = sum(totals.batches for totals in training.epochs.values())
-    untold = len(training.complete) - len(training.statistics.counted)
+        return plan.batches  # Workers report parts of a task that several of them shared.
+    reported = sum(totals.batches for totals in training.epochs.values())
+    unreported = len(training.complete) - len(training.statistics.counted)
     saved = min((state.snapshots[ps].step if ps in state.snapshots else 0 for ps in state.holders), default=0)
-    return min(max(told + untold * plan.batches // max(plan.tasks, 1), saved), plan.batches)
+    return min(max(reported + unreported * plan.batches // max(plan.tasks, 1), saved), plan.batches)
 
 
 def _loss(training: Training, beats: Mapping[PodName, Beat], now_s: float) -> float | None:
-    """What workers say now or, where nobody does, the mean of the last epoch that was begun."""
+    """The mean loss in recent heartbeats; without any, the mean loss of the latest epoch."""
     fresh = [beat for beat in beats.values() if beat.time_s > now_s - BEAT_S_MAX and "loss" in beat.metrics]
     if fresh:
         return sum(beat.metrics["loss"] for beat in fresh) / len(fresh)

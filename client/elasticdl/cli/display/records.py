@@ -1,29 +1,29 @@
-"""Log records in words, one line each, and the story of one task. Pure."""
+"""Log records as text, one line each, and the history of one task. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 
+from elasticdl.cli.display.quantities import time_of_day
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.events import LogRecord
 
 _LONG = frozenset({"spec", "ledgers", "states", "log_tail", "traceback", "notes", "reply", "owners"})
-"""Fields that a line has no room for."""
+"""Fields that are too long for a line."""
 _VALUE_CHARS_MAX = 80
 
 
 def one_line(record: LogRecord) -> str:
     """``#12 09:31:02.123 worker-0 TaskFinished task=train 3 ...``."""
     envelope = record.envelope
-    return f"#{record.seq} {clock(envelope.time_s)} {envelope.name} {event_text(envelope.event)}"
+    return f"#{record.seq} {time_of_day(envelope.time_s)} {envelope.name} {event_text(envelope.event)}"
 
 
 def event_text(event: events.Event) -> str:
-    """An event's name and facts."""
+    """An event's name and fields."""
     if isinstance(event, events.Decided):
         return f"Decided term={event.term} after=#{event.after_seq}: " + "; ".join(
             [*map(command_text, event.commands), *(f"because {reason}" for reason in event.reasons)]
@@ -35,25 +35,20 @@ def event_text(event: events.Event) -> str:
 
 
 def command_text(command: commands.Command) -> str:
-    """A command's name and facts."""
+    """A command's name and fields."""
     if isinstance(command, commands.Dispatch):
         again = " again" if command.again else ""
         return f"Dispatch {command.dispatch}{again} {command.purpose.value} {_ranges(command.tasks)}"
     return _named(command)
 
 
-def clock(time_s: float) -> str:
-    """Local time of day with milliseconds."""
-    return time.strftime("%H:%M:%S", time.localtime(time_s)) + f".{int(time_s * 1000) % 1000:03}"
-
-
-def story(records: Iterable[LogRecord], task: TaskRef) -> Iterator[str]:
-    """Everything that happened to one task, in the order of the log."""
+def task_history(records: Iterable[LogRecord], task: TaskRef) -> Iterator[str]:
+    """The events of one task, in the order of the log."""
     replies: set[str] = set()
     for record in records:
         envelope = record.envelope
         for text in _about(envelope.event, task, replies):
-            yield f"#{record.seq} {clock(envelope.time_s)} {envelope.name}: {text}"
+            yield f"#{record.seq} {time_of_day(envelope.time_s)} {envelope.name}: {text}"
 
 
 def _about(event: events.Event, task: TaskRef, replies: set[str]) -> Iterator[str]:
@@ -63,20 +58,20 @@ def _about(event: events.Event, task: TaskRef, replies: set[str]) -> Iterator[st
                 yield from _command_about(command, task, replies)
         case events.TaskTaken() if event.task == task:
             replies.add(event.reply)
-            yield f"took it (dispatch {event.dispatch}, attempt {event.attempt})"
+            yield f"received the task (dispatch {event.dispatch}, attempt {event.attempt})"
         case events.TaskFinished() if event.task == task:
             seconds = event.seconds.get("total")
             took = f" in {seconds:.3f} s" if seconds is not None else ""
             credit = f"; absorbed by {', '.join(sorted(event.credits))}" if event.credits else ""
-            yield f"finished it{took}: {event.batches} batches, {event.records} records computed{credit}"
+            yield f"finished the task{took}: {event.batches} batches, {event.records} records computed{credit}"
         case events.TaskReturned() if event.task == task:
-            yield f"gave it back: {event.reason}"
+            yield f"returned the task: {event.reason}"
         case events.TaskFailed() if event.task == task:
             yield f"failed at batch {event.batch} ({event.kind.value}): {event.message}"
         case events.PodExited():
             for held in event.running_batches:
                 if held.task == task:
-                    yield f"{event.pod} ended ({event.cause.value}) with its batch {held.batch} in hand"
+                    yield f"{event.pod} exited ({event.cause.value}) while computing batch {held.batch}"
         case events.LedgersRead():
             groups = [group for group in event.ledgers if task.purpose.value == "train"]
             finished = sum(any(start <= task.number < end for start, end in group.ledger.finished) for group in groups)
@@ -92,7 +87,7 @@ def _command_about(command: commands.Command, task: TaskRef, replies: set[str]) 
             if any(start <= task.number < end for start, end in command.tasks):
                 yield f"dispatched {'again ' if command.again else ''}(dispatch {command.dispatch})"
         case commands.ReturnDelivery(reply=reply) if reply in replies:
-            yield "its worker is gone: the delivery is given back"
+            yield "returned the task to the queue, because its worker is gone"
         case _:
             pass
 

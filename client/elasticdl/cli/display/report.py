@@ -1,59 +1,59 @@
-"""The closing report: what was learned, the proof that it is exact, and where the time went.
+"""The final report of a job: the metrics, the audit, and where the time went.
 
-``--report FILE`` writes it as one JSON object with these keys; times are seconds, sizes bytes, unknown numbers null. A
-job may have several runs, if it was resumed: "this run" is the last one, "all runs" leave out the time between them.
+``--report FILE`` writes it as one JSON object with these keys. Times are in seconds, sizes in bytes; unknown numbers
+are null. A job that was resumed has several runs. "This run" is the last one; "all runs" leaves out the time between
+them.
 
 ==========================  ==========================================================================================
 ``job`` ``state``           the job's id; ``succeeded``, ``failed`` or ``stopped``
 ``message``                 why it failed or was stopped, else empty
 ``seed``                    of shuffling and initial weights
-``plan``                    ``fingerprint``; ``epochs`` as asked for, ``epochs_run`` up to where ``--max_step`` ends
-                            them; over these ``tasks``, ``batches``, ``records``; ``validation_records``, 0 without
-                            such data
-``audit.exact``             every batch of every epoch was absorbed exactly once by every group, by the ledgers in the
-                            final snapshots; false as long as that was not shown
-``audit.batches``           batches that each group has absorbed, over all epochs
-``audit.records``           records that each group has absorbed, over all epochs
-``audit.groups``            how many ledgers were compared
-``audit.repaired``          tasks that the first audit found missing; anything but 0 is a defect of ours
+``plan``                    ``fingerprint``; ``epochs`` as requested; ``epochs_run`` with ``--max_step`` applied, and
+                            for these ``tasks``, ``batches``, ``records``; ``validation_records`` (0 without
+                            validation data)
+``audit.exact``             whether every group absorbed every batch of every epoch exactly once, by the ledgers in the
+                            final snapshots; false if that was not shown
+``audit.batches``           batches that each group absorbed, over all epochs
+``audit.records``           records that each group absorbed, over all epochs
+``audit.groups``            number of ledgers that were compared
+``audit.repaired``          tasks that the first audit found missing; a number other than 0 is a bug in ElasticDL
 ``audit.problems``          one sentence for each thing that is wrong
 ``snapshots.damaged``       for each damaged object of a snapshot: ps, snapshot, object, problem, and instead: the
-                            snapshot that its ps went on from (empty: the audit found it, and another one was taken)
-``metrics``                 the last word on the model
-``metrics_from``            the data they are from: ``validation`` or, before any evaluation, ``training``
-``metrics_best``            the best values that any model can reach there; empty unless the data's maker said so
+                            snapshot that the ps used (empty: the audit found the damage, and the ps took another one)
+``metrics``                 the latest metrics of the model
+``metrics_from``            the data that they are from: ``validation`` or, before any evaluation, ``training``
+``metrics_best``            the best possible values on that data; empty unless the data set states them
 ``history.epochs``          for each epoch, from 1: epoch; batches and records whose loss and metrics are known, each
-                            counted once, so at most the plan's (workers that are killed take with them what they knew
-                            of the task in hand: the proof that nothing is missing is ``audit``); loss, the mean over
-                            these records; other metrics, taken while the model was learning; validation, of the first
-                            evaluation after the epoch, and validation_step, the step of the model that it is of (null:
-                            none yet); seconds
+                            counted once (fewer than the plan's if workers were killed before they reported them: the
+                            proof that no batch is missing is ``audit``); loss, the mean over these records; metrics on
+                            the training data; validation, the metrics of the first evaluation after the epoch, and
+                            validation_step, the step of the evaluated model (null: none yet); seconds
 ``history.evaluations``     for each evaluation: evaluation, epoch, step, final, reason, metrics, seconds
 ``records_per_second``      of all runs: records, as in the history, by ``train_all_s``
-``batches_computed``        batches computed by all attempts in this run; more than absorbed if some were repeated
+``batches_computed``        batches computed in this run; more than absorbed if some were computed again
 ``goodput``                 batches absorbed in this run / batches computed in it, at most 1; null before any.
                             A batch counts as absorbed once, and only if the least advanced group has it in the end:
-                            what a ps had learned and lost with its death was not useful
-``worker_seconds``          seconds of all wanted workers in this run, from its start to the end of training:
-                            ``useful`` and ``recomputed`` work (in the proportion of goodput), ``stalled`` (there, but
-                            without progress beyond the usual pace), ``starting`` (from the wish, or the death of the
-                            former one, to the first batch)
+                            batches that a ps absorbed and lost when it died do not count
+``worker_seconds``          seconds of all expected workers in this run, until the end of training: ``useful`` and
+                            ``recomputed`` work (in proportion to goodput), ``stalled`` (running, but slower than
+                            usual), ``starting`` (from the order to start, or the death of the former instance, to the
+                            first batch)
 ``wall_s``                  of this run, from the command to the end; the sum of the next three, if they are known
-``start_s``                 of this run, from the command to the first gradient that a ps was seen to have applied; a ps
-                            tells of it once a second. Null: of none
+``start_s``                 of this run, from the command to the first gradient that a ps applied, to the second; null:
+                            none
 ``train_s``                 of this run, from there to the end of the last task; null: no task ended in it
 ``close_s``                 of this run, from there to the end: audit, evaluation and export, or the last snapshots
-``train_all_s``             of all runs, from the beginning of the first task to the end of the last one
-``seconds``                 of all runs, where the workers' time on finished tasks went, summed over workers: read,
+``train_all_s``             of all runs, from the start of the first task to the end of the last one
+``seconds``                 of all runs, where the workers' time for finished tasks went, summed over workers: read,
                             feed, pull, compute, push, total
-``services``                name -> ``cpu_s``, ``rss_max_bytes``, ``restarts`` (after a death; who is called back by
-                            scaling is not restarted)
-``resumes``                 how many times the job was resumed, as far as the log knows
-``log.lost``                for each part of the log that was lost: ``resumed_s``, when the job went on without it,
-                            ``after_s``, the last record before it (null: it began with the job), ``until_s``, how far
-                            it reached (null: unknown), seconds since the epoch; ``records``, how many (null: unknown).
-                            What was learned then is known, where the time went is not
-``output`` ``run_dir``      where the exported model is, or empty; the job's folder
+``services``                name -> ``cpu_s``, ``rss_max_bytes``, ``restarts`` (after a death; starts by scaling do not
+                            count)
+``resumes``                 how often the job was resumed, according to the log
+``log.lost``                for each lost part of the log: ``resumed_s``, when the job was resumed without it;
+                            ``after_s``, the last record before it (null: it started with the job); ``until_s``, the
+                            last record in it (null: unknown), in seconds since the epoch; ``records``, their number
+                            (null: unknown). The progress made in that time is known, its duration is not
+``output`` ``run_dir``      folder of the exported model, or empty; the job's folder
 ==========================  ==========================================================================================
 """
 
@@ -73,9 +73,10 @@ from rich.text import Text
 from elasticdl.cli.display.history import evaluation_rows, final_metrics, full_rows, metrics_text, read_history
 from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text
 from elasticdl.cli.display.progress_snapshot import records_of
-from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.local_job import Ending
-from elasticdl.cli.local.processes import Usage
+from elasticdl.cli.display.quantities import count, size, times
+from elasticdl.cli.jobs.run_directory import RunDirectory, replace_text
+from elasticdl.cli.local.local_job import RunResult
+from elasticdl.cli.local.processes.children import Usage
 from elasticdl.master.core import State
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.commands import JobState
@@ -85,25 +86,25 @@ from elasticdl.zoo import best_reachable
 Report = dict[str, Any]
 
 
-def build(ending: Ending, run: RunDirectory, started_s: float, ended_s: float) -> Report:
+def build(result: RunResult, run: RunDirectory, started_s: float, ended_s: float) -> Report:
     """The report as JSON values.
 
     Args:
-        ending: how the launcher's run ended.
+        result: how the run ended.
         run: the job's folder.
-        started_s: when the command was given, seconds since the epoch.
-        ended_s: when all was over.
+        started_s: when the user entered the command, seconds since the epoch.
+        ended_s: when the run had ended.
     """
-    state = ending.state
+    state = result.state
     spec, training = state.job, state.training
     metrics, metrics_from = final_metrics(state)
     train_all_s = max(0.0, state.trained_s - state.first_step_s) if state.first_step_s else 0.0
-    # Heartbeats are up to a second old: what was absorbed was certainly computed.
-    computed = max(ending.batches_computed, ending.batches_absorbed)
+    # Heartbeats are up to a second old, but absorbed batches were certainly computed.
+    computed = max(result.batches_computed, result.batches_absorbed)
     return {
         "job": spec.job,
-        "state": _state(ending),
-        "message": message_of(ending),
+        "state": _state(result),
+        "message": message_of(result),
         "seed": spec.plan.seed,
         "plan": {
             "fingerprint": spec.plan.fingerprint,
@@ -122,15 +123,15 @@ def build(ending: Ending, run: RunDirectory, started_s: float, ended_s: float) -
         "history": {"epochs": full_rows(state, read_history(run.history)), "evaluations": evaluation_rows(state)},
         "records_per_second": round(records_of(state) / train_all_s, 1) if train_all_s else None,
         "batches_computed": computed,
-        "goodput": round(ending.batches_absorbed / computed, 4) if computed else None,
-        "worker_seconds": {part: round(seconds, 3) for part, seconds in ending.worker_seconds.items()},
+        "goodput": round(result.batches_absorbed / computed, 4) if computed else None,
+        "worker_seconds": {part: round(seconds, 3) for part, seconds in result.worker_seconds.items()},
         "wall_s": round(ended_s - started_s, 3),
-        **_parts(ending, started_s, ended_s),
+        **_parts(result, started_s, ended_s),
         "train_all_s": round(train_all_s, 3),
         "seconds": {part: round(seconds, 3) for part, seconds in sorted(training.statistics.seconds.items())}
         if training
         else {},
-        "services": _services(ending.usage),
+        "services": _services(result.usage),
         "resumes": state.resumes,
         "log": {"lost": lost_rows(state)},
         "output": display(spec.output),
@@ -138,14 +139,14 @@ def build(ending: Ending, run: RunDirectory, started_s: float, ended_s: float) -
     }
 
 
-def _parts(ending: Ending, started_s: float, ended_s: float) -> dict[str, float | None]:
-    """The parts of a run, which begin where the one before ends."""
-    first_s, trained_s = ending.first_gradient_s, ending.state.trained_s
+def _parts(result: RunResult, started_s: float, ended_s: float) -> dict[str, float | None]:
+    """The durations of the parts of a run, each of which starts where the one before ends."""
+    first_s, trained_s = result.first_gradient_s, result.state.trained_s
     if trained_s <= started_s:  # No task has ended in this run.
         return {"start_s": round(first_s - started_s, 3) if first_s else None, "train_s": None, "close_s": None}
     if not first_s:
         return {"start_s": None, "train_s": None, "close_s": round(ended_s - trained_s, 3)}
-    # A beat of the ps may come when the last task has ended.
+    # The heartbeat that reports the first gradient may arrive after the last task has ended.
     first_s = min(first_s, trained_s)
     start_s, until_s = round(first_s - started_s, 3), round(trained_s - started_s, 3)
     wall_s = round(ended_s - started_s, 3)
@@ -156,31 +157,31 @@ def _parts(ending: Ending, started_s: float, ended_s: float) -> dict[str, float 
     }
 
 
-def message_of(ending: Ending) -> str:
+def message_of(result: RunResult) -> str:
     """Why a job failed or was stopped; empty after success."""
-    state = ending.state
-    if ending.gave_up:
-        return ending.gave_up
+    state = result.state
+    if result.abort_reason:
+        return result.abort_reason
     if state.job_state is JobState.SUCCEEDED:
         return ""
     return state.failure.message if state.failure else state.stop_reason
 
 
 def write(report: Report, file: Path) -> None:
-    """Write the report as JSON.
+    """Write the report as JSON. Readers see the old file or the complete new one.
 
     Raises:
         UserError: the file can't be written.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(report, indent=2) + "\n")
+        replace_text(file, json.dumps(report, indent=2) + "\n")
     except OSError as error:
         raise UserError(f"the report can't be written to {file}: {error.strerror}") from error
 
 
 def print_summary(report: Report, console: Console) -> None:
-    """The report in a few lines for people."""
+    """Print a summary of the report."""
     console.print(Text(f"{report['job']}: {report['state']}", style="bold"))
     for name, text in _summary(report):
         console.print(Text.assemble((f"  {name:<19} ", "dim"), text), soft_wrap=True)
@@ -192,34 +193,35 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
     for lost in report["log"]["lost"]:
         yield "log", lost_text(lost)
     for row in report["snapshots"]["damaged"]:
-        instead = f"; {row['ps']} went on from {row['instead']}" if row["instead"] else ""
+        instead = f"; {row['ps']} used {row['instead']} instead" if row["instead"] else ""
         yield "snapshots", f"damaged: {row['object']} {row['problem']}{instead}"
     if report["metrics"]:
         yield report["metrics_from"], metrics_text(report["metrics"]) + _metrics_note(report)
     if report["metrics_best"]:
-        yield "reachable", metrics_text(report["metrics_best"]) + " at best, by any model"
+        yield "best possible", metrics_text(report["metrics_best"])
     if report["records_per_second"]:
         yield "speed", f"{report['records_per_second']:,.0f} records/s{_all_runs(report)}"
     yield "time", _time_text(report)
     if seconds.get("total"):
-        yield "workers", _shares(seconds) + _all_runs(report)
+        yield "task time", _task_shares(seconds) + _all_runs(report)
     if report["goodput"] is not None:
-        since = " since it was resumed" if report["resumes"] else ""
-        yield "goodput", f"{report['goodput']:.1%} of {report['batches_computed']:,} batches computed{since} were new"
+        since = " since the resume" if report["resumes"] else ""
+        computed = count(report["batches_computed"], "computed batch", "computed batches")
+        yield "goodput", f"{report['goodput']:.1%} of {computed}{since} were useful"
     if sum(report["worker_seconds"].values()):
-        yield "their time", _worker_time(report["worker_seconds"])
+        yield "worker time", _shares(report["worker_seconds"])
     for name, usage in report["services"].items():
-        restarts = f", restarted {usage['restarts']} times" if usage["restarts"] else ""
-        yield name, f"{usage['cpu_s']:.1f} s of CPU, {usage['rss_max_bytes'] / 1e6:.0f} MB{restarts}"
+        restarts = f", restarted {times(usage['restarts'])}" if usage["restarts"] else ""
+        yield name, f"{usage['cpu_s']:.1f} s CPU, {size(usage['rss_max_bytes'])}{restarts}"
     if report["output"] and report["state"] == JobState.SUCCEEDED.value:
         yield "model", f"{report['output']}/saved_model and {report['output']}/model.keras"
     yield "logs", f"{report['run_dir']}/logs"
 
 
-def _state(ending: Ending) -> str:
-    state = ending.state
-    if ending.gave_up and not state.is_final:
-        return JobState.STOPPED.value if ending.interrupted else JobState.FAILED.value
+def _state(result: RunResult) -> str:
+    state = result.state
+    if result.abort_reason and not state.is_final:
+        return JobState.STOPPED.value if result.interrupted else JobState.FAILED.value
     return state.job_state.value
 
 
@@ -236,7 +238,7 @@ def _audit(state: State) -> dict[str, Any]:
 
 
 def _best(state: State) -> dict[str, float | None]:
-    """What the validation data's maker noted about the best model that there can be."""
+    """The best possible metrics on the validation data, if the data set states them."""
     validation = state.job.validation
     if validation is None:
         return {}
@@ -248,7 +250,7 @@ def _services(usage: Mapping[str, Usage]) -> dict[str, dict[str, float | int]]:
         name: {
             "cpu_s": round(each.cpu_s, 2),
             "rss_max_bytes": each.rss_max_bytes,
-            "restarts": max(0, each.starts - each.returns - 1),
+            "restarts": each.restarts,
         }
         for name, each in sorted(usage.items())
     }
@@ -265,20 +267,18 @@ def _services(usage: Mapping[str, Usage]) -> dict[str, dict[str, float | int]]:
 def _audit_text(report: Report) -> str:
     audit = report["audit"]
     if audit["exact"]:
-        repaired = f"; {audit['repaired']} tasks had to be repaired" if audit["repaired"] else ""
-        return (
-            f"exact: each of {audit['groups']} groups absorbed {audit['batches']:,} batches, "
-            f"{audit['records']:,} records, once{repaired}"
-        )
-    return "; ".join(audit["problems"]) or "not done: the job did not come to its end"
+        repaired = f"; {count(audit['repaired'], 'task')} had to be repaired" if audit["repaired"] else ""
+        absorbed = f"{count(audit['batches'], 'batch', 'batches')} ({count(audit['records'], 'record')})"
+        return f"exact: {absorbed} absorbed exactly once, in {count(audit['groups'], 'ledger')}{repaired}"
+    return "; ".join(audit["problems"]) or "not done, because the job did not finish"
 
 
 def _metrics_note(report: Report) -> str:
     if report["metrics_from"] != "training":
         return ""
     if report["plan"]["validation_records"]:
-        return "  (training metrics: no evaluation had come to its end)"
-    return "  (training metrics: there is no --validation_data)"
+        return "  (training metrics: no evaluation finished)"
+    return "  (training metrics: no --validation_data given)"
 
 
 def _all_runs(report: Report) -> str:
@@ -288,22 +288,22 @@ def _all_runs(report: Report) -> str:
 def _time_text(report: Report) -> str:
     parts = []
     if report["start_s"] is not None:
-        parts.append(f"{report['start_s']:.1f} s to the first gradient")
+        parts.append(f"{report['start_s']:.1f} s until the first gradient")
     if report["train_s"] is not None:
-        parts.append(f"{report['train_s']:.1f} s of training")
+        parts.append(f"{report['train_s']:.1f} s training")
     if report["close_s"] is not None:
         succeeded = report["state"] == JobState.SUCCEEDED.value
-        parts.append(f"{report['close_s']:.1f} s of {'audit, evaluation and export' if succeeded else 'ending'}")
-    since = " since it was resumed" if report["resumes"] else ""
+        parts.append(f"{report['close_s']:.1f} s {'audit, evaluation and export' if succeeded else 'stopping'}")
+    since = " since the resume" if report["resumes"] else ""
     return f"{report['wall_s']:.1f} s{since}" + (f": {', '.join(parts)}" if parts else "")
 
 
-def _worker_time(seconds: Mapping[str, float]) -> str:
+def _shares(seconds: Mapping[str, float]) -> str:
     total = sum(seconds.values())
     return "  ".join(f"{part} {value / total:.0%}" for part, value in seconds.items())
 
 
-def _shares(seconds: Mapping[str, float]) -> str:
+def _task_shares(seconds: Mapping[str, float]) -> str:
     total = seconds["total"]
     parts = sorted(((value, part) for part, value in seconds.items() if part != "total"), reverse=True)
     return "  ".join(f"{part} {value / total:.0%}" for value, part in parts)

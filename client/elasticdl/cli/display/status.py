@@ -1,4 +1,4 @@
-"""How a job stands: the folded log as lines and as JSON values."""
+"""The status of a job, from its folded log: as text and as JSON values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 
 from elasticdl.cli.display.history import evaluation_rows, full_rows, metrics_text, read_history
-from elasticdl.cli.display.incidents import damaged_rows, lost_rows, mishap_lines
+from elasticdl.cli.display.incidents import damaged_rows, incident_lines, lost_rows
 from elasticdl.cli.display.live import progress_line
-from elasticdl.cli.display.progress_snapshot import picture
-from elasticdl.cli.display.records import clock
+from elasticdl.cli.display.progress_snapshot import progress_snapshot
+from elasticdl.cli.display.quantities import count, size, time_of_day
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, RunDirectory
 from elasticdl.master.core import State
 from elasticdl.master.core.pods.state import PodPhase
@@ -20,8 +20,8 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.storage import display
 
 
-def at_rest(state: State) -> State:
-    """A job that nobody keeps any more, as its log alone can't know: no process is left, nothing is in anybody's hands.
+def without_processes(state: State) -> State:
+    """The state of a job whose launcher is not running. Its log may end before its processes did.
 
     Args:
         state: folded from a log; it is not changed.
@@ -36,24 +36,24 @@ def at_rest(state: State) -> State:
 
 
 def status_facts(run: RunDirectory, state: State, *, alive: bool) -> dict[str, Any]:
-    """``status --json``: a pod that does not live has the process id 0.
+    """``status --json``. The process id of a pod that is not running is 0.
 
     Args:
         run: the job's folder.
         state: folded from its log.
-        alive: whether a launcher keeps the job.
+        alive: whether its launcher is running.
     """
     record = run.read()
     name_of_state = state.job_state.value if alive or state.is_final else INTERRUPTED
     if not alive:
-        state = at_rest(state)
+        state = without_processes(state)
     pods: dict[str, dict[str, Any]] = {
         name: {"service": name, "phase": "running" if alive else "exited", "pid": pid if alive else 0}
         for name, pid in record.pids.items()
     }
     for name, pod in sorted(state.pods.items()):
-        lives = pod.phase is not PodPhase.EXITED
-        pods[name] = {"service": pod.service.value, "phase": pod.phase.value, "pid": pod.pid if lives else 0}
+        running = pod.phase is not PodPhase.EXITED
+        pods[name] = {"service": pod.service.value, "phase": pod.phase.value, "pid": pod.pid if running else 0}
     training = state.training
     return {
         "job": run.job,
@@ -69,39 +69,52 @@ def status_facts(run: RunDirectory, state: State, *, alive: bool) -> dict[str, A
     }
 
 
-def print_state(state: State, console: Console, now_s: float) -> None:
-    """How a job stands, for people."""
+def print_state(state: State, console: Console, now_s: float, *, evaluations: int = 0) -> None:
+    """Print the status of a job.
+
+    Args:
+        state: folded from its log.
+        console: where to print.
+        now_s: seconds since the epoch.
+        evaluations: how many evaluations to show, latest last; 0: all.
+    """
     if state.spec is None:
-        console.print("the log holds no job yet")
+        console.print("The event log holds no job yet.")
         return
-    console.print(
-        f"{state.job.job}: {state.job_state.value}" + (f" ({state.stop_reason})" if state.stop_reason else "")
-    )
+    reason = f" ({state.stop_reason})" if state.stop_reason else ""
+    console.print(f"{state.job.job}: {state.job_state.value}{reason}")
     if state.failure:
         console.print(f"failure: {state.failure.message}")
-    console.print(progress_line(picture(state, {}, now_s, 0.0)))
+    console.print(progress_line(progress_snapshot(state, {}, now_s, 0.0)))
     _print_pods(state, console)
-    for row in evaluation_rows(state):
-        console.print(f"validation at step {row['step']}: {metrics_text(row['metrics'])}")
+    _print_evaluations(state, console, evaluations)
     for ps, snapshot in sorted(state.snapshots.items()):
-        size_mb = snapshot.size_bytes / 1e6
-        console.print(f"snapshot of {ps} at {clock(snapshot.time_s)}, {size_mb:.1f} MB: {display(snapshot.manifest)}")
-    for line in mishap_lines(state):
+        taken = f"{time_of_day(snapshot.time_s)}, {size(snapshot.size_bytes)}"
+        console.print(f"snapshot of {ps}: {taken}, {display(snapshot.manifest)}")
+    for line in incident_lines(state):
         console.print(line)
     audit = state.closing.audit
     if audit:
-        console.print(
-            f"audit: {'exact' if audit.exact else 'not exact'}, {audit.batches:,} batches, {audit.records:,} records"
-        )
+        absorbed = f"{count(audit.batches, 'batch', 'batches')}, {count(audit.records, 'record')}"
+        console.print(f"audit: {'exact' if audit.exact else 'not exact'}, {absorbed}")
+
+
+def _print_evaluations(state: State, console: Console, limit: int) -> None:
+    rows = evaluation_rows(state)
+    shown = rows[-limit:] if limit else rows
+    for row in shown:
+        console.print(f"validation at step {row['step']}: {metrics_text(row['metrics'])}")
+    if len(shown) < len(rows):
+        console.print(f"The latest {len(shown)} of {len(rows)} evaluations. To show all: --evaluations=0")
 
 
 def _print_pods(state: State, console: Console) -> None:
     table = Table()
-    for column in ("pod", "phase", "pid", "incarnation", "starts", "has in hand"):
+    for column in ("pod", "phase", "pid", "incarnation", "starts", "tasks"):
         table.add_column(column)
     for name, pod in sorted(state.pods.items()):
-        held = [str(ref) for ref, holders in state.running_attempts.items() if pod.incarnation in holders]
+        tasks = [str(ref) for ref, holders in state.running_attempts.items() if pod.incarnation in holders]
         pid = "" if pod.phase is PodPhase.EXITED else str(pod.pid)
-        table.add_row(name, pod.phase.value, pid, pod.incarnation, str(pod.starts), ", ".join(held))
+        table.add_row(name, pod.phase.value, pid, pod.incarnation, str(pod.starts), ", ".join(tasks))
     if state.pods:
         console.print(table)

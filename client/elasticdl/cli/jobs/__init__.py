@@ -1,1 +1,1 @@
-"""The jobs on this machine: their run directories and their event logs."""
+"""The jobs on this machine: their folders and their event logs."""

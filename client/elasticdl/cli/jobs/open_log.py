@@ -1,4 +1,4 @@
-"""Reading the log of a job that runs, or that ran."""
+"""Access to the event log of a job, whether it is running or not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import secrets
 from collections.abc import AsyncIterator
 
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, READ_BYTES_MIN, RunDirectory
-from elasticdl.cli.local.spawner import Spawner, die_with_parent
+from elasticdl.cli.local.processes.spawner import Spawner, die_with_parent
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.errors import UserError
@@ -16,14 +16,14 @@ from elasticdl.shared.errors import UserError
 
 @contextlib.asynccontextmanager
 async def open_bus(run: RunDirectory, *, held: bool = False) -> AsyncIterator[Bus]:
-    """The job's bus: that of its launcher if one is alive, else a nats-server started on its files for the moment.
+    """Connect to the NATS server of a job; if its launcher is not running, start the server on the job's files.
 
     Args:
         run: the job's folder.
-        held: the caller holds it, so no launcher is alive.
+        held: whether the caller holds the folder's lock, so that no launcher is running.
 
     Raises:
-        UserError: the job, or its foreign broker, can't be reached, or the disk is full.
+        UserError: the job, or its external NATS server, can't be reached, or the disk is full.
         PermanentError: the server can't be started.
     """
     record = run.read()
@@ -35,7 +35,7 @@ async def open_bus(run: RunDirectory, *, held: bool = False) -> AsyncIterator[Bu
     problem = run.disk_problem(DISK_BYTES_MIN if held else READ_BYTES_MIN)
     if problem:
         command = "resume" if held else "status"
-        raise UserError(problem, hint=f"Free some space there; then: elasticdl {command} {run.arguments}")
+        raise UserError(problem, hint=f"Free some space there, then run: elasticdl {command} {run.arguments}")
     with contextlib.nullcontext() if held else run.lock():
         server = NatsServer(run.nats, token=secrets.token_hex(16), before_exec=die_with_parent())
         url = await asyncio.to_thread(Spawner().call, server.start)

@@ -1,14 +1,17 @@
-"""One folder per local job: its log, its queue, its snapshots and what it has to say.
+"""The folder of a local job: what is in it, who holds it, and where it is.
 
-ROOT/JOB/job.json       what other commands have to know (``JobRecord``)
-         lock           held by the launcher as long as it lives
-         nats/          JetStream's files
-         logs/POD.log   what each process printed
-         storage/       snapshots and indexes, unless ``--storage`` names another place
-         running_batches/       the batches that each worker has in hand at the moment
-         log_end.json   the last record of the log that the launcher has seen
-         history.jsonl  loss and metrics of each epoch and evaluation
-         report.json    the closing report
+ROOT/JOB/job.json          what other commands need to know (``JobRecord``)
+         lock              locked by the launcher as long as it runs
+         nats/             files of JetStream
+         logs/POD.log      what each process logs; POD.out holds what user code prints
+         storage/          snapshots and indices, unless ``--storage`` is given
+         running_batches/  batches that each worker is computing
+         log_end.json      the last record of the event log that the launcher has seen
+         history.jsonl     loss and metrics of each epoch
+         report.json       the final report
+
+Temporary files of the job's processes are in a folder of their own, because killed processes can't delete them.
+TensorFlow alone leaves a file for each function of a model that it converts.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import json
 import os
 import shlex
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,40 +33,40 @@ from elasticdl.shared.names import JobId
 
 ROOT_VARIABLE = "ELASTICDL_RUN_DIR"
 DISK_BYTES_MIN = 8 << 20
-"""Free space in the run directory below which a job stops while it still can, and none is resumed."""
+"""Free space in the run directory below which a running job is stopped and no job is resumed."""
 READ_BYTES_MIN = 1 << 20
-"""Free space without which a nats-server does not even start to read a log."""
+"""Free space that nats-server needs to start, even if only to read a log."""
 INTERRUPTED = "interrupted"
-"""The state of a job whose launcher is gone without a last word."""
+"""The state of a job whose launcher died."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """What a job's folder says about it without its log being read.
+    """What ``job.json`` says about a job, so that commands need not read its log.
 
     Attributes:
         job: the job's id.
         created_s: when it was submitted, seconds since the epoch.
         state: the last state that its launcher knew (a ``JobState`` value).
         message: why it failed, or empty.
-        advice: what to do after that, in one line, or empty.
-        model: path of the model file and symbol, for people.
-        model_files: name -> SHA-256 of the model file and the modules beside it, as they were when it was planned.
-        training_data: what it was trained on, for people.
+        next_step: what to do after it failed or was stopped, in one line, or empty.
+        model: path of the model file and symbol.
+        model_files: name -> SHA-256 of the model file and the modules beside it, when the job was planned.
+        training_data: value of ``--training_data``.
         output: where the exported model goes, or empty.
         storage: URI of its snapshots.
-        nats_url: where its broker is, or was.
-        own_nats: whether the launcher keeps that broker itself.
+        nats_url: URL of its NATS server.
+        own_nats: whether the launcher runs that server itself.
         temporary: folder of its processes' temporary files, or empty.
-        pids: process ids of what is in no log: the master and nats-server.
-        launcher_pid: process that keeps the job, or kept it.
+        pids: process ids that are in no log: the master and nats-server.
+        launcher_pid: process id of the launcher.
     """
 
     job: JobId
     created_s: float
     state: str
     message: str = ""
-    advice: str = ""
+    next_step: str = ""
     model: str = ""
     model_files: Mapping[str, str] = field(default_factory=dict)
     training_data: str = ""
@@ -76,18 +80,20 @@ class JobRecord:
 
     @classmethod
     def from_json(cls, text: str) -> JobRecord:
-        """Inverse of ``to_json``; fields that this version does not know are ignored."""
+        """Inverse of ``to_json``. Unknown fields, of a later version, are ignored."""
         facts = json.loads(text)
+        if "advice" in facts:  # The name in version 0.1.
+            facts.setdefault("next_step", facts["advice"])
         return cls(**{name: value for name, value in facts.items() if name in cls.__dataclass_fields__})
 
     def to_json(self) -> str:
-        """One JSON object, for people too."""
+        """One indented JSON object."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEnd:
-    """How far the log reached, to be compared with how far it reaches.
+    """The end of the event log as the launcher last saw it. A resume compares it with the log that is left.
 
     Attributes:
         seq: number of the last record.
@@ -138,7 +144,7 @@ class RunDirectory:
 
     @property
     def arguments(self) -> str:
-        """How the job is named on the command line: its id, and where it is unless that is the usual place."""
+        """The job on a command line: its id, and ``--run_dir`` unless the folder is in the default place."""
         return self.job + root_argument(self.root)
 
     def log(self, pod: str) -> Path:
@@ -146,14 +152,14 @@ class RunDirectory:
         return self.logs / f"{pod}.log"
 
     def output(self, pod: str) -> Path:
-        """The file that a worker's standard output, so whatever the user's code prints, goes to."""
+        """The file for a worker's standard output, which holds what user code prints."""
         return self.logs / f"{pod}.out"
 
     def create(self) -> None:
-        """Make the folders.
+        """Create the folders.
 
         Raises:
-            PermanentError: the file system refuses.
+            PermanentError: they can't be created.
         """
         try:
             for folder in (self.nats, self.logs, self.storage, self.running_batches):
@@ -167,10 +173,10 @@ class RunDirectory:
         shutil.rmtree(self.path)
 
     def read(self) -> JobRecord:
-        """What the folder says about its job.
+        """Read ``job.json``.
 
         Raises:
-            UserError: there is no such job here, or its record is damaged.
+            UserError: there is no such job, or the file is damaged.
         """
         try:
             return JobRecord.from_json((self.path / "job.json").read_text())
@@ -179,51 +185,47 @@ class RunDirectory:
         except (ValueError, TypeError) as error:
             raise UserError(
                 f"{self.path / 'job.json'} is damaged: {error}",
-                hint="Without it the job can't be resumed: put back a copy of it, or train anew and delete the folder.",
+                hint="The job can't be resumed without it. Restore a copy, or start a new job and delete this folder.",
             ) from error
 
     def write(self, record: JobRecord) -> None:
-        """Replace the record, all or nothing.
+        """Replace ``job.json``.
 
         Raises:
-            PermanentError: the file system refuses.
+            PermanentError: it can't be written.
         """
-        temporary = self.path / "job.json.new"
         try:
-            temporary.write_text(record.to_json())
-            temporary.replace(self.path / "job.json")
+            replace_text(self.path / "job.json", record.to_json())
         except OSError as error:
             raise PermanentError(f"{self.path / 'job.json'} can't be written: {error.strerror}") from error
 
     def read_log_end(self) -> LogEnd:
-        """How far the log had reached when a launcher last looked; zeros where nobody knows."""
+        """The end of the log as the launcher last saw it; zeros if unknown."""
         try:
             return LogEnd(**json.loads((self.path / "log_end.json").read_text()))
         except (OSError, ValueError, TypeError):
             return LogEnd()
 
     def write_log_end(self, end: LogEnd) -> None:
-        """Remember how far the log has reached; only a remark for the user, so a full disk is no error here."""
-        temporary = self.path / "log_end.json.new"
+        """Record the end of the log. It only serves a message to the user, so a full disk is not an error here."""
         with suppress(OSError):
-            temporary.write_text(json.dumps(asdict(end)))
-            temporary.replace(self.path / "log_end.json")
+            replace_text(self.path / "log_end.json", json.dumps(asdict(end)))
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder; the kernel lets go of it when this process ends, however it ends.
+        """Lock the folder. The kernel releases the lock when this process ends, even if it is killed.
 
         Raises:
-            UserError: another process holds it.
+            UserError: another process holds the lock.
         """
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if not _try_lock(descriptor, attempts=3):
             os.close(descriptor)
             raise UserError(
                 f"job {self.job} is running (process {self.holder()})",
-                hint=f"Stop it with: elasticdl stop {self.arguments}",
+                hint=f"To stop it: elasticdl stop {self.arguments}",
             )
-        with suppress(OSError):  # A full disk: then nobody can be told which process it is.
+        with suppress(OSError):  # On a full disk, messages can't name the process.
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
         try:
@@ -232,25 +234,25 @@ class RunDirectory:
             os.close(descriptor)
 
     def holder(self) -> int:
-        """Process that holds the folder, or held it last; 0: nobody knows."""
+        """Id of the process that holds the lock, or held it last; 0 if unknown."""
         try:
             return int((self.path / "lock").read_text())
         except (OSError, ValueError):
             return 0
 
     def disk_problem(self, bytes_min: int) -> str:
-        """That its disk is full, or empty while so many bytes are free."""
+        """A message if fewer than ``bytes_min`` bytes are free on the disk of this folder; else empty."""
         free = shutil.disk_usage(self.path).free
         if free >= bytes_min:
             return ""
-        return f"the disk of the run directory {self.path} is full ({free / 1e6:.1f} MB are free)"
+        return f"the disk of the run directory {self.path} is full ({free / 1e6:.1f} MB free)"
 
     def is_there(self) -> bool:
-        """Whether the folder of a job that holds its lock was not removed from under it."""
+        """Whether the folder still exists; for the process that holds its lock."""
         return (self.path / "lock").exists()
 
     def is_locked(self) -> bool:
-        """Whether a launcher is alive in this folder."""
+        """Whether a launcher, or a command that reads the log, is running on this folder."""
         try:
             descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
         except OSError:
@@ -262,14 +264,13 @@ class RunDirectory:
 
     def _unknown(self) -> UserError:
         known = [directory.job for directory in reversed(run_directories(self.root))]
-        near = f"The latest jobs: {', '.join(known[:5])}." if known else "There are no jobs."
-        return UserError(
-            f"there is no job {self.job!r} in {self.root}", hint=f"{near} See: elasticdl jobs{root_argument(self.root)}"
-        )
+        hint = f"The latest jobs there: {', '.join(known[:5])}. To list all: elasticdl jobs{root_argument(self.root)}"
+        empty = "That folder holds no jobs. If the job is in another folder, give it with --run_dir."
+        return UserError(f"there is no job {self.job!r} in {self.root}", hint=hint if known else empty)
 
 
 def _try_lock(descriptor: int, attempts: int) -> bool:
-    """Lock an open file; several attempts, since ``is_locked`` holds the lock for the moment that it takes to ask."""
+    """Lock an open file. Several attempts are needed, since ``is_locked`` of another process briefly holds the lock."""
     for attempt in range(attempts):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -281,7 +282,7 @@ def _try_lock(descriptor: int, attempts: int) -> bool:
 
 
 def default_root(environment: Mapping[str, str]) -> Path:
-    """Where run directories are unless ``--run_dir`` says otherwise.
+    """The folder of run directories without ``--run_dir``.
 
     Args:
         environment: usually ``os.environ``.
@@ -293,12 +294,12 @@ def default_root(environment: Mapping[str, str]) -> Path:
 
 
 def root_argument(root: Path) -> str:
-    """The flag that leads to a root, with a space before it; empty for the usual one."""
+    """``--run_dir`` for a root, with a space before it; empty for the default root."""
     return "" if root == default_root(os.environ) else f" --run_dir={shlex.quote(str(root))}"
 
 
 def find(root: Path, job: str) -> RunDirectory:
-    """The folder of a job given by its id, or by its name where only one job has it.
+    """The folder of a job, given by its id, or by its name if only one job has that name.
 
     Raises:
         UserError: there is none, or there are several.
@@ -311,8 +312,8 @@ def find(root: Path, job: str) -> RunDirectory:
         return named[0]
     if named:
         ids = ", ".join(directory.job for directory in named)
-        raise UserError(f"several jobs are called {job!r}", hint=f"Use one of {ids}.")
-    exact.read()  # Not there: raises the error that names the jobs that are.
+        raise UserError(f"{len(named)} jobs are named {job!r}", hint=f"Give the id of one of them: {ids}.")
+    exact.read()  # Raises the error that lists the existing jobs.
     return exact
 
 
@@ -321,3 +322,57 @@ def run_directories(root: Path) -> list[RunDirectory]:
     found = [path for path in root.glob("*/job.json") if path.is_file()]
     found.sort(key=lambda path: (path.parent.stat().st_ctime, path.parent.name))
     return [RunDirectory(root, JobId(path.parent.name)) for path in found]
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file that other processes see either as it was or complete, never in between.
+
+    Args:
+        path: the file. One that is no regular file, such as a pipe, is written as it is.
+        text: its new content.
+
+    Raises:
+        OSError: it can't be written; the old file is left as it was.
+    """
+    if path.exists() and not path.is_file():
+        path.write_text(text)
+        return
+    path = path.resolve()  # Replaces what a link points to, not the link.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def make_temporary(job: JobId) -> str:
+    """Create the folder for the temporary files of a run; empty if that is not possible.
+
+    Args:
+        job: the job; no other run of it is alive.
+    """
+    folder = Path(tempfile.gettempdir()) / _temporary_name(job)
+    remove_temporary(job, str(folder))
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError:
+        return ""  # The processes use the usual folder.
+    return str(folder)
+
+
+def remove_temporary(job: JobId, folder: str) -> None:
+    """Delete a folder that ``make_temporary`` created, if it still exists.
+
+    Args:
+        job: the job; no process of it is alive.
+        folder: as ``make_temporary`` returned it.
+    """
+    if Path(folder).name == _temporary_name(job):  # Never delete a folder that was not created here.
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _temporary_name(job: JobId) -> str:
+    return f"elasticdl-{job}"

@@ -1,7 +1,8 @@
-"""The local launcher: keeps the processes of one job on this machine.
+"""The local launcher: runs the processes of one job on this machine.
 
-The master decides which pods there are; the process adapter in here only obeys. The launcher itself keeps nats-server
-and the master alive, and nobody outlives it: children are killed by the kernel when it dies.
+The master decides which pods there are; ``LocalPods`` starts and stops them. The launcher itself restarts nats-server
+and the master. No process outlives the launcher: the kernel kills its children when it dies.
 
-May import ``elasticdl.shared``, psutil and the standard library. Must not decide anything about training.
+May import ``elasticdl.shared``, ``elasticdl.master`` (to fold the event log), psutil and the standard library. Must not
+decide anything about training.
 """

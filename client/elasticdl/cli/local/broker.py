@@ -1,4 +1,4 @@
-"""The job's nats-server: started, kept alive on its port, stopped last; or somebody else's, left alone."""
+"""The NATS server of a job: embedded, which the launcher starts and restarts, or external, which it leaves alone."""
 
 from __future__ import annotations
 
@@ -13,53 +13,56 @@ from typing import Protocol
 import psutil
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.spawner import Spawner, die_with_parent
+from elasticdl.cli.local.processes.spawner import Spawner, die_with_parent
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.errors import PermanentError
 
 CHECK_S = 0.1
-"""Seconds between two looks at the server."""
+"""Seconds between two checks whether the server is running."""
 RESTARTS_MAX = 5
-"""Restarts within ``RESTARTS_S`` after which it is given up."""
+"""Restarts within ``RESTARTS_S`` after which the job is ended."""
 RESTARTS_S = 60.0
 
 
 class Broker(Protocol):
-    """Where the job's bus is."""
+    """The NATS server of a job."""
 
     @property
     def pid(self) -> int:
-        """Its process id; 0 when it is not ours."""
+        """Its process id; 0 if it is external."""
         ...
 
     @property
     def starts(self) -> int:
-        """How many times it was started by us."""
+        """How often this launcher has started it."""
         ...
 
     async def start(self) -> str:
-        """Make sure that it is there; returns the URL for clients."""
+        """Start it if it is embedded; returns the URL for clients."""
         ...
 
-    async def keep(self, say: Callable[[str], None]) -> None:
-        """Keep it alive for ever.
+    async def supervise(self, message: Callable[[str], None]) -> None:
+        """Restart it whenever it dies; never returns.
+
+        Args:
+            message: is called with a line for the user.
 
         Raises:
-            PermanentError: it can't be kept alive.
+            PermanentError: it dies again and again.
         """
         ...
 
     def kill(self) -> None:
-        """End it at once, because it does not answer; ``keep`` starts it again."""
+        """Kill it because it does not respond; ``supervise`` restarts it."""
         ...
 
     def stop(self) -> tuple[float, int]:
-        """End it; returns the processor seconds and the most memory (bytes) that it has used."""
+        """Stop it; returns the CPU seconds and the memory (bytes) that it used."""
         ...
 
 
-class ForeignBroker:
-    """The user's own NATS server; nobody here starts or stops it."""
+class ExternalBroker:
+    """The user's own NATS server, which is never started or stopped here."""
 
     pid = 0
     starts = 0
@@ -68,27 +71,27 @@ class ForeignBroker:
         self._url = url
 
     async def start(self) -> str:
-        """Its URL; whether somebody answers there is found out by connecting."""
+        """Its URL. Whether it is reachable shows when a client connects."""
         return self._url
 
-    async def keep(self, say: Callable[[str], None]) -> None:  # noqa: ARG002 - there is nothing to say
+    async def supervise(self, message: Callable[[str], None]) -> None:  # noqa: ARG002 - there is nothing to report
         """Wait for ever."""
         await asyncio.get_running_loop().create_future()
 
     def kill(self) -> None:
-        """It is left alone."""
+        """Does nothing."""
 
     def stop(self) -> tuple[float, int]:
-        """It is left alone."""
+        """Does nothing."""
         return 0.0, 0
 
 
-class OwnBroker:
+class EmbeddedBroker:
     """A nats-server that serves this job only.
 
     Args:
         spawner: starts it, so that it dies with the launcher.
-        run: keeps its files in the run directory.
+        run: the job's folder, where its files are.
     """
 
     def __init__(self, spawner: Spawner, run: RunDirectory) -> None:
@@ -104,29 +107,29 @@ class OwnBroker:
         return self._server.pid
 
     async def start(self) -> str:
-        """Start it on a free port; from the second time on, on the port that it had."""
+        """Start it on a free port; a restart uses the same port again."""
         self.starts += 1
         return await asyncio.to_thread(self._spawner.call, self._server.start)
 
-    async def keep(self, say: Callable[[str], None]) -> None:
-        """Restart it whenever it has died, several times a minute at most."""
+    async def supervise(self, message: Callable[[str], None]) -> None:
+        """Restart it whenever it dies, up to ``RESTARTS_MAX`` times within ``RESTARTS_S``."""
         while True:
             await asyncio.sleep(CHECK_S)
             if self._server.is_running():
                 continue
             now_s = time.monotonic()
             if len(self._restarts) == RESTARTS_MAX and now_s - self._restarts[0] < RESTARTS_S:
-                raise PermanentError(f"nats-server keeps dying; see {self._server.log_path}")
+                raise PermanentError(f"nats-server keeps crashing; its log is {self._server.log_path}")
             self._restarts.append(now_s)
-            say("nats-server died; it is restarted on its port")
+            message("nats-server died. Restarting it on the same port.")
             await self.start()
 
     def kill(self) -> None:
-        """SIGKILL, which reaches a stopped process too."""
+        """Send SIGKILL, which ends a stopped process too."""
         self._server.kill()
 
     def stop(self) -> tuple[float, int]:
-        """End it and say what it cost."""
+        """Stop it; returns the CPU seconds and the memory (bytes) that it used."""
         usage = (0.0, 0)
         with contextlib.suppress(psutil.Error, RuntimeError):
             process = psutil.Process(self._server.pid)

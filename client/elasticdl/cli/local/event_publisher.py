@@ -1,4 +1,4 @@
-"""The launcher's own envelopes on the event log."""
+"""Publishes the events of the launcher and of commands on the job's event log."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 
 class QueuedEventPublisher:
-    """Appends events in the order in which they were noted, numbered within one incarnation.
+    """Appends events to the log in the order in which they were published, numbered within one incarnation.
 
     Args:
         log: the job's log.
         clock: for the time of each event.
-        service: who speaks.
-        name: under which name.
+        service: the service that publishes.
+        name: its pod name.
     """
 
     def __init__(self, log: EventLog, clock: Clock, service: Service, name: PodName) -> None:
         self._log = log
         self._envelopes = EnvelopeFactory(service=service, name=name, incarnation=new_incarnation(), clock=clock)
-        self._waiting: asyncio.Queue[Envelope] = asyncio.Queue()
+        self._queue: asyncio.Queue[Envelope] = asyncio.Queue()
 
-    def note(self, event: Event, cause: str = "") -> None:
-        """Have an event appended after those noted before; on the loop's thread."""
-        self._waiting.put_nowait(self._envelopes.envelope(event, cause=cause))
+    def publish(self, event: Event, cause: str = "") -> None:
+        """Queue an event; to be called on the loop's thread."""
+        self._queue.put_nowait(self._envelopes.envelope(event, cause=cause))
 
     async def open(self, event: Event) -> None:
-        """Append the first word of a run at once; only while nothing noted waits.
+        """Append the first event of a run at once; only while the queue is empty.
 
         Raises:
-            TransientError: the broker stayed away.
+            TransientError: NATS is unreachable.
             PermanentError: the log is full or gone.
         """
         await open_run(self._log, self._envelopes.envelope(event))
 
     async def run(self) -> None:
-        """Append for ever.
+        """Append queued events; never returns.
 
         Raises:
-            TransientError: the broker stayed away.
+            TransientError: NATS is unreachable.
             PermanentError: the log is full or gone.
         """
         while True:
-            await self._log.append(await self._waiting.get())
-            self._waiting.task_done()
+            await self._log.append(await self._queue.get())
+            self._queue.task_done()
 
     async def flush(self) -> None:
-        """Wait until everything noted so far is on the log; needs ``run`` at work."""
-        await self._waiting.join()
+        """Wait until all events queued so far are on the log. ``run`` has to be running."""
+        await self._queue.join()

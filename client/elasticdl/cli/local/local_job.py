@@ -1,4 +1,4 @@
-"""One run of a local job: broker, master and pods from the first to the last, and what ended it."""
+"""One run of a local job: starts NATS server, master and pods, watches over them, and returns how the run ended."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, RunDirectory
 from elasticdl.cli.local.broker import Broker
 from elasticdl.cli.local.event_publisher import QueuedEventPublisher
 from elasticdl.cli.local.exits import exit_cause
-from elasticdl.cli.local.follower import Audience, Follower
-from elasticdl.cli.local.fork_server import ForkServers
-from elasticdl.cli.local.logs import last_word, tail
-from elasticdl.cli.local.pods import PodKeeper, service_command
-from elasticdl.cli.local.processes import Exit, Processes, Usage
-from elasticdl.cli.local.restart_policy import Revivals
-from elasticdl.cli.local.spawner import Spawner
+from elasticdl.cli.local.job_monitor import JobMonitor, Observer
+from elasticdl.cli.local.pods import LocalPods, PodSettings, service_command
+from elasticdl.cli.local.processes.children import ChildProcesses, Exit, Usage
+from elasticdl.cli.local.processes.fork_server import ForkServers
+from elasticdl.cli.local.processes.logs import last_error, tail
+from elasticdl.cli.local.processes.spawner import Spawner
+from elasticdl.cli.local.restart_policy import RestartPolicy
 from elasticdl.cli.local.watchdog import Watchdog
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
@@ -34,31 +34,31 @@ from elasticdl.shared.process.clock import SystemClock
 BROKER = "nats-server"
 TICK_S = 0.25
 STOP_S_MAX = 45.0
-"""Seconds from a request to stop until everything is killed; the master itself gives its pods less."""
+"""Seconds from a request to stop until everything is killed. The master gives its pods less."""
 LEFTOVERS_S_MAX = 10.0
-"""Seconds that the processes of a job that is over get to end by themselves."""
+"""Seconds that the processes of an ended job get to exit by themselves."""
 
 Environment = Callable[[str, PodName, Service], Mapping[str, str]]
-"""(URL of the broker, pod, service) -> environment of its process."""
+"""(URL of the NATS server, pod, service) -> environment of its process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """How a launcher's run ended.
+class RunResult:
+    """How one run of a job ended.
 
     Attributes:
-        state: the job as its log tells it.
-        gave_up: why the launcher ended it without the master's last word, or empty.
-        interrupted: whether somebody asked for the end.
-        usage: what each process name has cost.
-        batches_absorbed: batches that the ps have absorbed in this run, each counted once.
-        batches_computed: batches that this run's workers have computed, repeated ones too.
-        worker_seconds: seconds of all workers while the job trained: useful, recomputed, stalled, starting.
-        first_gradient_s: when a ps was first seen to have learned something in this run; 0: never.
+        state: the job as its log describes it.
+        abort_reason: why the launcher ended the run before the master did, or empty.
+        interrupted: whether the user asked for the end.
+        usage: CPU and memory by process name.
+        batches_absorbed: batches that the ps absorbed in this run, each counted once.
+        batches_computed: batches that workers computed in this run, repeated ones too.
+        worker_seconds: seconds of all workers during training: useful, recomputed, stalled, starting.
+        first_gradient_s: when a ps first applied a gradient in this run; 0: never.
     """
 
     state: State
-    gave_up: str
+    abort_reason: str
     interrupted: bool
     usage: Mapping[str, Usage]
     batches_absorbed: int
@@ -67,62 +67,64 @@ class Ending:
     first_gradient_s: float
 
 
-class LocalJob:
-    """Keeps a job's processes on this machine until the job is final.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """What a local job runs on.
 
-    Args:
-        run: the job's folder, locked by the caller.
-        broker: where the bus is.
+    Attributes:
+        broker: its NATS server.
         connect: URL -> the job's bus.
         environment: of each process.
-        audience: is told what happens.
-        spawner: forks the children.
-        forks: forks the services in its stead, if given.
+        spawner: starts child processes.
+        forks: starts the services instead, if given.
         command: the command line of a service.
     """
 
-    def __init__(
-        self,
-        *,
-        run: RunDirectory,
-        broker: Broker,
-        connect: Callable[[str], Awaitable[Bus]],
-        environment: Environment,
-        audience: Audience,
-        spawner: Spawner,
-        forks: ForkServers | None = None,
-        command: Callable[[Service], list[str]] = service_command,
-    ) -> None:
+    broker: Broker
+    connect: Callable[[str], Awaitable[Bus]]
+    environment: Environment
+    spawner: Spawner
+    forks: ForkServers | None = None
+    command: Callable[[Service], list[str]] = service_command
+
+
+class LocalJob:
+    """Runs a job's processes on this machine until the job has ended.
+
+    Args:
+        run: the job's folder, locked by the caller.
+        runtime: what the job runs on.
+        observer: is called about everything that happens.
+    """
+
+    def __init__(self, run: RunDirectory, runtime: Runtime, observer: Observer) -> None:
         self._run = run
-        self._broker = broker
-        self._connect = connect
-        self._environment = environment
-        self._audience = audience
+        self._runtime = runtime
+        self._broker = runtime.broker
+        self._observer = observer
         self._clock = SystemClock()
-        self._command = command
-        self._forks = forks
-        self._processes = Processes(forks or spawner, self._exited_on_its_thread)
-        self._revivals = Revivals()
-        self._begun = False
+        self._processes = ChildProcesses(runtime.forks or runtime.spawner, self._exited_on_its_thread)
+        self._restart_policy = RestartPolicy()
+        self._started = False
         self._interrupted = False
         self._stopping = False
         self._kill = False
 
-    async def run(self, *opening: Event) -> Ending:
+    async def run(self, *opening: Event) -> RunResult:
         """Run the job.
 
         Args:
-            opening: JobSubmitted or JobResumed, or one after the other where the log is lost: what is put on it first.
+            opening: the first events of the run: JobSubmitted or JobResumed, or both if the log is lost.
 
         Raises:
-            ElasticDLError: the broker can't be started or reached.
+            ElasticDLError: the NATS server can't be started or reached.
         """
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[str] = self._loop.create_future()
-        with self._signals(), self._forking():
+        with self._signals(), self._fork_servers():
             url = await self._broker.start()
             try:
-                bus = await self._connect(url)
+                bus = await self._runtime.connect(url)
                 try:
                     return await self._run_on(bus, url, opening)
                 finally:
@@ -133,54 +135,57 @@ class LocalJob:
                 if starts := self._broker.starts:
                     self._processes.usage[BROKER] = Usage(starts=starts, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
 
-    async def _run_on(self, bus: Bus, url: str, opening: Sequence[Event]) -> Ending:
+    async def _run_on(self, bus: Bus, url: str, opening: Sequence[Event]) -> RunResult:
+        forks = self._runtime.forks
         if isinstance(opening[-1], JobResumed):
             await bus.tasks.purge()
-        self._follower = Follower(self._audience, past=await recover(bus))
+        self._monitor = JobMonitor(self._observer, past=await recover(bus))
         self._publisher = QueuedEventPublisher(bus.log, self._clock, Service.LAUNCHER, LAUNCHER)
         for event in opening:
-            await self._publisher.open(event)  # Before a master reads the log: without it a stopped job is over.
-        environment = partial(self._environment, url)
-        preparations = self._forks.servers if self._forks else {}
-        self._keeper = PodKeeper(
-            self._processes, self._run, environment, self._publisher.note, self._command, preparations
+            # Before a master reads the log: without JobResumed it would take a stopped job for ended.
+            await self._publisher.open(event)
+        settings = PodSettings(
+            environment=partial(self._runtime.environment, url),
+            command=self._runtime.command,
+            preparations=forks.servers if forks else {},
         )
-        await bus.signals.serve_orders(LAUNCHER, self._keeper.obey)
-        self._watchdog = Watchdog(bus, self._clock, self._end_frozen_master, self._end_frozen_broker)
-        self._begun = True
+        self._pods = LocalPods(self._processes, self._run, settings, self._publisher.publish)
+        await bus.signals.serve_orders(LAUNCHER, self._pods.execute)
+        self._watchdog = Watchdog(bus, self._clock, self._kill_hung_master, self._kill_hung_broker)
+        self._started = True
         self._url = url
-        if self._forks:
-            await self._forks.servers[Service.MASTER].settle()
+        if forks:
+            await forks.servers[Service.MASTER].settle()
         self._start_master()
-        gave_up = await self._until_ended(bus)
-        self._keeper.close()
+        abort_reason = await self._until_ended(bus)
+        self._pods.close()
         await self._end_leftovers()
-        state = self._follower.state
-        if not gave_up:
-            with contextlib.suppress(ElasticDLError):  # The broker went at the very end: what was seen live must do.
+        state = self._monitor.state
+        if not abort_reason:
+            with contextlib.suppress(ElasticDLError):  # NATS became unreachable at the very end: use the live state.
                 state = (await recover(bus)).state
-        return Ending(
+        return RunResult(
             state=state,
-            gave_up=gave_up,
-            interrupted=self._interrupted or self._follower.stopped_by_client,
+            abort_reason=abort_reason,
+            interrupted=self._interrupted or self._monitor.stopped_by_client,
             usage=self._processes.usage,
-            batches_absorbed=self._follower.batches_absorbed,
-            batches_computed=self._follower.batches_computed,
-            worker_seconds=self._follower.worker_seconds(),
-            first_gradient_s=self._follower.first_gradient_s,
+            batches_absorbed=self._monitor.batches_absorbed,
+            batches_computed=self._monitor.batches_computed,
+            worker_seconds=self._monitor.worker_seconds(),
+            first_gradient_s=self._monitor.first_gradient_s,
         )
 
     async def _until_ended(self, bus: Bus) -> str:
-        """Returns why the launcher gave up; empty when the master ended with its job."""
-        follower = self._follower
+        """Returns why the launcher aborts the run; empty if the master exited because the job has ended."""
+        monitor = self._monitor
         tasks: list[asyncio.Task[None]] = [
             asyncio.create_task(coroutine)
             for coroutine in (
                 self._publisher.run(),
-                follower.follow(bus.log),
-                follower.listen(bus),
+                monitor.follow(bus.log),
+                monitor.listen(bus),
                 self._tick(),
-                self._broker.keep(self._audience.say),
+                self._broker.supervise(self._observer.on_message),
                 self._watchdog.run(),
             )
         ]
@@ -191,27 +196,27 @@ class LocalJob:
                 if task.done():
                     return self._reason(task)
             if not self._ended.result():
-                # The master has ended with the job; what it decided last is on its way to us.
+                # The master exited after the end of the job. Its last decisions may still be on their way.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(follower.final.wait(), LEFTOVERS_S_MAX)
+                    await asyncio.wait_for(monitor.final.wait(), LEFTOVERS_S_MAX)
             return self._ended.result()
         finally:
-            self._end("over")  # Whoever ends from now on is not started again.
+            self._end("ended")  # From now on no process is restarted.
             await _cancel_all(tasks)
 
     def _reason(self, task: asyncio.Task[None]) -> str:
-        """Why a task that should never end did; an error that is not ours to explain is raised."""
+        """Why a task that should never end did; an unexpected error is raised."""
         error = task.exception()
         problem = self._folder_problem()
         if error is not None and not problem and not isinstance(error, ElasticDLError):
             raise error
-        return problem or str(error or "the broker hung up")
+        return problem or str(error or "the NATS server closed the connection")
 
     async def _tick(self) -> None:
         while True:
             for _ in range(round(1 / TICK_S)):
                 pids = {MASTER: self._processes.pid(MASTER) or 0, BROKER: self._broker.pid}
-                self._audience.tick(self._follower.state, self._follower.beats, pids, self._follower.goodput)
+                self._observer.on_tick(self._monitor.state, self._monitor.beats, pids, self._monitor.goodput)
                 self._processes.sample()
                 await asyncio.sleep(TICK_S)
             problem = self._folder_problem()
@@ -219,19 +224,20 @@ class LocalJob:
                 raise PermanentError(problem)
             if problem and not self._stopping:
                 self._request_stop(problem)
-                self._audience.say(f"{problem}; the job stops and can be resumed")
+                self._observer.on_message(f"{problem}. Stopping the job; it can be resumed.")
 
     @contextlib.contextmanager
-    def _forking(self) -> Iterator[None]:
-        """Have the services imported while the broker starts."""
-        if self._forks is None:
+    def _fork_servers(self) -> Iterator[None]:
+        """Import the services while the NATS server starts."""
+        forks = self._runtime.forks
+        if forks is None:
             yield
             return
-        self._forks.begin(partial(self._environment, ""), self._run.log)
+        forks.begin(partial(self._runtime.environment, ""), self._run.log)
         try:
             yield
         finally:
-            for name, (cpu_s, rss_bytes) in self._forks.stop().items():
+            for name, (cpu_s, rss_bytes) in forks.stop().items():
                 self._processes.usage[name] = Usage(starts=1, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
 
     # --- the master -----------------------------------------------------------------------------------------------
@@ -242,48 +248,48 @@ class LocalJob:
         try:
             self._processes.start(
                 MASTER,
-                self._command(Service.MASTER),
-                environment=self._environment(self._url, MASTER, Service.MASTER),
+                self._runtime.command(Service.MASTER),
+                environment=self._runtime.environment(self._url, MASTER, Service.MASTER),
                 log=self._run.log(MASTER),
             )
         except PermanentError as error:
             self._end(self._folder_problem() or str(error))
 
     def _exited_on_its_thread(self, ended: Exit) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody wants to know any more.
+        with contextlib.suppress(RuntimeError):  # The loop is closed, because the run is over.
             self._loop.call_soon_threadsafe(self._exited, ended)
 
     def _exited(self, ended: Exit) -> None:
         if ended.name != MASTER:
-            self._keeper.exited(ended)
+            self._pods.on_exit(ended)
             return
         self._watchdog.master_ended()
         match exit_cause(ended.exit_code):
             case ExitCause.FINISHED:
                 self._end("")
             case ExitCause.REFUSED:
-                self._end(self._folder_problem() or f"the master can't go on:\n{tail(self._run.log(MASTER), 5)}")
+                self._end(self._folder_problem() or f"the master can't continue:\n{tail(self._run.log(MASTER), 5)}")
             case ExitCause.OWN_FAULT | ExitCause.OUTSIDE:
-                self._revive_master(ended)
+                self._restart_master(ended)
 
-    def _revive_master(self, ended: Exit) -> None:
+    def _restart_master(self, ended: Exit) -> None:
         if self._ended.done():
             return
         log = self._run.log(MASTER)
-        revival = self._revivals.after(ended.exit_code, time.monotonic(), lambda lines: last_word(log, lines))
-        if revival.is_hopeless:
-            self._end(revival.text)
+        decision = self._restart_policy.decide(ended.exit_code, time.monotonic(), lambda lines: last_error(log, lines))
+        if decision.gives_up:
+            self._end(decision.message)
             return
-        self._audience.say(revival.text)
-        self._loop.call_later(revival.wait_s, self._start_master)
+        self._observer.on_message(decision.message)
+        self._loop.call_later(decision.delay_s, self._start_master)
 
-    def _end_frozen_master(self) -> None:
-        self._audience.say("the master does not answer and is replaced")
+    def _kill_hung_master(self) -> None:
+        self._observer.on_message("The master does not respond. Restarting it.")
         self._processes.signal(MASTER, signal.SIGKILL)
 
-    def _end_frozen_broker(self) -> None:
+    def _kill_hung_broker(self) -> None:
         if self._broker.pid:
-            self._audience.say("nats-server does not answer and is replaced")
+            self._observer.on_message("nats-server does not respond. Restarting it.")
             self._broker.kill()
 
     # --- the end --------------------------------------------------------------------------------------------------
@@ -301,26 +307,29 @@ class LocalJob:
 
     def _interrupt(self, number: signal.Signals) -> None:
         self._interrupted = True
-        if not self._begun:
-            self._end("interrupted before the job had begun")
+        if not self._started:
+            self._end("interrupted before the job started")
         elif self._stopping and number is not signal.SIGHUP:
             self._kill = True
             self._end("killed")
         elif not self._stopping:
             self._request_stop(number.name)
-            self._audience.say("stopping: workers finish their batch, every ps takes a snapshot (again: kill at once)")
+            self._observer.on_message(
+                "Stopping: workers finish their batch and parameter servers save a snapshot. "
+                "Press Ctrl-C again to kill them at once."
+            )
 
     def _request_stop(self, reason: str) -> None:
         self._stopping = True
-        self._publisher.note(StopRequested(reason=reason))
+        self._publisher.publish(StopRequested(reason=reason))
         self._loop.call_later(STOP_S_MAX, self._end, f"the job did not stop within {STOP_S_MAX:g} s")
 
-    def _end(self, gave_up: str) -> None:
+    def _end(self, abort_reason: str) -> None:
         if not self._ended.done():
-            self._ended.set_result(gave_up)
+            self._ended.set_result(abort_reason)
 
     async def _end_leftovers(self) -> None:
-        """End whoever is still there; without a master nobody else would."""
+        """End all processes that are still running, since there is no master any more that would."""
         if not self._kill:
             for name in self._processes.names():
                 self._processes.signal(name, signal.SIGTERM)
@@ -328,9 +337,9 @@ class LocalJob:
         await asyncio.to_thread(self._processes.kill_all)
 
     def _folder_problem(self) -> str:
-        """What is wrong with the run directory: nothing can be kept any more."""
+        """What is wrong with the run directory, if nothing can be written to it any more."""
         if not self._run.is_there():
-            return f"the run directory {self._run.path} was removed while the job ran"
+            return f"the run directory {self._run.path} was removed while the job was running"
         return self._run.disk_problem(DISK_BYTES_MIN)
 
 

@@ -1,4 +1,4 @@
-"""Whether and when a master that has ended is started again: a policy, and what the user is told about it."""
+"""Whether and when the launcher restarts a master that ended, and the message for the user."""
 
 from __future__ import annotations
 
@@ -12,78 +12,79 @@ from elasticdl.shared.process.exit_codes import EXIT_AWAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestartPolicy:
-    """How often and how fast.
+class RestartLimits:
+    """Limits and backoff.
 
     Attributes:
-        faults_max: own faults within ``recent_s`` at which the master is given up.
-        recent_s: seconds after which an end is forgotten.
-        pause_s: the pause before a restart, doubled with every recent end before it.
-        pause_s_max: the longest pause.
+        crashes_max: crashes within ``window_s`` after which the master is not restarted any more.
+        window_s: seconds for which an exit is remembered.
+        backoff_s: the delay of a restart, doubled with every earlier exit in the window.
+        backoff_s_max: the longest delay.
     """
 
-    faults_max: int = 5
-    recent_s: float = 60.0
-    pause_s: float = 0.5
-    pause_s_max: float = 10.0
+    crashes_max: int = 5
+    window_s: float = 60.0
+    backoff_s: float = 0.5
+    backoff_s_max: float = 10.0
 
-    def wait_s(self, recent: int) -> float:
-        """Seconds to wait after ``recent`` ends of the kind, this one included."""
-        return min(self.pause_s * 2.0 ** (recent - 1), self.pause_s_max)
+    def delay_s(self, exits: int) -> float:
+        """Seconds to wait after so many exits in the window, the latest one included."""
+        return min(self.backoff_s * 2.0 ** (exits - 1), self.backoff_s_max)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revival:
-    """What is to be done.
+class RestartDecision:
+    """What to do about an exit.
 
     Attributes:
-        text: what the user is told.
-        wait_s: seconds until the restart.
-        is_hopeless: it is not started again, and the job ends with ``text``.
+        message: for the user.
+        delay_s: seconds until the restart.
+        gives_up: there is no restart; the job ends with ``message``.
     """
 
-    text: str
-    wait_s: float = 0.0
-    is_hopeless: bool = False
+    message: str
+    delay_s: float = 0.0
+    gives_up: bool = False
 
 
-class Revivals:
-    """The master's recent ends.
+class RestartPolicy:
+    """Decides on restarts of the master from its recent exits.
 
     Args:
-        policy: how often and how fast.
+        limits: limits and backoff.
     """
 
-    def __init__(self, policy: RestartPolicy | None = None) -> None:
-        self._policy = policy or RestartPolicy()
-        self._away: deque[float] = deque()
-        self._faults: deque[float] = deque()
+    def __init__(self, limits: RestartLimits | None = None) -> None:
+        self._limits = limits or RestartLimits()
+        self._unavailable: deque[float] = deque()
+        self._crashes: deque[float] = deque()
 
-    def after(self, exit_code: int, now_s: float, last_word: Callable[[int], str]) -> Revival:
-        """What follows from an end that was neither the job's nor a refusal.
+    def decide(self, exit_code: int, now_s: float, last_error: Callable[[int], str]) -> RestartDecision:
+        """Decide after an exit that was neither the end of the job nor a refusal to start.
 
         Args:
             exit_code: as in ``Exit``.
             now_s: monotonic clock.
-            last_word: reads so many last lines of the master's log.
+            last_error: reads so many last lines of the master's log.
         """
         if exit_code == EXIT_AWAY:
-            # Broker or storage stay away, or another master was there: as often as it takes, but never in a hurry.
-            wait_s = self._policy.wait_s(self._note(self._away, now_s))
-            text = f"the master can't work for now and is started again in {wait_s:g} s: {last_word(1)}"
-            return Revival(text=text, wait_s=wait_s)
+            # NATS or the storage is unreachable, or another master was active. Retry without limit, with backoff.
+            delay_s = self._limits.delay_s(self._count(self._unavailable, now_s))
+            message = f"The master exited and restarts in {delay_s:g} s: {last_error(1)}"
+            return RestartDecision(message=message, delay_s=delay_s)
         if exit_cause(exit_code) is ExitCause.OUTSIDE:
-            # Whoever kills it from outside may do so as often as they like.
-            return Revival(text="the master was killed and is started again; training goes on")
-        faults = self._note(self._faults, now_s)
-        died = f"({describe_exit(exit_code)})"
-        if faults > self._policy.faults_max:
-            return Revival(text=f"the master keeps dying {died}:\n{last_word(8)}", is_hopeless=True)
-        wait_s = self._policy.wait_s(faults - 1) if faults > 1 else 0.0
-        return Revival(text=f"the master died {died} and is started again; training goes on", wait_s=wait_s)
+            # Kills from outside are unlimited: preemption is normal.
+            return RestartDecision(message="The master was killed. Restarting it; training continues.")
+        crashes = self._count(self._crashes, now_s)
+        reason = f"({describe_exit(exit_code)})"
+        if crashes > self._limits.crashes_max:
+            return RestartDecision(message=f"the master keeps crashing {reason}:\n{last_error(8)}", gives_up=True)
+        delay_s = self._limits.delay_s(crashes - 1) if crashes > 1 else 0.0
+        message = f"The master crashed {reason}. Restarting it; training continues."
+        return RestartDecision(message=message, delay_s=delay_s)
 
-    def _note(self, ends: deque[float], now_s: float) -> int:
-        while ends and now_s - ends[0] >= self._policy.recent_s:
-            ends.popleft()
-        ends.append(now_s)
-        return len(ends)
+    def _count(self, exits: deque[float], now_s: float) -> int:
+        while exits and now_s - exits[0] >= self._limits.window_s:
+            exits.popleft()
+        exits.append(now_s)
+        return len(exits)

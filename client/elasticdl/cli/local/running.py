@@ -1,4 +1,4 @@
-"""Runs a job on this machine from its opening record to its closing report; ``train`` and ``resume`` both end here."""
+"""Runs a local job from its first event to its final report; ``train`` and ``resume`` share it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,24 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-from rich.console import Console
-from rich.text import Text
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display import report as reports
-from elasticdl.cli.display.consoles import JobConsole
+from elasticdl.cli.display.consoles import JobConsole, error_console, error_text
 from elasticdl.cli.display.live import open_view
-from elasticdl.cli.display.next_steps import advice
-from elasticdl.cli.display.resumability import next_step
-from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.jobs.temporary import make_temporary, remove_temporary
-from elasticdl.cli.local.broker import Broker, ForeignBroker, OwnBroker
-from elasticdl.cli.local.environment import job_environment, threads_each
-from elasticdl.cli.local.fork_server import ForkServers
-from elasticdl.cli.local.job_observer import Watcher
-from elasticdl.cli.local.local_job import Ending, LocalJob
-from elasticdl.cli.local.logs import tail
+from elasticdl.cli.display.next_steps import find_next_step, next_step
+from elasticdl.cli.display.quantities import count
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, make_temporary, remove_temporary
+from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
+from elasticdl.cli.local.job_observer import JobObserver
+from elasticdl.cli.local.local_job import LocalJob, RunResult, Runtime
 from elasticdl.cli.local.pods import service_command
-from elasticdl.cli.local.spawner import Spawner
+from elasticdl.cli.local.processes.environment import job_environment, threads_each
+from elasticdl.cli.local.processes.fork_server import ForkServers
+from elasticdl.cli.local.processes.logs import tail
+from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.bus import Bus, BusSettings
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.job.plan import Plan
@@ -40,27 +36,34 @@ from elasticdl.shared.names import Service
 _DEBUG_LINES = 40
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a job is run and reported.
+
+    Attributes:
+        started_s: when the user entered the command, seconds since the epoch.
+        report: where to write the report, besides the run directory.
+        debug: after a failure, show the log of the process that caused it.
+        command: the command line of a service.
+    """
+
+    started_s: float
+    report: Path | None = None
+    debug: bool = False
+    command: Callable[[Service], list[str]] = service_command
+
+
 def run_job(
-    run: RunDirectory,
-    record: JobRecord,
-    spec: JobSpec,
-    *opening: Event,
-    started_s: float,
-    report: Path | None,
-    debug: bool,
-    command: Callable[[Service], list[str]] = service_command,
+    run: RunDirectory, record: JobRecord, spec: JobSpec, opening: tuple[Event, ...], options: RunOptions
 ) -> int:
-    """Keep a job running until it is final, then report.
+    """Run a job until it has ended, then report.
 
     Args:
         run: its folder, locked by the caller.
-        record: what ``job.json`` says.
+        record: content of ``job.json``.
         spec: the job.
-        opening: JobSubmitted or JobResumed, or one after the other where the log is lost.
-        started_s: when the command was given, seconds since the epoch.
-        report: where to write the report besides the run directory.
-        debug: show the guilty process' log on failure.
-        command: the command line of a service.
+        opening: JobSubmitted or JobResumed, or both if the log is lost.
+        options: how the job is run and reported.
 
     Returns:
         The command's exit code.
@@ -74,94 +77,97 @@ def run_job(
     run.write(record)
     view = open_view(console)
     try:
-        watcher = Watcher(run, record, view)
-        ending = asyncio.run(_local_job(run, record, spec, watcher, command).run(*opening))
-        watcher.show_printed()
-        watcher.keep_history(ending.state)
+        observer = JobObserver(run, record, view)
+        result = asyncio.run(_local_job(run, record, spec, observer, options.command).run(*opening))
+        observer.show_printed()
+        observer.save_history(result.state)
     except ElasticDLError:
         if isinstance(opening[-1], JobSubmitted):
-            run.remove()  # Nothing was begun: leave nothing behind.
+            run.remove()  # The job did not start, so leave nothing behind.
         raise
     finally:
         view.close()
         remove_temporary(run.job, record.temporary)
-    facts = reports.build(ending, run, started_s, time.time()) if ending.state.spec else None
-    message = reports.message_of(ending)
-    if facts:
+    report = reports.build(result, run, options.started_s, time.time()) if result.state.spec else None
+    message = reports.message_of(result)
+    if report:
         if run.is_there():
             try:
-                reports.write(facts, run.report)
-                watcher.note(state=facts["state"], message=message, advice=advice(run, ending.state))
-            except ElasticDLError as error:  # The disk is full: that must not keep the last words from being said.
-                console.print(Text(f"not kept: {error}"), soft_wrap=True)
-        reports.print_summary(facts, console)
-    exit_code = _last_words(run, ending, message, debug)
-    if facts and report:
-        reports.write(facts, report)
+                reports.write(report, run.report)
+                observer.update_record(state=report["state"], message=message, next_step=next_step(run, result.state))
+            except ElasticDLError as error:  # A full disk must not prevent the summary from being printed.
+                console.print_line(f"The report was not saved: {error}")
+        reports.print_summary(report, console)
+    exit_code = _print_failure(run, result, message, options.debug)
+    if report and options.report:
+        reports.write(report, options.report)
     return exit_code
 
 
-def cut_text(plan: Plan) -> str:
-    """Where ``--max_step`` ends the plan; empty where it does not."""
+def max_step_note(plan: Plan) -> str:
+    """Where ``--max_step`` ends the plan; empty if it does not."""
     if plan.batches == plan.batches_per_epoch * plan.epochs:
         return ""
-    return f", cut at --max_step={plan.max_step} in epoch {plan.epochs_run}"
+    return f", ended by --max_step={plan.max_step} in epoch {plan.epochs_run}"
 
 
 def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
-    """What the user is told before anything starts."""
+    """What is printed before a job starts."""
     plan = spec.plan
-    threads = threads_each(spec.workers + spec.ps)
     work = (
-        f"{plan.records_per_epoch:,} records x {plan.epochs} epochs{cut_text(plan)} = "
-        f"{plan.batches:,} batches in {plan.tasks:,} tasks"
+        f"{count(plan.records_per_epoch, 'record')} x {count(plan.epochs, 'epoch')}{max_step_note(plan)} = "
+        f"{count(plan.batches, 'batch', 'batches')} in {count(plan.tasks, 'task')}"
     )
-    each = "1 thread" if threads == 1 else f"{threads} threads"
     return [
-        f"job {spec.job}: {work}, seed {plan.seed}",
-        f"{spec.workers} workers and {spec.ps} ps with {each} each; logs in {run.logs}",
+        f"Job {spec.job}: {work}. Seed {plan.seed}.",
+        f"{processes_text(spec)}, {count(threads_each(spec.workers + spec.ps), 'thread')} each. Logs: {run.logs}",
     ]
 
 
+def processes_text(spec: JobSpec) -> str:
+    """``2 workers and 1 parameter server``."""
+    return f"{count(spec.workers, 'worker')} and {count(spec.ps, 'parameter server')}"
+
+
 def _local_job(
-    run: RunDirectory, record: JobRecord, spec: JobSpec, watcher: Watcher, command: Callable[[Service], list[str]]
+    run: RunDirectory, record: JobRecord, spec: JobSpec, observer: JobObserver, command: Callable[[Service], list[str]]
 ) -> LocalJob:
     spawner = Spawner()
-    broker: Broker = OwnBroker(spawner, run) if record.own_nats else ForeignBroker(record.nats_url)
+    broker: Broker = EmbeddedBroker(spawner, run) if record.own_nats else ExternalBroker(record.nats_url)
 
     async def connect(url: str) -> Bus:
         from elasticdl.shared.bus import nats_bus
 
-        watcher.note(nats_url=url)
+        observer.update_record(nats_url=url)
         return await nats_bus.connect(
             url, spec.job, BusSettings(lease_s=spec.limits.lease_s, run_directory=str(run.path))
         )
 
     base = {**os.environ, "TMPDIR": record.temporary} if record.temporary else os.environ
-    return LocalJob(
-        run=run,
+    runtime = Runtime(
         broker=broker,
         connect=connect,
         environment=job_environment(base, spec, run, secrets.token_hex(16)),
-        audience=watcher,
         spawner=spawner,
         forks=ForkServers(spawner, command) if command is service_command else None,
         command=command,
     )
+    return LocalJob(run, runtime, observer)
 
 
-def _last_words(run: RunDirectory, ending: Ending, message: str, debug: bool) -> int:
-    state = ending.state.job_state
+def _print_failure(run: RunDirectory, result: RunResult, message: str, debug: bool) -> int:
+    """Print why a job did not succeed and what to do; returns the exit code."""
+    state = result.state.job_state
     if state is JobState.SUCCEEDED:
-        return exit_codes.DONE
-    errors = Console(stderr=True, highlight=False)
-    guilty = ending.state.failure.guilty if ending.state.failure else ""
-    if not ending.interrupted or state is JobState.FAILED:
-        errors.print(Text.assemble(("Error: ", "bold red"), message.rstrip()), soft_wrap=True)
+        return exit_codes.SUCCESS
+    errors = error_console()
+    guilty = result.state.failure.guilty if result.state.failure else ""
+    if not result.interrupted or state is JobState.FAILED:
+        errors.print(error_text(message), soft_wrap=True)
         if guilty:
-            errors.print(Text(f"The log of {guilty}: {run.log(guilty)}"), soft_wrap=True)
+            errors.print(f"Log of {guilty}: {run.log(guilty)}", soft_wrap=True)
         if guilty and debug:
-            errors.print(Text(tail(run.log(guilty), _DEBUG_LINES)), soft_wrap=True)
-    gone = "Train anew: what the job had learned was in that folder, or can't be found without it."
-    errors.print(Text(next_step(run, ending.state) if run.is_there() else gone), soft_wrap=True)
-    return exit_codes.INTERRUPTED if ending.interrupted and state is not JobState.FAILED else exit_codes.FAILED
+            errors.print(tail(run.log(guilty), _DEBUG_LINES), soft_wrap=True)
+    gone = "Start a new job with: elasticdl train. The progress of this job was in the removed folder."
+    errors.print(find_next_step(run, result.state) if run.is_there() else gone, soft_wrap=True)
+    return exit_codes.INTERRUPTED if result.interrupted and state is not JobState.FAILED else exit_codes.FAILURE

@@ -1,131 +1,272 @@
-"""The flags of ``elasticdl train`` as one value, and the small languages that some of them speak."""
+"""The flags of ``elasticdl train``. This is the only place where a flag of this command is declared.
+
+A new flag is one field of ``TrainFlags``. ``Flag.sets`` names the field of the job's specification that takes its
+value; a flag that needs more than that is read where it is used.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
+from typing import Annotated, Literal
 
+from elasticdl.cli.options import Debug, Flag, ReportFile, RunDir, flags_of
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.plan import Shuffle
 
-_NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MODEL, DATA, TRAINING, PROCESSES, STORAGE, RUN = (
+    "Model",
+    "Data",
+    "Training",
+    "Processes",
+    "Snapshots and storage",
+    "Run",
+)
 WORKERS_MAX = 1024
 PS_MAX = 256
-"""As many as a model has partitions: ``elasticdl.shared.model.placement.PARTITIONS``."""
-_RANGES = {
-    "minibatch_size": (1, 1 << 20),
-    "num_minibatches_per_task": (1, 1 << 20),
-    "num_epochs": (1, 1 << 31),
-    "max_step": (0, 1 << 62),
-    "seed": (0, (1 << 63) - 1),
-    "evaluation_steps": (0, 1 << 62),
-    "evaluation_throttle_secs": (0, 1 << 31),
-    "grads_to_wait": (1, 1 << 20),
-    "num_workers": (1, WORKERS_MAX),
-    "num_ps_pods": (1, PS_MAX),
-    "checkpoint_steps": (0, 1 << 62),
-}
-_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
-
-
-class Platform(Enum):
-    """Where a job runs."""
-
-    LOCAL = "local"
-    KUBERNETES = "kubernetes"
-
-
-class Strategy(Enum):
-    """How workers share what they learn."""
-
-    PARAMETER_SERVER = "ParameterServerStrategy"
-    ALLREDUCE = "AllreduceStrategy"
-
-
-class ShuffleMode(Enum):
-    """What the seed reorders; the values are those of ``elasticdl.shared.job.plan.Shuffle``."""
-
-    NONE = "none"
-    TASKS = "tasks"
-    RECORDS = "records"
-
-
-class LogLevel(Enum):
-    """How much services write into their logs."""
-
-    DEBUG = "DEBUG"
-    INFO = "INFO"
-    WARNING = "WARNING"
-    ERROR = "ERROR"
+"""A model has as many partitions: ``elasticdl.shared.model.placement.PARTITIONS``."""
+_COUNT_MAX = 1 << 62
+_NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainFlags:
-    """What was typed; every field is the flag of the same name."""
+    """Values of the flags; each field is the flag of the same name."""
 
-    model_def: str
-    training_data: str
-    model_zoo: str = ""
-    model_params: str = ""
-    validation_data: str = ""
-    output: str = ""
-    csv_header: bool = True
-    csv_delimiter: str = ","
-    job_name: str = ""
-    minibatch_size: int = 64
-    num_minibatches_per_task: int = 8
-    num_epochs: int = 1
-    max_step: int = 0
-    shuffle: ShuffleMode = ShuffleMode.RECORDS
-    seed: int | None = None
-    evaluation_steps: int = 0
-    evaluation_throttle_secs: float = 0.0
-    grads_to_wait: int = 1
-    lr_staleness_modulation: bool = False
-    eager: bool = False
-    num_workers: int = 2
-    num_ps_pods: int = 1
-    distribution_strategy: Strategy = Strategy.PARAMETER_SERVER
-    platform: Platform = Platform.LOCAL
-    envs: str = ""
-    checkpoint_steps: int = 0
-    checkpoint_dir: str = ""
-    storage: str = ""
-    nats_url: str = ""
-    run_dir: Path | None = None
-    report: Path | None = None
-    log_level: LogLevel = LogLevel.INFO
-    dry_run: bool = False
-    debug: bool = False
+    model_def: Annotated[
+        str,
+        Flag(
+            "The model: module.symbol, path/to/file.py or path/to/file.py:symbol. Searched for in the working "
+            "directory, in --model_zoo and in the model zoo of this package.",
+            metavar="MODEL",
+            panel=MODEL,
+        ),
+    ]
+    model_zoo: Annotated[str, Flag("Folder with model files.", metavar="DIR", panel=MODEL)] = ""
+    model_params: Annotated[
+        str, Flag("Keyword arguments of the model: 'name=value;name=value'.", metavar="ITEMS", panel=MODEL)
+    ] = ""
+    eager: Annotated[
+        bool,
+        Flag("Run training steps without compiling them, to debug the model.", panel=MODEL, sets="ModelSpec.eager"),
+    ] = False
+
+    training_data: Annotated[
+        str,
+        Flag(
+            "Training data in CSV, TFRecord or Parquet: a file, a folder or a glob, local or s3://bucket/prefix.",
+            metavar="DATA",
+            panel=DATA,
+        ),
+    ]
+    validation_data: Annotated[
+        str, Flag("Validation data in the same format, for evaluation.", metavar="DATA", panel=DATA)
+    ] = ""
+    csv_header: Annotated[
+        bool,
+        Flag(
+            "Whether the first line of each CSV file holds the column names.",
+            off="no_csv_header",
+            panel=DATA,
+            sets="ReaderOptions.csv_header",
+        ),
+    ] = True
+    csv_delimiter: Annotated[
+        str,
+        Flag("Character between CSV columns.", metavar="CHAR", panel=DATA, sets="ReaderOptions.csv_delimiter"),
+    ] = ","
+    shuffle: Annotated[
+        Shuffle,
+        Flag(
+            "What to shuffle in each epoch: none, tasks (their order only), or records (tasks, and records within "
+            "each task).",
+            metavar="MODE",
+            panel=DATA,
+            sets="Plan.shuffle",
+        ),
+    ] = Shuffle.RECORDS
+
+    minibatch_size: Annotated[
+        int,
+        Flag("Records per minibatch.", metavar="N", panel=TRAINING, limits=(1, 1 << 20), sets="Plan.minibatch_size"),
+    ] = 64
+    num_minibatches_per_task: Annotated[
+        int,
+        Flag(
+            "Minibatches per task. A task is what the master hands to a worker at a time.",
+            metavar="N",
+            panel=TRAINING,
+            limits=(1, 1 << 20),
+            sets="Plan.minibatches_per_task",
+        ),
+    ] = 8
+    num_epochs: Annotated[
+        int,
+        Flag("Passes over the training data.", metavar="N", panel=TRAINING, limits=(1, 1 << 31), sets="Plan.epochs"),
+    ] = 1
+    max_step: Annotated[
+        int,
+        Flag(
+            "Stop after this many minibatches (0: no limit).",
+            metavar="N",
+            panel=TRAINING,
+            limits=(0, _COUNT_MAX),
+            sets="Plan.max_step",
+        ),
+    ] = 0
+    seed: Annotated[
+        int | None,
+        Flag(
+            "Seed for shuffling and initial weights.",
+            metavar="N",
+            shows="random, shown at the start",
+            panel=TRAINING,
+            limits=(0, (1 << 63) - 1),
+            sets="Plan.seed",
+        ),
+    ] = None
+    evaluation_steps: Annotated[
+        int,
+        Flag(
+            "Evaluate every N steps (0: after each epoch).",
+            metavar="N",
+            panel=TRAINING,
+            limits=(0, _COUNT_MAX),
+            sets="JobSpec.evaluation_steps",
+        ),
+    ] = 0
+    evaluation_throttle_secs: Annotated[
+        float,
+        Flag(
+            "Evaluate every S seconds (0 disables). Also the minimum time between two evaluations.",
+            metavar="S",
+            panel=TRAINING,
+            limits=(0, 1 << 31),
+            sets="JobSpec.evaluation_interval_s",
+        ),
+    ] = 0.0
+    grads_to_wait: Annotated[
+        int,
+        Flag(
+            "Average the gradients of N minibatches into one update of the model.",
+            metavar="N",
+            panel=TRAINING,
+            limits=(1, 1 << 20),
+            sets="JobSpec.grads_to_wait",
+        ),
+    ] = 1
+    lr_staleness_modulation: Annotated[
+        bool,
+        Flag(
+            "Divide the learning rate of a gradient by its staleness in updates.",
+            panel=TRAINING,
+            sets="JobSpec.staleness_scaled_rate",
+        ),
+    ] = False
+
+    num_workers: Annotated[
+        int,
+        Flag("Worker processes.", metavar="N", panel=PROCESSES, limits=(1, WORKERS_MAX), sets="JobSpec.workers"),
+    ] = 2
+    num_ps_pods: Annotated[
+        int,
+        Flag("Parameter server processes.", metavar="N", panel=PROCESSES, limits=(1, PS_MAX), sets="JobSpec.ps"),
+    ] = 1
+    distribution_strategy: Annotated[
+        Literal["ParameterServerStrategy", "AllreduceStrategy"],
+        Flag(
+            "How workers exchange gradients: ParameterServerStrategy. AllreduceStrategy is not available yet.",
+            metavar="NAME",
+            panel=PROCESSES,
+        ),
+    ] = "ParameterServerStrategy"
+    platform: Annotated[
+        Literal["local", "kubernetes"],
+        Flag("Where to run the job: local. kubernetes is not available yet.", metavar="NAME", panel=PROCESSES),
+    ] = "local"
+    envs: Annotated[
+        str,
+        Flag(
+            "Environment variables of workers and parameter servers: NAME=value,NAME=value.",
+            metavar="ITEMS",
+            panel=PROCESSES,
+        ),
+    ] = ""
+
+    checkpoint_steps: Annotated[
+        int,
+        Flag(
+            "Take a snapshot every N steps, in addition to one every 30 s (0 disables).",
+            metavar="N",
+            panel=STORAGE,
+            limits=(0, _COUNT_MAX),
+            sets="JobSpec.snapshot_steps",
+        ),
+    ] = 0
+    checkpoint_dir: Annotated[str, Flag("Alias of --storage.", metavar="DIR", panel=STORAGE)] = ""
+    storage: Annotated[
+        str,
+        Flag("Folder or s3://bucket/prefix for snapshots.", metavar="DIR", shows="in the run directory", panel=STORAGE),
+    ] = ""
+    nats_url: Annotated[
+        str,
+        Flag(
+            "URL of an existing NATS server with JetStream.",
+            metavar="URL",
+            shows="start one for this job",
+            panel=STORAGE,
+        ),
+    ] = ""
+    run_dir: RunDir = None
+
+    output: Annotated[
+        str,
+        Flag(
+            "Folder for the trained model (saved_model and model.keras). Without it the model is not exported.",
+            metavar="DIR",
+            panel=RUN,
+        ),
+    ] = ""
+    job_name: Annotated[
+        str, Flag("First part of the job's id.", metavar="NAME", shows="name of the model file", panel=RUN)
+    ] = ""
+    report: ReportFile = None
+    log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR"],
+        Flag(
+            "Minimum level of the messages in process logs: DEBUG, INFO, WARNING or ERROR.",
+            metavar="LEVEL",
+            panel=RUN,
+            sets="JobSpec.log_level",
+        ),
+    ] = "INFO"
+    dry_run: Annotated[bool, Flag("Validate everything, print the plan and exit.", panel=RUN)] = False
+    debug: Debug = False
 
     def check(self) -> None:
-        """Refuse what this version can't do, and flags that contradict each other.
+        """Refuse values out of range, flags that contradict each other, and what this version can't do.
 
         Raises:
-            UserError: one sentence.
+            UserError: one sentence, and what to do.
         """
-        if self.platform is Platform.KUBERNETES:
-            raise UserError("--platform=kubernetes is not available in this version; use --platform=local.", usage=True)
-        if self.distribution_strategy is Strategy.ALLREDUCE:
-            raise UserError(
-                "--distribution_strategy=AllreduceStrategy is not available in this version; "
-                "use --distribution_strategy=ParameterServerStrategy.",
-                usage=True,
-            )
-        for flag, (low, high) in _RANGES.items():
-            value = getattr(self, flag)
-            if value is not None and not low <= value <= high:
-                raise UserError(f"--{flag}={value} is out of range", hint=f"It must be {low} to {high}.", usage=True)
+        for name, flag in flags_of(type(self)).items():
+            flag.check(name, getattr(self, name))
+        for flag_given, instead in (
+            ("--platform=kubernetes", "--platform=local"),
+            ("--distribution_strategy=AllreduceStrategy", "--distribution_strategy=ParameterServerStrategy"),
+        ):
+            name, _, value = flag_given.removeprefix("--").partition("=")
+            if getattr(self, name) == value:
+                raise UserError(f"{flag_given} is not available in this version; use {instead}.", usage=True)
         if self.checkpoint_dir and self.storage:
             raise UserError(
-                "--checkpoint_dir and --storage both say where snapshots are kept; give one of them.", usage=True
+                "--checkpoint_dir and --storage are two names of the same flag; give only one of them.", usage=True
             )
 
 
 def parse_envs(text: str) -> dict[str, str]:
-    """Split ``--envs`` (``NAME=value,NAME=value``); a comma belongs to a value unless ``NAME=`` follows it.
+    """Split ``--envs`` (``NAME=value,NAME=value``). A comma belongs to a value unless ``NAME=`` follows it.
 
     Raises:
         UserError: an item has no name.
@@ -137,14 +278,3 @@ def parse_envs(text: str) -> dict[str, str]:
             raise UserError(f"--envs: {item!r} is not of the form NAME=value", usage=True)
         variables[name] = value
     return variables
-
-
-def plain_switches(arguments: list[str], switches: frozenset[str]) -> list[str]:
-    """Turn ``--switch=true`` into ``--switch`` and drop ``--switch=false``, the way the old command line took them."""
-    kept = []
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if equals and name in switches and value.lower() in _FALSE:
-            continue
-        kept.append(name if equals and name in switches and value.lower() in _TRUE else argument)
-    return kept

@@ -1,4 +1,4 @@
-"""Whether a job can write where it will write and reach whom it will ask, found out before anything is started."""
+"""Checks before a job starts: every destination can be written, and the NATS server answers."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_st
 _PROBE = ".elasticdl-can-write"
 
 
-def check_places(flags: TrainFlags, spec: JobSpec) -> None:
-    """Write a probe wherever the job will write and ask its broker; leaves nothing behind.
+def check_destinations(flags: TrainFlags, spec: JobSpec) -> None:
+    """Write and delete a small file in each destination of the job, and connect to its NATS server.
 
     Args:
-        flags: what was typed.
+        flags: the values of the flags.
         spec: the job.
 
     Raises:
-        ElasticDLError: which place can't be used, and why.
+        ElasticDLError: names the destination that can't be used, and the reason.
     """
-    places = {"output": spec.output} if flags.output else {}
-    typed = "storage" if flags.storage else "checkpoint_dir" if flags.checkpoint_dir else "run_dir"
-    places[typed] = spec.storage
-    for flag, uri in places.items():
+    destinations = {"output": spec.output} if flags.output else {}
+    flag_of_storage = "storage" if flags.storage else "checkpoint_dir" if flags.checkpoint_dir else "run_dir"
+    destinations[flag_of_storage] = spec.storage
+    for flag, uri in destinations.items():
         _check_writable(f"--{flag}={getattr(flags, flag) or display(uri)}", uri)
     if flags.report:
         check_report(flags.report)
     if flags.nats_url:
-        _check_broker(flags.nats_url, spec)
+        _check_nats_server(flags.nats_url, spec)
 
 
 def check_report(report: Path) -> None:
-    """Say now whether the report can be written at the end of the job.
+    """Check that the report can be written when the job ends.
 
     Raises:
         UserError: it can't.
@@ -51,31 +51,31 @@ def check_report(report: Path) -> None:
     elif not folder.is_dir():
         problem = f"{folder} is not a folder"
     elif not os.access(path if path.exists() else folder, os.W_OK):
-        problem = f"{path if path.exists() else folder} may not be written to"
+        problem = f"no permission to write to {path if path.exists() else folder}"
     else:
         return
     raise UserError(f"--report={report} can't be written: {problem}", hint="Give the name of a file.", usage=True)
 
 
-def _check_writable(typed: str, uri: str) -> None:
+def _check_writable(flag: str, uri: str) -> None:
     store = open_store(uri)
     probe = join(uri, _PROBE)
     try:
-        with _folders_removed(probe):
+        with _missing_folders_removed(probe):
             store.write(probe, b"")
             store.delete(probe)
     except PermanentError as error:
-        # What does not exist is the probe, which nobody has asked for.
-        problem = "no file can be made there" if isinstance(error, ObjectNotFoundError) else error
+        # The missing object is our own probe, which the user never named.
+        problem = "no file can be created there" if isinstance(error, ObjectNotFoundError) else error
         raise UserError(
-            f"{typed} can't be written: {problem}",
-            hint="Give a folder or bucket that exists, or may be made, and that you may write to.",
+            f"{flag} can't be written: {problem}",
+            hint="Give a folder or bucket that you may write to. A missing folder is created.",
         ) from error
 
 
 @contextmanager
-def _folders_removed(uri: str) -> Iterator[None]:
-    """Folders of a local file that are made inside of this block are removed after it, unless there is more in them."""
+def _missing_folders_removed(uri: str) -> Iterator[None]:
+    """Remove the folders of a local file that the block creates, unless they hold other files."""
     missing: list[Path] = []
     if uri.startswith("file://"):
         missing = [folder for folder in Path(display(uri)).parents if not folder.exists()]
@@ -87,7 +87,7 @@ def _folders_removed(uri: str) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _check_broker(url: str, spec: JobSpec) -> None:
-    from elasticdl.shared.bus.nats_bus import check_server  # a tenth of a second, for those who have a broker
+def _check_nats_server(url: str, spec: JobSpec) -> None:
+    from elasticdl.shared.bus.nats_bus import check_server  # The import takes 0.1 s; only this check needs it.
 
     asyncio.run(check_server(url, spec.job))

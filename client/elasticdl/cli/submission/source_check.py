@@ -1,4 +1,4 @@
-"""Whether a job's data is still what it was planned with, and indices of it that were lost; for a resume."""
+"""Checks before a resume: the data is the data that the job was planned with, and its indices are complete."""
 
 from __future__ import annotations
 
@@ -16,61 +16,66 @@ from elasticdl.shared.job.spec import DataSpec, JobSpec
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, display, open_store
 
 
-def check_data(run: RunDirectory, spec: JobSpec) -> None:
-    """Refuse data that is not what was planned; a ledger over other records would say nothing.
+def check_sources(run: RunDirectory, spec: JobSpec) -> None:
+    """Refuse data that changed since the job was planned: the ledgers count records of the old data.
 
     Raises:
-        UserError: a source is gone, or changed.
+        UserError: a source is missing or changed.
     """
     for plan in (spec.plan, spec.validation):
         for source in plan.sources if plan else ():
             try:
                 info = _info(source)
             except ObjectNotFoundError as error:
-                raise UserError(f"{display(source.uri)} of job {run.job} is gone", hint="Put it back.") from error
+                raise UserError(
+                    f"{display(source.uri)}, a data source of job {run.job}, does not exist any more",
+                    hint="Restore it, then resume.",
+                ) from error
             if (info.size_bytes, info.etag) != (source.size_bytes, source.etag):
                 raise _changed(run, source)
 
 
-def mend_indices(run: RunDirectory, spec: JobSpec, say: Callable[[str], None]) -> None:
-    """Read data anew whose index is lost or damaged; the data was checked before, and has to add up to the plan's sum.
+def rebuild_indices(run: RunDirectory, spec: JobSpec, progress: Callable[[str], None]) -> None:
+    """Rebuild indices that are lost or damaged. The checksum of the rebuilt data has to be the plan's.
+
+    Call ``check_sources`` first.
 
     Args:
         run: the job's folder.
         spec: the job.
-        say: told what takes time.
+        progress: is called with a line for each index that is rebuilt.
 
     Raises:
-        UserError: the data is not what was planned after all.
-        TransientError, PermanentError: a store.
+        UserError: the data is not the data that the job was planned with.
+        TransientError, PermanentError: the storage.
     """
     for plan, data in ((spec.plan, spec.data), (spec.validation, spec.validation_data)):
         if plan is not None and data is not None:
-            planned, mended = _mended(run, spec.storage, plan, data, say)
-            if mended and plan is spec.plan and checksum(plan, planned) != spec.checksum:
-                raise _changed(run, mended[0])
+            planned, rebuilt = _indexed(run, spec.storage, plan, data, progress)
+            if rebuilt and plan is spec.plan and checksum(plan, planned) != spec.checksum:
+                raise _changed(run, rebuilt[0])
 
 
-def _mended(
-    run: RunDirectory, storage: str, plan: Plan, data: DataSpec, say: Callable[[str], None]
+def _indexed(
+    run: RunDirectory, storage: str, plan: Plan, data: DataSpec, progress: Callable[[str], None]
 ) -> tuple[PlannedData, list[Source]]:
-    """A data set with all of its indices, and the sources that were read anew."""
+    """A data set with all of its indices, and the sources whose index was rebuilt."""
     options, schema = options_of(data), schema_of(data)
     saved = IndexStore.of_job(storage)
-    indices, mended = [], []
+    indices, rebuilt = [], []
     for number, source in enumerate(plan.sources):
         try:
             index = saved.load(source, number, options)
         except IndexLostError as error:
-            say(f"{error}; it is made anew")
+            progress(f"{error}. Rebuilding it.")
             found = DataObject(info=_info(source), format=schema.format)
             index = build_index(open_store(source.uri), found, number, options)
             if index.source != source:
                 raise _changed(run, source) from error
             saved.save(index, options)
-            mended.append(source)
+            rebuilt.append(source)
         indices.append(index)
-    return PlannedData(plan.sources, schema, tuple(indices)), mended
+    return PlannedData(plan.sources, schema, tuple(indices)), rebuilt
 
 
 def _info(source: Source) -> ObjectInfo:
@@ -79,12 +84,12 @@ def _info(source: Source) -> ObjectInfo:
 
 def _changed(run: RunDirectory, source: Source) -> UserError:
     how = (
-        "Compared are size, modification time and inode: move the old file back (mv), or copy it over this one with "
-        "its times (cp -p)"
+        "A local file counts as unchanged if size, modification time and inode are the same. Move the old file back "
+        "(mv), or copy it over this one with its times (cp -p)"
         if source.uri.startswith("file://")
-        else "Compared are size and ETag: put the old object back"
+        else "An object counts as unchanged if size and ETag are the same. Restore the old object"
     )
     return UserError(
         f"{display(source.uri)} changed since job {run.job} was planned",
-        hint=f"{how}; or train anew with: elasticdl train",
+        hint=f"{how}; or start a new job with: elasticdl train",
     )

@@ -1,4 +1,4 @@
-"""From flags to a job: everything that can be wrong is found here, before anything is started."""
+"""From flags to a job specification. All input is checked here, before any process is started."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
+from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flags import TrainFlags, parse_envs
 from elasticdl.cli.submission.model_digest import combined, file_digests
-from elasticdl.cli.submission.preflight import check_places
+from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.shared.data import (
     DataSchema,
     IndexStore,
@@ -30,24 +30,23 @@ from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
 from elasticdl.shared.storage import join, open_store, to_uri
+from elasticdl.zoo import DATA_SETS
 
 Progress = Callable[[str], None]
 _SEED_BITS = 32
-"""A seed that was not given has this many random bits: few enough to be typed again."""
-STRINGS_SHOWN = 6
-_ZOO_DATA = MappingProxyType({"mnist": "mnist", "census": "census", "deepfm": "deepfm"})
-"""Beginning of a zoo model's file name -> its example data's name in ``elasticdl zoo data``."""
+"""Random bits of a seed that was not given: few enough to be typed."""
+_COLUMNS_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A job that is ready to be started, and what its run directory has to keep.
+    """A job that is ready to start.
 
     Attributes:
         spec: the job.
-        model_files: digests of the model file and the modules beside it.
-        data: the training data's facts.
-        validation: the validation data's facts, if there is any.
+        model_files: digests of the model file and of the modules beside it.
+        data: sources, schema and indices of the training data.
+        validation: those of the validation data, if there is any.
         options: how both are read.
     """
 
@@ -58,10 +57,10 @@ class Submission:
     options: ReaderOptions
 
     def save_indices(self) -> None:
-        """Keep the data's indices in the job's storage, where workers find them.
+        """Write the data's indices to the job's storage, where workers read them.
 
         Raises:
-            UserError: the storage refuses.
+            UserError: the storage can't be written.
         """
         saved = IndexStore.of_job(self.spec.storage)
         for planned in (self.data, self.validation):
@@ -70,27 +69,27 @@ class Submission:
 
 
 def shipped_model_zoo() -> Path | None:
-    """The model zoo that came with this package: inside it in a wheel, at the root of a source checkout."""
+    """The model zoo of this package: inside the package in a wheel, in the root folder of a source checkout."""
     package = Path(__file__).resolve().parents[1]
     candidates = (package / "model_zoo", package.parents[1] / "model_zoo")
     return next((folder for folder in candidates if folder.is_dir()), None)
 
 
 def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
-    """Check the flags against the world and plan the job; starts nothing and leaves nothing behind.
+    """Check model, data and destinations, and plan the job. Starts no process and leaves no file.
 
     Args:
-        flags: what was typed.
-        root: the run directories' root; a job without ``--storage`` keeps its snapshots there.
-        progress: told what takes time.
+        flags: the values of the flags.
+        root: folder of the run directories; snapshots of a job without ``--storage`` go there.
+        progress: is called with a line before each long step.
 
     Raises:
-        UserError: what is wrong, and what to do about it.
+        UserError: something is wrong with the input; says what to do.
     """
     flags.check()
     model, digests = _model(flags)
     job = new_job_id(flags.job_name or _job_name(Path(model.path).stem))
-    options = ReaderOptions(csv_header=flags.csv_header, csv_delimiter=flags.csv_delimiter)
+    options = ReaderOptions(**values_for("ReaderOptions", flags))
     data = _planned(flags.training_data, "training_data", options, model, progress)
     if text := _columns_text(data.schema):
         progress(text)
@@ -109,34 +108,22 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         model=model,
         output=to_uri(flags.output) if flags.output else "",
         storage=_storage(flags, root, job),
-        workers=flags.num_workers,
-        ps=flags.num_ps_pods,
-        snapshot_steps=flags.checkpoint_steps,
-        evaluation_steps=flags.evaluation_steps,
-        evaluation_interval_s=flags.evaluation_throttle_secs,
-        grads_to_wait=flags.grads_to_wait,
-        staleness_scaled_rate=flags.lr_staleness_modulation,
         envs=parse_envs(flags.envs),
-        log_level=flags.log_level.value,
+        **values_for("JobSpec", flags),
     )
-    check_places(flags, spec)
+    check_destinations(flags, spec)
     return Submission(spec=spec, model_files=digests, data=data, validation=validation, options=options)
 
 
 def _training_plan(flags: TrainFlags, data: PlannedData) -> Plan:
-    return Plan(
-        sources=data.sources,
-        minibatch_size=flags.minibatch_size,
-        minibatches_per_task=flags.num_minibatches_per_task,
-        epochs=flags.num_epochs,
-        shuffle=Shuffle(flags.shuffle.value),
-        seed=secrets.randbits(_SEED_BITS) if flags.seed is None else flags.seed,
-        max_step=flags.max_step,
-    )
+    settings = {"seed": secrets.randbits(_SEED_BITS), **values_for("Plan", flags)}
+    return Plan(sources=data.sources, **settings)
 
 
 def checksum(plan: Plan, data: PlannedData) -> int:
-    """What the hashes of all records of a plan add up to, from the indices; reads data only where ``max_step`` cuts.
+    """The sum of the hashes of all records of a plan, modulo 2**64.
+
+    It comes from the indices. Only tasks that ``max_step`` shortens are read.
 
     Args:
         plan: the training plan.
@@ -176,7 +163,7 @@ def _model(flags: TrainFlags) -> tuple[ModelSpec, dict[str, str]]:
         symbol=file.symbol,
         params=model_file.parse_params(flags.model_params),
         digest=combined(digests),
-        eager=flags.eager,
+        **values_for("ModelSpec", flags),
     )
     return spec, digests
 
@@ -190,23 +177,23 @@ def _planned(
     schema: DataSchema | None = None,
 ) -> PlannedData:
     _check_exists(path, flag, model)
-    progress(f"reading {path}")
+    progress(f"Reading {path}")
     return plan_sources(path, options, open_store(path), schema=schema)
 
 
 def _columns_text(schema: DataSchema) -> str:
-    """``columns: 13 float64, 1 int64, string: city, job``; one bad value makes a column of numbers one of strings."""
+    """``Columns: 13 float64, 1 int64, string: city, job``. A single bad value turns a numeric column into strings."""
     kinds = Counter(column.type for column in schema.columns)
     strings = [column.name for column in schema.columns if column.type == "string"]
     parts = [f"{count} {kind}" for kind, count in sorted(kinds.items()) if kind != "string"]
     if strings:
-        more = f" and {len(strings) - STRINGS_SHOWN} more" if len(strings) > STRINGS_SHOWN else ""
-        parts.append(f"string: {', '.join(strings[:STRINGS_SHOWN])}{more}")
-    return f"columns: {', '.join(parts)}" if parts else ""
+        more = f" and {len(strings) - _COLUMNS_SHOWN} more" if len(strings) > _COLUMNS_SHOWN else ""
+        parts.append(f"string: {', '.join(strings[:_COLUMNS_SHOWN])}{more}")
+    return f"Columns: {', '.join(parts)}" if parts else ""
 
 
 def _check_exists(path: str, flag: str, model: ModelSpec) -> None:
-    """Name what is there, or the command that makes the example data, where a local path does not exist."""
+    """Refuse a local path that does not exist; suggest a similar name, or the command that writes the example data."""
     if "://" in path or re.search(r"[*?\[]", path):
         return
     local = Path(path).expanduser()
@@ -215,12 +202,16 @@ def _check_exists(path: str, flag: str, model: ModelSpec) -> None:
     if local.is_symlink():
         raise broken_link(local)
     stem = Path(model.path).stem
-    data = next((name for prefix, name in _ZOO_DATA.items() if stem.startswith(prefix)), None)
-    if data:
-        hint = f"Write the example data there with: elasticdl zoo data {data} {local.parent}"
+    example = next((name for name in DATA_SETS if stem.startswith(name)), None)
+    if example:
+        hint = f"To write the example data there: elasticdl zoo data {example} {local.parent}"
     elif local.parent.is_dir():
         near = difflib.get_close_matches(local.name, [entry.name for entry in local.parent.iterdir()], n=1)
-        hint = f"Did you mean {local.parent / near[0]}?" if near else f"{local.parent} exists; check the last name."
+        hint = (
+            f"Did you mean {local.parent / near[0]}?"
+            if near
+            else f"The folder {local.parent} exists; check the name after it."
+        )
     else:
         hint = f"{local.parent} does not exist either."
     raise UserError(f"--{flag}={path} does not exist", hint=hint, usage=True)

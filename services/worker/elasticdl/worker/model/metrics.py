@@ -173,6 +173,6 @@ def _flatten(name: str, result: Any) -> dict[str, float]:
             key: value for inner, item in result.items() for key, value in _flatten(f"{name}.{inner}", item).items()
         }
     values = np.asarray(result, np.float64)
-    if values.ndim == 0:
-        return {name: float(values)}
+    if values.size == 1:  # Also a vector of one element, as F1Score returns for a single class.
+        return {name: values.item()}
     return {f"{name}.{place}": float(value) for place, value in enumerate(values.reshape(-1))}

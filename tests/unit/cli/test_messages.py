@@ -1,4 +1,4 @@
-"""What is told about a job: lines while it runs, its picture, its report, stories; from a log made by hand."""
+"""What users see of a running job: messages, progress, logs, histories of tasks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.unit.cli.log_by_hand import PLAN, PS, SPEC, TASK, WORKER, Log, finish, half_done
+from tests.unit.cli.job_log import PLAN, PS, SPEC, TASK, WORKER, Log, finish, half_done
 
-from elasticdl.cli.display.event_messages import Narrator
+from elasticdl.cli.display.event_messages import EventMessages
+from elasticdl.cli.display.history import metrics_text
 from elasticdl.cli.display.live import PlainView, TerminalView, progress_line
-from elasticdl.cli.display.progress_snapshot import Picture, Rate, picture
-from elasticdl.cli.display.records import one_line, story
+from elasticdl.cli.display.progress_snapshot import ProgressSnapshot, Rate, progress_snapshot
+from elasticdl.cli.display.records import one_line, task_history
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.environment import job_environment, threads_each
-from elasticdl.cli.local.logs import PrintedLines, last_word, readable, tail
+from elasticdl.cli.local.processes.environment import job_environment, threads_each
+from elasticdl.cli.local.processes.logs import PrintedLines, last_error, readable, tail
 from elasticdl.cli.local.running import start_lines
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.shared.failure_detection.heartbeats import Beat
@@ -34,47 +35,47 @@ def log() -> Log:
     return half_done()
 
 
-def test_the_user_is_told_what_matters_once(log: Log) -> None:
+def test_important_events_are_reported_once(log: Log) -> None:
     finish(log)
-    assert log.told == [
+    assert log.shown == [
         "one thread",
-        "worker-0 died (SIGKILL) with batch 1 of train 1 in hand; its tasks are handed out again",
+        "worker-0 died (SIGKILL) while computing batch 1 of train 1. Its tasks are dispatched again.",
         "epoch 1/1: loss 0.7500  (5.0 s)",
     ]
 
 
-def test_a_process_that_was_told_to_end_has_not_died(log: Log) -> None:
+def test_an_ordered_exit_is_not_reported_as_a_death(log: Log) -> None:
     log.decide(commands.StopPod(pod=PS, reason="stop"))
-    before = list(log.told)
+    before = list(log.shown)
     exited = events.PodExited(pod=PS, service=Service.PS, pid=1, cause=ExitCause.OUTSIDE, exit_code=-15)
     log.add(Service.LAUNCHER, PodName("launcher"), exited)
-    assert log.told == before
+    assert log.shown == before
     log.decide(commands.StartPod(pod=PS, service=Service.PS))
     log.add(Service.LAUNCHER, PodName("launcher"), exited)
-    assert log.told[-1] == "ps-0 died (SIGTERM); it is restored from its last snapshot"
+    assert log.shown[-1] == "ps-0 died (SIGTERM). Restoring it from its latest snapshot."
 
 
-def test_what_moved_before_a_resume_is_not_told_again_and_what_moves_after_it_is(log: Log) -> None:
+def test_moves_before_a_resume_are_not_reported_and_moves_after_it_are(log: Log) -> None:
     log.decide(commands.PublishPlacement(version=2, owners=(0,) * 128 + (1,) * 128))
-    narrator = Narrator()
-    narrator.skip(log.state)
-    assert list(narrator.lines(log.records[-1], log.state)) == []
+    messages = EventMessages()
+    messages.skip(log.state)
+    assert list(messages.lines(log.records[-1], log.state)) == []
     log.decide(commands.PublishPlacement(version=3, owners=(0,) * 256))
-    assert list(narrator.lines(log.records[-1], log.state)) == [
+    assert list(messages.lines(log.records[-1], log.state)) == [
         "128 of 256 partitions of the model moved from ps-1 to ps-0"
     ]
 
 
-def test_what_max_step_leaves_of_the_plan_is_told_at_the_start(tmp_path: Path) -> None:
+def test_the_start_message_says_where_max_step_ends_the_plan(tmp_path: Path) -> None:
     plan = replace(PLAN, epochs=5, max_step=6)
     first = start_lines(RunDirectory(tmp_path, SPEC.job), replace(SPEC, plan=plan))[0]
-    assert "40 records x 5 epochs, cut at --max_step=6 in epoch 2 = 6 batches in 3 tasks" in first
+    assert "40 records x 5 epochs, ended by --max_step=6 in epoch 2 = 6 batches in 3 tasks" in first
     log = Log()
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=replace(SPEC, plan=plan)))
-    assert picture(log.state, {}, 120.0, 0.0).epoch == (1, 2)
+    assert progress_snapshot(log.state, {}, 120.0, 0.0).epoch == (1, 2)
 
 
-def test_a_finished_job_shows_all_batches_even_if_workers_told_of_fewer() -> None:
+def test_a_finished_job_shows_all_batches_even_if_workers_reported_fewer() -> None:
     log = Log()
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=SPEC))
     log.decide(commands.StartPod(pod=PS, service=Service.PS), commands.StartPod(pod=WORKER, service=Service.WORKER))
@@ -86,22 +87,22 @@ def test_a_finished_job_shows_all_batches_even_if_workers_told_of_fewer() -> Non
             task=task, dispatch=1, attempt=1, credits={PS: PS * 2}, records=10 * batches, batches=batches
         )
         log.add(Service.WORKER, WORKER, finished)
-    assert picture(log.state, {}, 120.0, 0.0).batches == (4, 4)
+    assert progress_snapshot(log.state, {}, 120.0, 0.0).batches == (4, 4)
 
 
-def test_a_stopped_job_shows_what_was_given_back_and_what_was_saved(log: Log) -> None:
+def test_a_stopped_job_shows_returned_and_saved_batches(log: Log) -> None:
     log.add(Service.WORKER, WORKER, events.TaskReturned(
         task=TASK, dispatch=1, attempt=1, reason="SIGTERM", records=10, loss_sum=1.0, counted=((0, 1),)
     ))  # fmt: skip
-    seen = picture(log.state, {}, 120.0, 0.0)
+    seen = progress_snapshot(log.state, {}, 120.0, 0.0)
     assert (seen.batches, seen.records) == ((3, 4), 30)
     ledger = GroupLedger(group=GroupId("g"), ledger=LedgerRecord(finished=((0, 2),), step=4), partitions=((0, 256),))
     taken = events.SnapshotTaken(manifest="file:///s/1", request=0, ledgers=(ledger,), size_bytes=1, seconds=0.1)
     log.add(Service.PS, PS, taken)
-    assert picture(log.state, {}, 120.0, 0.0).batches == (4, 4), "a killed worker could tell of no batch"
+    assert progress_snapshot(log.state, {}, 120.0, 0.0).batches == (4, 4), "a killed worker reports nothing"
 
 
-def test_what_a_ps_has_lost_is_not_shown_as_learned() -> None:
+def test_batches_that_a_ps_lost_are_not_shown_as_progress() -> None:
     log = Log()
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=SPEC))
     log.decide(commands.StartPod(pod=PS, service=Service.PS), commands.StartPod(pod=WORKER, service=Service.WORKER))
@@ -111,24 +112,24 @@ def test_what_a_ps_has_lost_is_not_shown_as_learned() -> None:
         task=TASK, dispatch=1, attempt=1, credits={PS: PS * 2}, records=20, batches=2, counted=((0, 2),)
     )
     log.add(Service.WORKER, WORKER, finished)
-    assert picture(log.state, {}, 120.0, 0.0).batches == (2, 4)
+    assert progress_snapshot(log.state, {}, 120.0, 0.0).batches == (2, 4)
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobResumed(reason="resumed"))
     log.decide(commands.StartPod(pod=PS, service=Service.PS))
     log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, pid=2))
     log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:2", claim=1))
-    assert picture(log.state, {}, 120.0, 0.0).batches == (0, 4)
+    assert progress_snapshot(log.state, {}, 120.0, 0.0).batches == (0, 4)
 
 
-def test_a_story_has_every_turn_of_one_task(log: Log) -> None:
+def test_the_history_of_a_task_has_all_of_its_events(log: Log) -> None:
     finish(log)
-    turns = [line.split(": ", 1)[1] for line in story(log.records, TASK)]
+    turns = [line.split(": ", 1)[1] for line in task_history(log.records, TASK)]
     assert turns == [
         "dispatched (dispatch 1)",
-        "took it (dispatch 1, attempt 1)",
-        "worker-0 ended (outside) with its batch 1 in hand",
-        "its worker is gone: the delivery is given back",
-        "took it (dispatch 1, attempt 2)",
-        "finished it: 2 batches, 20 records computed; absorbed by ps-0",
+        "received the task (dispatch 1, attempt 1)",
+        "worker-0 exited (outside) while computing batch 1",
+        "returned the task to the queue, because its worker is gone",
+        "received the task (dispatch 1, attempt 2)",
+        "finished the task: 2 batches, 20 records computed; absorbed by ps-0",
     ]
 
 
@@ -140,61 +141,61 @@ def test_every_record_fits_one_line(log: Log) -> None:
     assert "exit_code=-9" in lines[10] and "cause=outside" in lines[10]
 
 
-def test_the_picture_of_a_job(log: Log) -> None:
-    seen = picture(log.state, {}, 120.0, 5.0)
+def test_the_progress_of_a_job(log: Log) -> None:
+    seen = progress_snapshot(log.state, {}, 120.0, 5.0)
     assert (seen.epoch, seen.batches, seen.records, seen.loss) == ((1, 1), (2, 4), 20, 0.5)
     assert (seen.workers, seen.ps, seen.queue) == ((0, 2), (1, 1), (1, 0))
     assert seen.done == 0.5
     assert progress_line(seen) == (
-        "[0:20] training  epoch 1/1  batch 2/4  5 records/s  loss 0.5000  workers 0/2  ps 1/1  queue 1 (0 in hand)"
+        "[0:20] training  epoch 1/1  batch 2/4  5 records/s  loss 0.5000  workers 0/2  ps 1/1  queue 1 (0 in progress)"
     )
 
 
-def test_the_rate_forgets_what_is_long_ago() -> None:
+def test_the_rate_covers_the_last_seconds_only() -> None:
     rate = Rate()
-    assert rate.take(0.0, 0) == 0.0
-    assert rate.take(1.0, 100) == 100.0
-    assert rate.take(100.0, 100) == 0.0
+    assert rate.update(0.0, 0) == 0.0
+    assert rate.update(1.0, 100) == 100.0
+    assert rate.update(100.0, 100) == 0.0
 
 
-def test_without_a_terminal_progress_is_told_when_something_moved() -> None:
+def test_without_a_terminal_progress_is_printed_when_it_changed() -> None:
     out = io.StringIO()
     view = PlainView(Console(file=out, width=200))
     for elapsed_s, records in ((0.0, 0), (1.0, 5), (6.0, 5), (7.0, 10), (20.0, 10)):
-        view.show(Picture(state=JobState.TRAINING, records=records, elapsed_s=elapsed_s))
+        view.update(ProgressSnapshot(state=JobState.TRAINING, records=records, elapsed_s=elapsed_s))
     assert [line.split()[0] for line in out.getvalue().splitlines()] == ["[0:00]", "[0:06]", "[0:20]"]
 
 
-def test_the_wait_for_the_first_batch_has_a_reason(log: Log) -> None:
+def test_the_reason_of_the_wait_for_the_first_batch_is_shown(log: Log) -> None:
     log.state.job_state = JobState.TRAINING
     beat = Beat(
         service=Service.WORKER, name=WORKER, incarnation=Incarnation("i"), time_s=119.0, metrics={"batches": 0.0}
     )
-    seen = picture(log.state, {WORKER: beat}, 120.0, 0.0)
-    assert seen.waiting == "worker-0: building its model for the first batch"
+    seen = progress_snapshot(log.state, {WORKER: beat}, 120.0, 0.0)
+    assert seen.waiting == "worker-0: building the model for the first batch"
     log.state.pods[WORKER].phase = PodPhase.RUNNING
-    compiling = picture(log.state, {WORKER: beat}, 120.0, 0.0)
-    assert compiling.waiting == "worker-0: compiling its model for the first batch"
+    compiling = progress_snapshot(log.state, {WORKER: beat}, 120.0, 0.0)
+    assert compiling.waiting == "worker-0: compiling the model for the first batch"
     computed = replace(beat, metrics={"batches": 1.0})
-    assert picture(log.state, {WORKER: computed}, 120.0, 0.0).waiting == ""
+    assert progress_snapshot(log.state, {WORKER: computed}, 120.0, 0.0).waiting == ""
 
     out = io.StringIO()
     view = PlainView(Console(file=out, width=200))
     for elapsed_s in (0.0, 2.0, 6.0, 30.0, 60.0):
-        view.show(replace(compiling, elapsed_s=elapsed_s))
-    view.show(replace(compiling, elapsed_s=61.0, waiting=""))
-    assert out.getvalue().splitlines()[1:] == ["[0:06] worker-0: compiling its model for the first batch"]
+        view.update(replace(compiling, elapsed_s=elapsed_s))
+    view.update(replace(compiling, elapsed_s=61.0, waiting=""))
+    assert out.getvalue().splitlines()[1:] == ["[0:06] worker-0: compiling the model for the first batch"]
 
     shown = io.StringIO()
     live = TerminalView(Console(file=shown, width=200, force_terminal=True))
-    live.show(compiling)
+    live.update(compiling)
     live.close()
-    assert "compiling its model" in shown.getvalue()
+    assert "compiling the model" in shown.getvalue()
 
 
 def test_goodput_is_shown_once_it_is_known() -> None:
-    assert "goodput" not in progress_line(Picture(state=JobState.TRAINING))
-    assert "goodput 97%" in progress_line(Picture(state=JobState.TRAINING, goodput=0.9712))
+    assert "goodput" not in progress_line(ProgressSnapshot(state=JobState.TRAINING))
+    assert "goodput 97%" in progress_line(ProgressSnapshot(state=JobState.TRAINING, goodput=0.9712))
 
 
 def test_log_lines_are_made_readable(tmp_path: Path) -> None:
@@ -203,22 +204,22 @@ def test_log_lines_are_made_readable(tmp_path: Path) -> None:
     assert tail(path) == "first\nerror: no way reason=full"
     assert tail(path, lines=1) == "error: no way reason=full"
     assert tail(tmp_path / "none") == ""
-    path.write_text('before\nFatal Python error: Aborted\n\nThread 1:\n  File "x"\n{"event": "next life"}\n')
-    assert tail(path) == "before\nFatal Python error: Aborted\ninfo: next life"
+    path.write_text('before\nFatal Python error: Aborted\n\nThread 1:\n  File "x"\n{"event": "next instance"}\n')
+    assert tail(path) == "before\nFatal Python error: Aborted\ninfo: next instance"
     assert readable("{not json") == "{not json"
 
 
-def test_a_refusal_is_told_from_its_last_error_on(tmp_path: Path) -> None:
+def test_the_last_error_is_reported_with_the_lines_after_it(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text('{"event": "one"}\n{"event": "two"}\n{"level": "error", "event": "no way"}\n')
-    assert last_word(path, 3) == "error: no way"
+    assert last_error(path, 3) == "error: no way"
     path.write_text('{"event": "one"}\nno such setting\n')
-    assert last_word(path, 3) == "info: one\nno such setting"
+    assert last_error(path, 3) == "info: one\nno such setting"
     path.write_text('{"level": "error", "event": "long ago"}\n' + "told since\n" * 5)
-    assert last_word(path, 3) == "\n".join(["told since"] * 3)
+    assert last_error(path, 3) == "\n".join(["told since"] * 3)
 
 
-def test_printed_lines_come_whole_and_once(tmp_path: Path) -> None:
+def test_printed_lines_are_shown_complete_and_once(tmp_path: Path) -> None:
     out = tmp_path / "worker-0.out"
     out.write_text("before\n")
     printed = PrintedLines(tmp_path)
@@ -232,7 +233,7 @@ def test_printed_lines_come_whole_and_once(tmp_path: Path) -> None:
     assert printed.take() == []
 
 
-def test_children_share_the_processor_and_get_their_settings(tmp_path: Path) -> None:
+def test_children_share_the_cores_and_get_their_settings(tmp_path: Path) -> None:
     assert [threads_each(3, cores) for cores in (1, 2, 8)] == [1, 1, 2]
     base = {"PATH": "/bin", "OMP_NUM_THREADS": "9", "XDG_CACHE_HOME": str(tmp_path)}
     base |= {"ELASTICDL_IDLE_POLL_S": "7", "ELASTICDL_LEASE_S": "1", "ELASTICDL_RUN_DIR": "/elsewhere"}
@@ -241,16 +242,21 @@ def test_children_share_the_processor_and_get_their_settings(tmp_path: Path) -> 
     settings = from_environment(WorkerSettings, environment)
     assert (settings.job, settings.pod, settings.token) == (SPEC.job, WORKER, "secret")
     assert (settings.idle_poll_s, settings.lease_s, settings.run_dir) == (7.0, 10.0, str(tmp_path / SPEC.job))
-    assert environment["OMP_NUM_THREADS"] == "9", "the user's own choice counts"
+    assert environment["OMP_NUM_THREADS"] == "9", "the user's environment has priority"
     assert environment["MINE"] == "yes"
     assert environment["ELASTICDL_IN_HAND"] == str(run.running_batches / "worker-0")
     assert "MINE" not in job_environment(base, SPEC, run, "secret")("nats://x", PodName("master"), Service.MASTER)
 
 
-def test_what_the_log_numbers_is_told_in_plain_words(log: Log) -> None:
+def test_restarts_are_reported_in_plain_words(log: Log) -> None:
     log.add(Service.MASTER, PodName("master"), events.TermStarted(term=1_795_298_981))
-    assert log.told[-1] == "the master was restarted and has read the log"
+    assert log.shown[-1] == "The new master has recovered the job's state from the event log."
     log.add(
         Service.MASTER, PodName("master"), events.SilenceNoticed(pod=PS, incarnation=Incarnation("x"), silent_s=6.2)
     )
-    assert log.told[-1] == "ps-0 has not been heard of for 6 s; it is killed and replaced"
+    assert log.shown[-1] == "No heartbeat from ps-0 for 6 s. Restarting it."
+
+
+def test_the_elements_of_a_vector_metric_are_shown_together() -> None:
+    metrics = {"loss": 0.5, "f1.0": 0.25, "f1.1": None, "precision.at.0": 1.0}
+    assert metrics_text(metrics) == "loss 0.5000  f1 [0.2500 nan]  precision.at 1.0000"

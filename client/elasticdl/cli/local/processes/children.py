@@ -1,4 +1,4 @@
-"""The child processes of a launcher: started, watched, signalled and accounted for, by name."""
+"""The child processes of a launcher by name: starting, watching, signalling, and accounting for CPU and memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 
 
 class Starter(Protocol):
-    """Starts processes: ``Spawner``, or ``ForkServer`` where there is one."""
+    """Starts processes: ``Spawner``, or ``ForkServers``."""
 
     def start(
         self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, output: Path | None = None
@@ -40,23 +40,28 @@ class Exit:
 
 @dataclass(slots=True, kw_only=True)
 class Usage:
-    """What the processes of one name have cost so far.
+    """What the processes of one name have used so far.
 
     Attributes:
         starts: processes started under the name.
-        returns: those of them that followed an end that was ordered: called back by scaling, not restarted.
-        cpu_s: processor seconds of those that ended.
-        rss_max_bytes: the most resident memory that any of them was seen with.
+        ordered_stops: those of them that were started after an ordered stop, as by scaling: they are no restarts.
+        cpu_s: CPU seconds of those that ended.
+        rss_max_bytes: the largest resident memory of any of them.
     """
 
     starts: int = 0
-    returns: int = 0
+    ordered_stops: int = 0
     cpu_s: float = 0.0
     rss_max_bytes: int = 0
 
+    @property
+    def restarts(self) -> int:
+        """Starts after an exit that was not ordered."""
+        return max(0, self.starts - self.ordered_stops - 1)
 
-class Processes:
-    """Children by name, at most one at a time under each.
+
+class ChildProcesses:
+    """Children by name, at most one running under each name.
 
     Args:
         starter: starts them.
@@ -66,7 +71,7 @@ class Processes:
     def __init__(self, starter: Starter, on_exit: Callable[[Exit], None]) -> None:
         self._on_exit = on_exit
         self._starter = starter
-        self._lock = threading.Lock()  # A pid is signalled or reaped, never reaped and then signalled.
+        self._lock = threading.Lock()  # Serialises signalling and reaping, so that no reaped pid is signalled.
         self._ended = threading.Condition(self._lock)
         self._pids: dict[str, int] = {}
         self.usage: dict[str, Usage] = {}
@@ -80,10 +85,10 @@ class Processes:
         log: Path,
         output: Path | None = None,
     ) -> tuple[int, bool]:
-        """Have a process running under this name; see ``Spawner.start``.
+        """Start a process under this name unless one is running; see ``Spawner.start``.
 
         Returns:
-            Its process id, and whether it was started now (False: one was running already).
+            Its process id, and whether it was started now (False: it was running already).
 
         Raises:
             PermanentError: it can't be started.
@@ -91,7 +96,7 @@ class Processes:
         with self._lock:
             if name in self._pids:
                 return self._pids[name], False
-            # Popen is not kept: its own polling would reap the child behind our back.
+            # The Popen object is not kept: its own polling would reap the child.
             pid = self._starter.start(command, environment=environment, log=log, output=output)
             self._pids[name] = pid
             self.usage.setdefault(name, Usage()).starts += 1
@@ -99,7 +104,7 @@ class Processes:
         return pid, True
 
     def pid(self, name: str) -> int | None:
-        """Process id of the one that is running under this name."""
+        """Id of the process that is running under this name."""
         with self._lock:
             return self._pids.get(name)
 
@@ -109,27 +114,27 @@ class Processes:
             return sorted(self._pids)
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal; nothing happens when no such process is running."""
+        """Send a signal, if the process is running."""
         with self._lock:
             if name in self._pids:
                 os.kill(self._pids[name], number)
 
     def kill_all(self) -> None:
-        """Kill every process at once and wait until they are reaped."""
+        """Kill all processes and wait until they are reaped."""
         for name in self.names():
             self.signal(name, signal.SIGKILL)
         self.wait_all(timeout_s=10.0)
 
     def wait_all(self, timeout_s: float) -> bool:
-        """Wait until no process is running; False when some still are after ``timeout_s`` seconds."""
+        """Wait until no process is running; False if some still are after ``timeout_s`` seconds."""
         with self._ended:
             return self._ended.wait_for(lambda: not self._pids, timeout=timeout_s)
 
     def sample(self) -> None:
-        """Look how much memory everybody uses; called about once a second.
+        """Measure the memory of all processes; called about once a second.
 
-        The kernel's own maximum for ended children counts the moment between fork and exec, when a child still has
-        the launcher's memory, and is of no use for small services.
+        The kernel's own maximum for ended children is of no use for small services: it includes the moment between
+        fork and exec, when a child still has the launcher's memory.
         """
         with self._lock:
             running = list(self._pids.items())

@@ -1,8 +1,8 @@
-"""A job's log made by hand, folded and told while it is written."""
+"""An event log written by tests, folded while it is written, and the messages about it."""
 
 from __future__ import annotations
 
-from elasticdl.cli.display.event_messages import Narrator
+from elasticdl.cli.display.event_messages import EventMessages
 from elasticdl.master.core import State, evolve
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
@@ -36,13 +36,13 @@ PS, WORKER = PodName("ps-0"), PodName("worker-0")
 
 
 class Log:
-    """A log, folded while it is written."""
+    """A log, folded while it is written; ``shown`` holds the messages for the user."""
 
     def __init__(self) -> None:
         self.records: list[LogRecord] = []
         self.state = State()
-        self.told: list[str] = []
-        self._narrator = Narrator()
+        self.shown: list[str] = []
+        self._messages = EventMessages()
         self._numbers: dict[str, int] = {}
 
     def add(self, service: Service, name: PodName, *happened: Event) -> None:
@@ -58,7 +58,7 @@ class Log:
             )
             self.records.append(LogRecord(seq=len(self.records) + 1, envelope=envelope))
             evolve(self.state, self.records[-1])
-            self.told += self._narrator.lines(self.records[-1], self.state)
+            self.shown += self._messages.lines(self.records[-1], self.state)
 
     def decide(self, *ordered: commands.Command) -> None:
         decided = events.Decided(term=1, after_seq=len(self.records), now_s=100.0 + len(self.records), commands=ordered)
@@ -66,7 +66,7 @@ class Log:
 
 
 def half_done() -> Log:
-    """A job of two tasks in the middle of its second, which a killed worker had in hand."""
+    """A job of two tasks; the worker that computed the second one was killed."""
     log = Log()
     launcher = PodName("launcher")
     log.add(Service.LAUNCHER, launcher, events.JobSubmitted(spec=SPEC))
@@ -103,7 +103,7 @@ def half_done() -> Log:
 
 
 def finish(log: Log) -> None:
-    """What was in hand is done by the next worker."""
+    """The next worker finishes the second task."""
     log.decide(commands.ReturnDelivery(reply="r1"), commands.StartPod(pod=WORKER, service=Service.WORKER))
     log.add(
         Service.WORKER,

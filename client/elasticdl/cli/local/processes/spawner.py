@@ -1,9 +1,9 @@
-"""Starting processes that can't outlive the launcher.
+"""Starts processes that can't outlive the launcher.
 
-A child asks the kernel for SIGKILL at its parent's death (``PR_SET_PDEATHSIG``). "Parent" is the *thread* that forked
-it, so every child is forked by one thread that lives as long as the process. The request is made between fork and exec
-by ``preexec_fn``: one system call through a function that was looked up beforehand, so no lock of another thread is
-needed; a wrapper process that execs again would cost an interpreter's start per child.
+A child asks the kernel to kill it when its parent dies (``PR_SET_PDEATHSIG``). "Parent" is the *thread* that forked it,
+so one thread, which lives as long as the process, forks all children. ``preexec_fn`` makes the request between fork and
+exec. It is one system call through a function that was looked up before the fork, so it needs no lock that another
+thread may hold. A wrapper process that execs again would cost the start of an interpreter per child.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ Result = TypeVar("Result")
 
 
 def die_with_parent() -> Callable[[], None]:
-    """A ``preexec_fn`` that ties the child's life to the forking thread's; does nothing where there is no prctl."""
+    """A ``preexec_fn`` that has the child killed when the forking thread ends; does nothing where prctl is missing."""
     parent = os.getpid()
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
     def tie() -> None:
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # It died between fork and prctl; the kernel would not tell us any more.
+            if os.getppid() != parent:  # The parent died between fork and prctl, so the kernel will not kill us.
                 os._exit(1)
 
     return tie
 
 
 class Spawner:
-    """The thread that forks every child of this process."""
+    """The thread that forks all children of this process."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         threading.Thread(target=self._serve, name="spawner", daemon=True).start()
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Run a function that forks on the spawner's thread and wait for what it returns or raises."""
+        """Run a function that forks on the spawner's thread; returns or raises what the function does."""
         outcome: Future[Result] = Future()
 
         def run() -> None:
             try:
                 outcome.set_result(function())
-            except BaseException as error:  # Whatever it is belongs to the caller.
+            except BaseException as error:  # Raised in the calling thread.
                 outcome.set_exception(error)
 
         self._calls.put(run)
@@ -69,13 +69,13 @@ class Spawner:
         output: Path | None = None,
         stdin: int = subprocess.DEVNULL,
     ) -> int:
-        """Start a process in a session of its own; whoever calls reaps it.
+        """Start a process in a session of its own. The caller has to reap it.
 
         Args:
             command: program and arguments.
             environment: all of its environment.
-            log: what it writes to standard error is appended here.
-            output: what it writes to standard output is appended here; to ``log`` when not given.
+            log: its standard error is appended to this file.
+            output: its standard output is appended to this file; to ``log`` if not given.
             stdin: descriptor of its standard input.
 
         Returns:
@@ -88,7 +88,7 @@ class Spawner:
             with log.open("ab") as errors, (output or log).open("ab") as lines:
                 return self.call(lambda: _fork(command, environment, stdin, lines.fileno(), errors.fileno()))
         except OSError as error:
-            raise PermanentError(f"{command[0]} can't be started, its log is {log}: {error.strerror}") from error
+            raise PermanentError(f"{command[0]} can't be started with the log {log}: {error.strerror}") from error
 
     def _serve(self) -> None:
         while True:
@@ -105,5 +105,5 @@ def _fork(command: Sequence[str], environment: Mapping[str, str], stdin: int, ou
         start_new_session=True,
         preexec_fn=die_with_parent(),  # noqa: PLW1509 - see the module's docstring
     )
-    process.returncode = 0  # Popen shall not reap it, nor warn that nobody did: the caller reaps.
+    process.returncode = 0  # The caller reaps the process; Popen must neither do it nor warn about it.
     return process.pid

@@ -1,13 +1,13 @@
-"""What a user is told to do with a job that did not succeed: a resume only where it can help."""
+"""What to do with a job that did not succeed. A resume is suggested only where it can help."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.log_by_hand import PS, SPEC, TASK, WORKER, Log
+from tests.unit.cli.job_log import PS, SPEC, TASK, WORKER, Log
 
-from elasticdl.cli.display.next_steps import advice, resume_line
+from elasticdl.cli.display.next_steps import next_step, resume_line
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.master.core import State
 from elasticdl.ps.snapshots.recovery import NothingLeftError
@@ -23,7 +23,7 @@ FIRST = TaskRef(purpose=Purpose.TRAIN, number=0)
 
 @pytest.fixture
 def log() -> Log:
-    """A job whose model is there; nothing was trained yet."""
+    """A job whose model is initialised; nothing was trained yet."""
     log = Log()
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=SPEC))
     log.decide(commands.StartPod(pod=PS, service=Service.PS), commands.StartPod(pod=WORKER, service=Service.WORKER))
@@ -49,78 +49,81 @@ def fail_a_task(log: Log, kind: FailureKind) -> None:
     log.add(Service.WORKER, WORKER, *[failed] * SPEC.limits.attempts_max)
 
 
-def told(log: Log, tmp_path: Path) -> str:
-    return advice(RunDirectory(tmp_path, SPEC.job), log.state)
+def suggested(log: Log, tmp_path: Path) -> str:
+    return next_step(RunDirectory(tmp_path, SPEC.job), log.state)
 
 
 @pytest.mark.parametrize("kind", [FailureKind.USER_CODE, FailureKind.DATA, FailureKind.ENVIRONMENT])
-def test_where_nothing_was_learned_nothing_is_resumed(log: Log, tmp_path: Path, kind: FailureKind) -> None:
+def test_a_job_that_trained_nothing_is_not_resumed(log: Log, tmp_path: Path, kind: FailureKind) -> None:
     log.add(Service.WORKER, WORKER, events.WorkerFailed(kind=kind, message="no"))
-    assert "train anew" in told(log, tmp_path)
-    assert "resume" not in told(log, tmp_path)
+    assert "start a new job" in suggested(log, tmp_path)
+    assert "resume" not in suggested(log, tmp_path)
 
 
 def test_a_model_that_never_computed_a_task_is_not_resumed_even_with_a_snapshot(log: Log, tmp_path: Path) -> None:
     initialise(log)
     fail_a_task(log, FailureKind.USER_CODE)
-    assert told(log, tmp_path) == "Mend the model file and train anew: nothing was learned yet."
+    assert suggested(log, tmp_path) == "Fix the model file, then start a new job. Nothing was trained yet."
 
 
 @pytest.mark.parametrize(("kind", "thing"), [(FailureKind.USER_CODE, "model file"), (FailureKind.DATA, "data")])
-def test_a_job_that_has_learned_may_go_on_once_the_cause_is_gone(
+def test_a_job_with_progress_may_be_resumed_once_the_cause_is_fixed(
     log: Log, tmp_path: Path, kind: FailureKind, thing: str
 ) -> None:
     initialise(log)
     finish_one(log)
     fail_a_task(log, kind)
-    text = told(log, tmp_path)
-    assert text.startswith(f"Mend the {thing} and train anew; if ")
+    text = suggested(log, tmp_path)
+    assert text.startswith(f"Fix the {thing} and start a new job. If ")
     assert text.endswith(f"elasticdl resume {SPEC.job} --run_dir={tmp_path}")
 
 
-def test_a_model_that_came_to_nan_is_not_resumed_and_it_is_said_once(log: Log, tmp_path: Path) -> None:
+def test_a_diverged_model_is_not_resumed_and_reported_once(log: Log, tmp_path: Path) -> None:
     initialise(log)
     finish_one(log)
-    before = list(log.told)
+    before = list(log.shown)
     fail_a_task(log, FailureKind.NOT_FINITE)
-    assert "resume" not in told(log, tmp_path)
-    assert log.told == before, "the end of the job says it in full"
+    assert "resume" not in suggested(log, tmp_path)
+    assert log.shown == before, "the error is printed in full when the job has ended"
     assert log.state.failure is not None
     first, hint = log.state.failure.message.splitlines()
     assert first == "the loss is nan since step 7 (train 1, batch 1, on worker-0)"
     assert "learning rate" in hint
 
 
-def test_a_failure_that_may_pass_is_told_at_once(log: Log) -> None:
+def test_a_failure_of_a_task_is_reported_at_once(log: Log) -> None:
     failed = events.TaskFailed(
         task=TASK, dispatch=1, attempt=1, kind=FailureKind.USER_CODE, message="feed() raised\nmore", batch=1
     )
     log.add(Service.WORKER, WORKER, failed)
-    assert log.told == ["worker-0: train 1, batch 1 failed: feed() raised"]
+    assert log.shown == ["worker-0 failed at train 1, batch 1: feed() raised. Retrying the task."]
 
 
-def test_an_environment_that_refused_can_be_put_right(log: Log, tmp_path: Path) -> None:
+def test_a_job_can_be_resumed_once_its_environment_is_fixed(log: Log, tmp_path: Path) -> None:
     initialise(log)
     exited = events.PodExited(pod=PS, service=Service.PS, pid=1, cause=ExitCause.REFUSED, exit_code=1)
     log.add(Service.LAUNCHER, PodName("launcher"), exited)
-    assert told(log, tmp_path) == f"To go on from the last snapshots: elasticdl resume {SPEC.job} --run_dir={tmp_path}"
+    assert (
+        suggested(log, tmp_path)
+        == f"To resume from the latest snapshots: elasticdl resume {SPEC.job} --run_dir={tmp_path}"
+    )
 
 
-def test_a_job_that_was_stopped_goes_on_if_it_has_begun(log: Log, tmp_path: Path) -> None:
+def test_a_stopped_job_is_resumed_from_snapshots_if_it_has_any(log: Log, tmp_path: Path) -> None:
     log.add(Service.CLIENT, PodName("client-1"), events.StopRequested(reason="elasticdl stop"))
     run = RunDirectory(tmp_path, SPEC.job)
-    assert told(log, tmp_path) == f"Nothing was learned yet; start it again with: {resume_line(run)}"
+    assert suggested(log, tmp_path) == f"Nothing was trained yet. To start the job again: {resume_line(run)}"
     initialise(log)
-    assert told(log, tmp_path) == f"To go on from the last snapshots: {resume_line(run)}"
+    assert suggested(log, tmp_path) == f"To resume from the latest snapshots: {resume_line(run)}"
 
 
-def test_without_a_log_the_snapshots_say_whether_there_is_anything_to_go_on_with(tmp_path: Path) -> None:
+def test_a_job_without_log_is_resumed_if_it_has_snapshots(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path, SPEC.job)
-    assert advice(run, State()).startswith("Train anew: it ended before it had learned anything")
-    assert advice(run, State(), salvageable=True).endswith(f"to go on from its snapshots: {resume_line(run)}")
+    assert next_step(run, State()).startswith("There is nothing to resume")
+    assert next_step(run, State(), has_snapshots=True).endswith(f"To resume from the snapshots: {resume_line(run)}")
 
 
-def test_where_no_snapshot_is_left_no_resume_is_named(log: Log, tmp_path: Path) -> None:
+def test_a_job_without_usable_snapshots_is_not_resumed(log: Log, tmp_path: Path) -> None:
     initialise(log)
     finish_one(log)
     damage = DamagedError("file:///storage/ps-0/manifest", "is missing")
@@ -133,9 +136,9 @@ def test_where_no_snapshot_is_left_no_resume_is_named(log: Log, tmp_path: Path) 
         log_tail=f"error: the ps can't go on reason={NothingLeftError(4, [damage])}",
     )
     log.add(Service.LAUNCHER, PodName("launcher"), exited)
-    assert told(log, tmp_path) == "Train anew: no snapshot of ps-0 that the job could go on from is left."
+    assert suggested(log, tmp_path) == "Start a new job. ps-0 has no usable snapshot left."
 
 
-def test_success_needs_no_advice(log: Log, tmp_path: Path) -> None:
+def test_success_needs_no_next_step(log: Log, tmp_path: Path) -> None:
     log.decide(commands.EnterState(state=JobState.SUCCEEDED))
-    assert told(log, tmp_path) == ""
+    assert suggested(log, tmp_path) == ""

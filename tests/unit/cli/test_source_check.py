@@ -1,4 +1,4 @@
-"""Data before a resume: it has to be what was planned with; a lost index of it is made anew."""
+"""Before a resume: the data has to be unchanged, and lost indices are rebuilt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.source_check import check_data, mend_indices
+from elasticdl.cli.submission.source_check import check_sources, rebuild_indices
 from elasticdl.cli.submission.submit import Submission, prepare
 from elasticdl.shared.data import IndexStore
 from elasticdl.shared.data.index_store import to_bytes
@@ -53,14 +53,14 @@ def assert_whole(submission: Submission) -> None:
             assert to_bytes(saved.load(index.source, index.number, submission.options)) == to_bytes(index)
 
 
-def test_indices_that_are_there_are_left_alone(submission: Submission, tmp_path: Path) -> None:
+def test_complete_indices_are_not_rebuilt(submission: Submission, tmp_path: Path) -> None:
     told: list[str] = []
-    mend_indices(run_of(submission, tmp_path), submission.spec, told.append)
+    rebuild_indices(run_of(submission, tmp_path), submission.spec, told.append)
     assert told == []
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK", None])
-def test_lost_and_damaged_indices_are_made_anew(submission: Submission, tmp_path: Path, damage: bytes | None) -> None:
+def test_lost_and_damaged_indices_are_rebuilt(submission: Submission, tmp_path: Path, damage: bytes | None) -> None:
     storage = Path(submission.spec.storage.removeprefix("file://")) / "index"
     assert len(list(storage.iterdir())) == 3
     if damage is None:
@@ -69,29 +69,29 @@ def test_lost_and_damaged_indices_are_made_anew(submission: Submission, tmp_path
         for file in storage.iterdir():
             file.write_bytes(damage)
     told: list[str] = []
-    check_data(run_of(submission, tmp_path), submission.spec)
-    mend_indices(run_of(submission, tmp_path), submission.spec, told.append)
+    check_sources(run_of(submission, tmp_path), submission.spec)
+    rebuild_indices(run_of(submission, tmp_path), submission.spec, told.append)
     assert len(told) == 3
-    assert all("it is made anew" in line for line in told)
+    assert all("Rebuilding it" in line for line in told)
     assert_whole(submission)
 
 
-def test_an_index_of_data_that_does_not_add_up_is_refused(submission: Submission, tmp_path: Path) -> None:
+def test_an_index_with_another_checksum_is_refused(submission: Submission, tmp_path: Path) -> None:
     shutil.rmtree(Path(submission.spec.storage.removeprefix("file://")) / "index")
     other = replace(submission.spec, checksum=submission.spec.checksum ^ 1)
     with pytest.raises(UserError, match="changed since job"):
-        mend_indices(run_of(submission, tmp_path), other, print)
+        rebuild_indices(run_of(submission, tmp_path), other, print)
 
 
-def test_a_copy_counts_as_changed_and_it_is_said_what_is_compared(submission: Submission, tmp_path: Path) -> None:
+def test_a_copy_counts_as_changed_and_the_hint_says_what_is_compared(submission: Submission, tmp_path: Path) -> None:
     file, kept = Path("data/a.csv"), Path("a.csv.kept")
     shutil.copy2(file, kept)
     file.write_text(kept.read_text())
     with pytest.raises(UserError, match="changed since job") as refused:
-        check_data(run_of(submission, tmp_path), submission.spec)
+        check_sources(run_of(submission, tmp_path), submission.spec)
     assert "size, modification time and inode" in refused.value.hint and "cp -p" in refused.value.hint
     shutil.copy2(kept, file)  # as cp -p does it
-    check_data(run_of(submission, tmp_path), submission.spec)
+    check_sources(run_of(submission, tmp_path), submission.spec)
     os.unlink(file)
-    with pytest.raises(UserError, match="is gone"):
-        check_data(run_of(submission, tmp_path), submission.spec)
+    with pytest.raises(UserError, match="does not exist any more"):
+        check_sources(run_of(submission, tmp_path), submission.spec)

@@ -1,8 +1,9 @@
-"""Where the workers' time went while the job trained: at work, stalled, or not there yet. Pure.
+"""Where the workers' time went during training: working, stalled, or starting. Pure.
 
-A worker's heartbeats count what it has done (``progress``: batches of any purpose that it has come to the end of).
-Between two beats of which the second counts more it was at work; what that took beyond the usual pace is a stall.
-Before the first progress of a life the worker is starting, and from its death on its successor is.
+A worker's heartbeats count its ``progress``: finished batches of any purpose. Between two heartbeats, the worker was
+working if the second one counts more batches. Time beyond the usual pace is a stall. A worker is starting before the
+first progress of an incarnation; after it died, the time until its successor's first progress also counts as
+starting.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ from elasticdl.shared.failure_detection.heartbeats import Beat
 from elasticdl.shared.names import NOBODY, Incarnation, PodName
 
 PATIENCE = 5.0
-"""Times the mean pace within which a worker still counts as working on one batch."""
+"""A worker that takes up to this many times the mean time for one batch still counts as working."""
 SLACK = 1.5
-"""Times the mean pace within which it does so on many: they are not all slow at once."""
+"""The same for many batches, which are not all slow at once."""
 WORKING_S_MIN = 2.0
-"""Seconds within which it does so whatever its pace: two beats."""
+"""A worker counts as working for this many seconds, two heartbeats, whatever its pace."""
 
 
 @dataclass(slots=True, kw_only=True)
 class WorkerSeconds:
-    """Sums over the workers that are wanted."""
+    """Seconds, summed over the expected workers."""
 
     working_s: float = 0.0
     stalled_s: float = 0.0
     starting_s: float = 0.0
 
     def split(self, *, absorbed: int, computed: int) -> dict[str, float]:
-        """The seconds by name; work is useful in the proportion in which computed batches were absorbed in the end.
+        """The seconds by name. The share of computed batches that were absorbed in the end is the useful work.
 
         Args:
-            absorbed: batches that counted, each once.
-            computed: batches computed.
+            absorbed: batches that were absorbed, each counted once.
+            computed: batches computed, repeated ones too.
         """
         useful = min(1.0, absorbed / computed) if computed else 0.0
         return {
@@ -47,13 +48,13 @@ class WorkerSeconds:
 
 @dataclass(slots=True, kw_only=True)
 class _Track:
-    """What is known of one name.
+    """One expected worker.
 
     Attributes:
-        since_s: everything before is accounted for.
-        incarnation: the life that was heard last.
-        progress: what it had done by then; 0: it is starting.
-        pace_s: mean seconds between two steps of progress; 0: unknown.
+        since_s: everything before this time is accounted for.
+        incarnation: of its last heartbeat.
+        progress: in its last heartbeat; 0: it is starting.
+        pace_s: mean seconds per step of progress; 0: unknown.
     """
 
     since_s: float
@@ -62,23 +63,23 @@ class _Track:
     pace_s: float = 0.0
 
 
-class TimeSplit:
-    """Takes note of workers that are wanted, beat and die."""
+class WorkerTime:
+    """Sums up the workers' time from their heartbeats and exits."""
 
     def __init__(self) -> None:
         self.seconds = WorkerSeconds()
         self._tracks: dict[PodName, _Track] = {}
 
-    def want(self, workers: Collection[PodName], now_s: float) -> None:
-        """These workers are wanted from now on."""
+    def expect(self, workers: Collection[PodName], now_s: float) -> None:
+        """These workers should be running from now on, and no others."""
         for name in [name for name in self._tracks if name not in workers]:
-            self.ended(name, now_s)
+            self.on_exit(name, now_s)
             del self._tracks[name]
         for name in workers:
             self._tracks.setdefault(name, _Track(since_s=now_s))
 
-    def beat(self, beat: Beat) -> None:
-        """A worker was heard; others are ignored."""
+    def on_heartbeat(self, beat: Beat) -> None:
+        """Account for a worker's time until this heartbeat; heartbeats of others are ignored."""
         track = self._tracks.get(beat.name)
         if track is None:
             return
@@ -89,16 +90,16 @@ class TimeSplit:
             self._account(track, beat.time_s, progress - track.progress)
             track.progress = progress
 
-    def ended(self, name: PodName, now_s: float) -> None:
-        """A worker has ended; its successor begins to start."""
+    def on_exit(self, name: PodName, now_s: float) -> None:
+        """A worker ended; from now on its successor is starting."""
         track = self._tracks.get(name)
         if track is not None:
             self._account(track, now_s, 0.0)
             track.incarnation, track.progress = NOBODY, 0.0
 
     def stop(self, now_s: float) -> None:
-        """Training is over."""
-        self.want((), now_s)
+        """Training has ended."""
+        self.expect((), now_s)
 
     def _account(self, track: _Track, now_s: float, steps: float) -> None:
         span_s = max(0.0, now_s - track.since_s)
@@ -108,7 +109,7 @@ class TimeSplit:
             return
         working_s = min(span_s, max(WORKING_S_MIN, track.pace_s * max(PATIENCE, SLACK * steps)))
         if steps and not track.pace_s:
-            working_s = span_s  # Nothing is usual yet.
+            working_s = span_s  # There is no usual pace to compare with yet.
         self.seconds.working_s += working_s
         self.seconds.stalled_s += span_s - working_s
         if steps:

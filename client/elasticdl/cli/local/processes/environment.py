@@ -1,4 +1,4 @@
-"""What child processes find in their environment."""
+"""The environment variables of child processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.names import PodName, Service
-from elasticdl.shared.process import running_batches as running_batches
+from elasticdl.shared.process import running_batches
 from elasticdl.shared.process.settings import (
     MasterSettings,
     ProcessSettings,
@@ -32,11 +32,11 @@ _SETTINGS: Mapping[Service, type[ProcessSettings]] = {
 
 
 def threads_each(processes: int, cores: int | None = None) -> int:
-    """Computing threads for each of several processes on this machine, at least one.
+    """Compute threads per process on this machine, at least one.
 
     Args:
         processes: how many compute at the same time.
-        cores: processor cores; those that this process may use when not given.
+        cores: CPU cores; those that this process may use if not given.
     """
     available = cores if cores is not None else len(os.sched_getaffinity(0))
     return max(1, available // max(1, processes))
@@ -45,31 +45,31 @@ def threads_each(processes: int, cores: int | None = None) -> int:
 def job_environment(
     base: Mapping[str, str], spec: JobSpec, run: RunDirectory, token: str
 ) -> Callable[[str, PodName, Service], dict[str, str]]:
-    """(URL of the broker, pod, service) -> the environment of that process.
+    """(URL of the NATS server, pod, service) -> the environment of that process.
 
-    Later ones beat earlier ones: our defaults, the launcher's own environment, settings that follow from the job,
-    ``--envs``. All other settings may be in the launcher's environment.
+    In ascending priority: our defaults, the launcher's environment, settings that follow from the job, ``--envs``. All
+    settings that do not follow from the job can be set in the launcher's environment.
 
     Args:
-        base: the launcher's own environment.
+        base: the launcher's environment.
         spec: the job.
         run: its folder.
-        token: what the job's processes show each other on the wire.
+        token: shared secret of the job's processes.
     """
     threads = threads_each(spec.workers + spec.ps)
     defaults = {
-        "TF_CPP_MIN_LOG_LEVEL": "2",  # Errors only: the rest is about the machine, not about the job.
-        "CUDA_VISIBLE_DEVICES": "-1",  # Without it TensorFlow looks for GPUs for a second.
+        "TF_CPP_MIN_LOG_LEVEL": "2",  # Errors only; TensorFlow's warnings are about the machine, not about the job.
+        "CUDA_VISIBLE_DEVICES": "-1",  # Otherwise TensorFlow searches for GPUs, which takes a second.
         "NUMBA_CACHE_DIR": str(_cache_folder(base) / "numba"),
         **dict.fromkeys(_THREADS + _TENSORFLOW_THREADS, str(threads)),
     }
-    # A traceback at a crash, and lines that reach the log file before one.
+    # Print a traceback at a crash, and write log lines at once, before a crash can lose them.
     always = {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
 
     def environment(nats_url: str, pod: PodName, service: Service) -> dict[str, str]:
-        dictated = _dictated(spec, run, service, threads, nats_url=nats_url, pod=pod, token=token)
-        own = to_environment(_SETTINGS[service](**dictated))
-        settings = {name: value for name, value in own.items() if name in map(variable, dictated) or name not in base}
+        derived = _derived(spec, run, service, threads, nats_url=nats_url, pod=pod, token=token)
+        own = to_environment(_SETTINGS[service](**derived))
+        settings = {name: value for name, value in own.items() if name in map(variable, derived) or name not in base}
         if service is Service.MASTER:
             return {**defaults, **base, **always, **settings}
         settings[running_batches.ENVIRONMENT_VARIABLE] = str(run.running_batches / pod)
@@ -78,20 +78,20 @@ def job_environment(
     return environment
 
 
-def _dictated(spec: JobSpec, run: RunDirectory, service: Service, threads: int, **names: str) -> dict[str, Any]:
+def _derived(spec: JobSpec, run: RunDirectory, service: Service, threads: int, **names: str) -> dict[str, Any]:
     """The settings that follow from the job."""
-    dictated = {
+    derived = {
         **names,
         "job": spec.job,
         "run_dir": str(run.path),
         "log_level": spec.log_level,
         "lease_s": spec.limits.lease_s,
     }
-    return dictated | ({"compute_threads": threads} if service is Service.WORKER else {})
+    return derived | ({"compute_threads": threads} if service is Service.WORKER else {})
 
 
 def _cache_folder(base: Mapping[str, str]) -> Path:
-    """Where this user's caches are kept; a private temporary folder where there is no home to write to."""
+    """The user's cache folder; a private temporary folder if it can't be created."""
     cache = Path(base.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elasticdl"
     try:
         cache.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a launcher learns from the log and the heartbeats while its job runs."""
+"""Follows a job from the launcher: folds its event log as it grows, and collects the heartbeats of its processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
-from elasticdl.cli.local.time_split import TimeSplit
+from elasticdl.cli.local.worker_time import WorkerTime
 from elasticdl.master.core import State, evolve
 from elasticdl.master.snapshots.recovery import Recovered
 from elasticdl.shared.bus.ports import Bus, EventLog
@@ -16,74 +16,76 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Envelope, LogRecord, PodExited, PsStarted, SnapshotTaken, StopRequested
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
 
-LATELY_S = 2.0
-"""Heartbeats of two processes are not farther apart than so many seconds."""
+RECENT_S = 2.0
+"""Heartbeats of two processes that describe the same moment are less than this many seconds apart."""
 GOODPUT_BATCHES_MIN = 100
-"""Batches below which goodput says nothing."""
+"""Batches below which goodput is not shown, because it would say nothing."""
 
 
-class Audience(Protocol):
-    """Who is told what happens."""
+class Observer(Protocol):
+    """Is called about everything that happens to a job."""
 
-    def say(self, line: str) -> None:
-        """A line of the launcher's own."""
+    def on_message(self, line: str) -> None:
+        """The launcher has a line for the user."""
         ...
 
-    def begin(self, state: State) -> None:
-        """What happened before this launcher took over; ``state.seq`` is 0 for a new job."""
+    def on_start(self, state: State) -> None:
+        """The launcher starts. ``state`` is what happened before; its ``seq`` is 0 for a new job."""
         ...
 
-    def record(self, record: LogRecord, state: State) -> None:
+    def on_record(self, record: LogRecord, state: State) -> None:
         """A record was folded into ``state``."""
         ...
 
-    def tick(self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int], goodput: float | None) -> None:
-        """Some time has passed; called several times a second.
+    def on_tick(
+        self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int], goodput: float | None
+    ) -> None:
+        """Time has passed; called several times a second.
 
         Args:
             state: the job as folded so far.
-            beats: the last one of each process.
-            pids: master and broker, which are in no log.
-            goodput: batches absorbed by batches computed; None: not known yet.
+            beats: the last heartbeat of each process.
+            pids: process ids of master and NATS server, which are not on the log.
+            goodput: batches absorbed by batches computed; None: unknown.
         """
         ...
 
 
-class Follower:
+class JobMonitor:
     """Folds the log as it grows.
 
-    Records are folded in the order of the log, decisions a moment later than the master did; exact numbers come from
-    ``recover``, which folds as the master does.
+    Records are folded in the order of the log, so decisions are folded a little later than the master took them. For
+    exact numbers use ``recover``, which folds as the master does.
 
     Args:
-        audience: is told of every record.
+        observer: is called for every record.
         past: the job before this launcher's first record.
     """
 
-    def __init__(self, audience: Audience, past: Recovered) -> None:
+    def __init__(self, observer: Observer, past: Recovered) -> None:
         self.state = past.state
         self.beats: dict[PodName, Beat] = {}
         self.final = asyncio.Event()
         self.stopped_by_client = False
         self.first_gradient_s = 0.0
-        self._audience = audience
+        self._observer = observer
         self._past_seq = past.read_seq
         self._restored_steps: dict[PodName, int] = {}
         self._steps: dict[PodName, tuple[Incarnation, int]] = {}
-        """The life of each ps that was heard last, and the last step that it told of."""
+        """The latest incarnation of each ps, and the highest step that it reported."""
         self._first_steps: dict[PodName, int] = {}
-        """Step of each ps when it was first seen in this run."""
+        """The first step of each ps in this run."""
         self._computed: dict[tuple[PodName, Incarnation], float] = {}
         self._computed_before: deque[tuple[float, int]] = deque()
-        self._time = TimeSplit()
-        audience.begin(self.state)
+        self._worker_time = WorkerTime()
+        observer.on_start(self.state)
 
     @property
     def batches_absorbed(self) -> int:
-        """Batches that the ps have absorbed since this launcher listens, as of their last beats and snapshots."""
+        """Batches that the ps absorbed in this run, by their last heartbeats and snapshots."""
         if self.state.job_state is JobState.SUCCEEDED:
             return self.state.plan.batches - self._step_at_start
-        # The last step of a ps that has handed everything over stays as it was; one that gets some has none yet.
+        # A ps that has moved everything away keeps its last step; a new one has none yet.
         steps = [self._steps[ps][1] for ps in self.state.holders if ps in self._steps]
         return max(0, min(steps, default=0) - self._step_at_start)
 
@@ -93,89 +95,89 @@ class Follower:
 
     @property
     def batches_computed(self) -> int:
-        """Batches that workers, dead ones too, have computed since this launcher listens, as of their last beats."""
+        """Batches that workers, dead ones too, computed in this run, by their last heartbeats."""
         return int(sum(self._computed.values()))
 
     @property
     def goodput(self) -> float | None:
-        """Batches absorbed by batches computed, so far in this run; None while that says little.
+        """Batches absorbed by batches computed in this run; None if there are too few.
 
-        Counts of ps and workers are of different moments: what was computed in the last seconds is not counted against
-        the ps.
+        The counts of ps and workers are from different moments. Batches computed in the last seconds may be absorbed
+        already without the ps having reported it, so they are not counted as lost.
         """
         computed = self.batches_computed
         if computed < GOODPUT_BATCHES_MIN:
             return None
-        lately = computed - (self._computed_before[0][1] if self._computed_before else computed)
-        return min(1.0, (self.batches_absorbed + lately) / computed)
+        recent = computed - (self._computed_before[0][1] if self._computed_before else computed)
+        return min(1.0, (self.batches_absorbed + recent) / computed)
 
     def worker_seconds(self) -> dict[str, float]:
-        """Where the workers' time went while the job trained."""
+        """Where the workers' time went during training, in seconds."""
         computed = max(self.batches_computed, self.batches_absorbed)
-        return self._time.seconds.split(absorbed=self.batches_absorbed, computed=computed)
+        return self._worker_time.seconds.split(absorbed=self.batches_absorbed, computed=computed)
 
     async def follow(self, log: EventLog) -> None:
-        """Read the log for ever."""
+        """Read the log; never returns."""
         async for record in log.read(self._past_seq):
-            self._take(record)
+            self._fold(record)
 
     async def listen(self, bus: Bus) -> None:
-        """Hear the heartbeats for ever."""
+        """Listen to heartbeats; never returns."""
         async for beat in bus.signals.beats():
             self.beats[beat.name] = beat
             if beat.service is Service.WORKER:
                 self._computed[beat.name, beat.incarnation] = beat.metrics.get("batches", 0.0)
                 self._computed_before.append((beat.time_s, self.batches_computed))
-                while self._computed_before[0][0] < beat.time_s - LATELY_S:
+                while self._computed_before[0][0] < beat.time_s - RECENT_S:
                     self._computed_before.popleft()
-                self._time.beat(beat)
+                self._worker_time.on_heartbeat(beat)
             step = int(beat.metrics.get("step", 0.0))
             if beat.service is Service.PS:
-                self._note_step(beat.name, beat.incarnation, step)
+                self._on_step(beat.name, beat.incarnation, step)
             restored = self._restored_steps.get(beat.name)
             if not self.first_gradient_s and beat.service is Service.PS and restored is not None and step > restored:
                 self.first_gradient_s = beat.time_s
 
-    def _note_step(self, ps: PodName, life: Incarnation, step: int) -> None:
-        """A ps has told of a step; beats and the log may overtake each other, and a life's steps only grow."""
-        former, known = self._steps.get(ps, (life, 0))
-        self._steps[ps] = (life, max(step, known) if former == life else step)
+    def _on_step(self, ps: PodName, incarnation: Incarnation, step: int) -> None:
+        """A ps reported a step. Heartbeats and log may overtake each other; steps of an incarnation only grow."""
+        former, known = self._steps.get(ps, (incarnation, 0))
+        self._steps[ps] = (incarnation, max(step, known) if former == incarnation else step)
 
-    def _note_workers(self, envelope: Envelope) -> None:
-        """Who is wanted, who has ended and what it had computed until then."""
+    def _account_workers(self, envelope: Envelope) -> None:
+        """Update which workers are expected, and what a worker that ended had computed."""
         state, event = self.state, envelope.event
         training = state.job_state in (JobState.STARTING, JobState.TRAINING)
-        self._time.want(_workers(state) if training else (), envelope.time_s)
+        self._worker_time.expect(_workers(state) if training else (), envelope.time_s)
         if isinstance(event, PodExited) and event.service is Service.WORKER:
-            self._time.ended(event.pod, envelope.time_s)
+            self._worker_time.on_exit(event.pod, envelope.time_s)
             pod = state.pods.get(event.pod)
             if pod and event.batches:
-                # Its last beat was up to a second old.
+                # Its last heartbeat was up to a second old.
                 self._computed[pod.name, pod.incarnation] = event.batches
 
-    def _lives(self, envelope: Envelope) -> bool:
-        """Whether it was said by the present life of its pod."""
+    def _is_current(self, envelope: Envelope) -> bool:
+        """Whether the sender is the current incarnation of its pod."""
         pod = self.state.pods.get(envelope.name)
         return pod is not None and pod.incarnation == envelope.incarnation
 
-    def _take(self, record: LogRecord) -> None:
+    def _fold(self, record: LogRecord) -> None:
         evolve(self.state, record)
         envelope = record.envelope
-        self._note_workers(envelope)
+        self._account_workers(envelope)
         match envelope.event:
             case PsStarted(ledgers=ledgers):
                 step = min((group.ledger.step for group in ledgers), default=0)
                 self._restored_steps[envelope.name] = step
-                self._note_step(envelope.name, envelope.incarnation, step)
+                self._on_step(envelope.name, envelope.incarnation, step)
                 if envelope.name in self.state.holders:
                     self._first_steps.setdefault(envelope.name, step)
-            case SnapshotTaken(ledgers=ledgers, move=0) if ledgers and self._lives(envelope):
-                self._note_step(envelope.name, envelope.incarnation, min(group.ledger.step for group in ledgers))
+            case SnapshotTaken(ledgers=ledgers, move=0) if ledgers and self._is_current(envelope):
+                self._on_step(envelope.name, envelope.incarnation, min(group.ledger.step for group in ledgers))
             case StopRequested() if envelope.service is Service.CLIENT:
                 self.stopped_by_client = True
             case _:
                 pass
-        self._audience.record(record, self.state)
+        self._observer.on_record(record, self.state)
         if self.state.is_final:
             self.final.set()
 

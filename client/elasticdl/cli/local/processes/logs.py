@@ -1,4 +1,4 @@
-"""The files that child processes write: their last log lines, and what user code prints."""
+"""The files that child processes write: the end of their logs, and what user code prints."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 TAIL_LINES = 30
 TAIL_BYTES_MAX = 32_768
 READ_BYTES_MAX = 65_536
-"""What is read of one file at a time; a flood of prints is shown in pieces."""
+"""Bytes read of one file at a time; more output is shown in several steps."""
 _NOT_SHOWN = frozenset({"event", "level", "timestamp", "service", "job", "pod", "incarnation", "exception"})
 
 
 def tail(path: Path, lines: int = TAIL_LINES) -> str:
-    """The last lines of a log file, structured ones made readable; empty when there is none."""
+    """The last lines of a log file, JSON lines made readable; empty if the file does not exist."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -23,19 +23,19 @@ def tail(path: Path, lines: int = TAIL_LINES) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    told = list(_without_stacks(text.splitlines()))
-    return "\n".join(readable(line) for line in told[-lines:])
+    found = list(_without_stacks(text.splitlines()))
+    return "\n".join(readable(line) for line in found[-lines:])
 
 
-def last_word(path: Path, lines: int) -> str:
-    """What a process said when it refused to go on: its last error and what follows; else its last lines."""
-    told = tail(path).splitlines()
-    last = max((number for number, line in enumerate(told) if line.startswith("error: ")), default=0)
-    return "\n".join(told[max(last, len(told) - lines) :])
+def last_error(path: Path, lines: int) -> str:
+    """The last error in a log and the lines after it, at most ``lines``; without an error, the last lines."""
+    found = tail(path).splitlines()
+    last = max((number for number, line in enumerate(found) if line.startswith("error: ")), default=0)
+    return "\n".join(found[max(last, len(found) - lines) :])
 
 
 def _without_stacks(lines: list[str]) -> Iterator[str]:
-    """Leave out the interpreter's own stack of a crash: the file has it, and users can do nothing with it."""
+    """Leave out the interpreter's stack dumps of crashes, which are in the file and of no use to users."""
     inside = False
     for line in lines:
         starts = line.startswith("Fatal Python error:")
@@ -45,7 +45,7 @@ def _without_stacks(lines: list[str]) -> Iterator[str]:
 
 
 def readable(line: str) -> str:
-    """A JSON log line as people read it, any other line as it is."""
+    """A JSON log line as readable text; any other line as it is."""
     if not line.startswith("{"):
         return line
     try:
@@ -59,10 +59,10 @@ def readable(line: str) -> str:
 
 
 class PrintedLines:
-    """New lines in the files that hold what user code prints, ``*.out`` of a folder.
+    """New lines in the files ``*.out`` of a folder, which hold what user code prints.
 
     Args:
-        folder: where the files are; what they hold now is not new.
+        folder: where the files are. Their current content is not new.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -70,13 +70,13 @@ class PrintedLines:
         self._read: dict[Path, int] = {path: path.stat().st_size for path in folder.glob("*.out")}
 
     def take(self) -> list[tuple[str, str]]:
-        """(process, line) for every complete line since the last call."""
+        """(process, line) for each complete line since the last call."""
         found = []
         for path in sorted(self._folder.glob("*.out")):
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
                 piece = file.read(READ_BYTES_MAX)
-            # A line longer than a whole piece is shown in parts rather than never.
+            # A line longer than a piece is shown in parts.
             complete = len(piece) if len(piece) == READ_BYTES_MAX else piece.rfind(b"\n") + 1
             self._read[path] = self._read.get(path, 0) + complete
             lines = piece[:complete].decode(errors="replace").splitlines()

@@ -1,6 +1,6 @@
-"""The launcher's end of the fork servers, one per service; see ``elasticdl.shared.process.fork_server``.
+"""The launcher's side of the fork servers, one per service; see ``elasticdl.shared.process.fork_server``.
 
-They only save time: whenever one is not ready in time, died or did not answer, processes are started the usual way.
+Fork servers only save time. If one is not ready in time, died or does not answer, processes are started without it.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from elasticdl.cli.local.spawner import Spawner
+from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process.fork_server import READY, Request
 
 MODULE = "elasticdl.shared.process.fork_server"
 FORKED = (Service.MASTER, Service.PS, Service.WORKER)
 READY_S_MAX = 30.0
-"""Seconds from its start until it is given up: on a busy machine importing once, late, is still the fastest."""
+"""Seconds until a fork server has to be ready. On a busy machine, one slow import is still faster than several."""
 _ANSWER_S_MAX = 5.0
 _ANSWER_BYTES_MAX = 64
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class ForkServer:
-    """Starts the processes of one service by forking them, and everything else as ``Spawner`` does.
+    """Starts the processes of one service by forking a process that has imported it; others as ``Spawner`` does.
 
     Args:
-        spawner: starts the server, and whatever it can't fork.
-        command: the command line that a fork stands for; its last word is the module.
+        spawner: starts the server, and processes that it can't fork.
+        command: the command line that a fork replaces; its last word is the module.
     """
 
     def __init__(self, spawner: Spawner, command: Sequence[str]) -> None:
@@ -47,11 +47,11 @@ class ForkServer:
         self._settled.set()
 
     def begin(self, *, environment: Mapping[str, str], log: Path) -> None:
-        """Start it, and return before it is ready.
+        """Start the server; returns before it is ready.
 
         Args:
-            environment: all of its environment; what is read at imports must be as for the service.
-            log: what it writes is appended here.
+            environment: all of its environment. Variables that imports read must be those of the service.
+            log: its output is appended to this file.
 
         Raises:
             PermanentError: it can't be started or its log can't be written.
@@ -69,11 +69,11 @@ class ForkServer:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is ready, or will not be."""
+        """Whether the server is ready or has failed."""
         return self._settled.is_set()
 
     async def settle(self) -> None:
-        """Wait until it is ready, or will not be."""
+        """Wait until the server is ready or has failed."""
         if not self.is_settled:
             await asyncio.to_thread(self._settled.wait)
 
@@ -82,7 +82,7 @@ class ForkServer:
     ) -> int:
         """See ``Spawner.start``."""
         if self._usable and list(command) == self._command:
-            # A log that can't be opened is the spawner's to explain.
+            # If the log can't be opened, the spawner raises the error.
             with (
                 contextlib.suppress(OSError),
                 log.open("ab") as errors,
@@ -94,10 +94,10 @@ class ForkServer:
         return self._spawner.start(command, environment=environment, log=log, output=output)
 
     def stop(self) -> tuple[float, int]:
-        """End it and say what it cost; those that it forked live on.
+        """Stop the server; the processes that it forked keep running.
 
         Returns:
-            The processor seconds and the most memory (bytes) that it has used.
+            The CPU seconds and the largest memory (bytes) that it used.
         """
         self._usable = False
         if self._server is None:
@@ -115,11 +115,11 @@ class ForkServer:
             self._usable = server.recv(_ANSWER_BYTES_MAX) == READY
         server.settimeout(_ANSWER_S_MAX)
         if not self._usable:
-            os.kill(self._pid, signal.SIGKILL)  # It shall not compete with those who have to import by themselves now.
+            os.kill(self._pid, signal.SIGKILL)  # It must not compete with the processes that import for themselves now.
         self._settled.set()
 
     def _fork(self, environment: Mapping[str, str], output: int, errors: int) -> int:
-        """Process id of a new process, or 0 when there is none and will be none."""
+        """Fork a process; returns its id, or 0 if the server failed."""
         assert self._server is not None
         request = Request(parent=os.getpid(), environment=environment).encode()
         gate, opener = os.pipe()
@@ -129,7 +129,7 @@ class ForkServer:
             os.write(opener, b"!")
         except (OSError, ValueError):
             self._usable = False
-            return 0  # A process that was forked nevertheless waits at the gate, which is closed now, and ends.
+            return 0  # A process that was forked nevertheless sees the gate closed, and ends.
         else:
             return pid
         finally:
@@ -138,10 +138,10 @@ class ForkServer:
 
 
 class ForkServers:
-    """A fork server for each service, and ``Spawner`` for everything else.
+    """A fork server for each service, and ``Spawner`` for other processes.
 
     Args:
-        spawner: starts the servers, and whatever they can't fork.
+        spawner: starts the servers, and processes that they can't fork.
         command: the command line of a service.
     """
 
@@ -151,7 +151,7 @@ class ForkServers:
         self.servers = {service: ForkServer(spawner, line) for service, line in self._commands.items()}
 
     def begin(self, environment: Callable[[PodName, Service], Mapping[str, str]], log: Callable[[str], Path]) -> None:
-        """Start them all, and return before they are ready.
+        """Start all servers; returns before they are ready.
 
         Args:
             environment: (name, service) -> all of its environment.
@@ -171,10 +171,10 @@ class ForkServers:
         return self._spawner.start(command, environment=environment, log=log, output=output)
 
     def stop(self) -> dict[PodName, tuple[float, int]]:
-        """End them; returns each one's processor seconds and most memory (bytes)."""
+        """Stop all servers; returns the CPU seconds and the largest memory (bytes) of each."""
         return {fork_server_name(service): server.stop() for service, server in self.servers.items()}
 
 
 def fork_server_name(service: Service) -> PodName:
-    """What a service's fork server is called in reports and by its log file."""
+    """Name of a service's fork server in reports and of its log file."""
     return PodName(f"{service.value}-fork-server")

@@ -1,0 +1,113 @@
+"""``elasticdl clean``: deletes the folders of jobs that have ended."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from elasticdl.cli.commands.jobs import shown_state
+from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.display.quantities import count
+from elasticdl.cli.jobs import run_directory
+from elasticdl.cli.jobs.run_directory import RunDirectory, remove_temporary
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.names import JobId
+
+DAMAGED = "damaged"
+"""Shown as the state of a job whose job.json can't be read."""
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanSettings:
+    """Which jobs are deleted, and how.
+
+    Attributes:
+        older_than_days: jobs that are not given by name must have ended this long ago.
+        unfinished: also delete jobs that could be resumed.
+        dry_run: only print what would be deleted.
+        confirmed: do not ask before deleting jobs that could be resumed.
+    """
+
+    older_than_days: float = 7.0
+    unfinished: bool = False
+    dry_run: bool = False
+    confirmed: bool = False
+
+
+def clean(root: Path, jobs: list[str], settings: CleanSettings) -> None:
+    """Delete the folders of jobs.
+
+    Args:
+        root: folder of the run directories.
+        jobs: ids or names; empty: all jobs that are old enough.
+        settings: which jobs, and how.
+
+    Raises:
+        UserError: a job is running or could be resumed, or the deletion needs a confirmation and there is no terminal.
+    """
+    console = plain_console()
+    chosen = [run_directory.find(root, job) for job in jobs] or _old(root, settings)
+    states = {run.job: _state(run) for run in chosen}
+    if jobs and not settings.unfinished:
+        for run in chosen:
+            _check_finished(run, states[run.job])
+    if settings.dry_run:
+        for run in chosen:
+            console.print(f"Would delete {run.path} ({states[run.job]})")
+    elif chosen and (settings.confirmed or not settings.unfinished or _confirm(chosen, states)):
+        for run in chosen:
+            _delete(run, damaged=states[run.job] == DAMAGED)
+            console.print(f"Deleted {run.path}")
+    if not chosen:
+        console.print(f"No jobs to delete in {root}")
+
+
+def _state(run: RunDirectory) -> str:
+    try:
+        return shown_state(run, run.read())
+    except UserError:
+        return DAMAGED
+
+
+def _delete(run: RunDirectory, *, damaged: bool) -> None:
+    with run.lock():
+        if not damaged:
+            remove_temporary(run.job, run.read().temporary)
+        run.remove()
+
+
+def _check_finished(run: RunDirectory, state: str) -> None:
+    if state != JobState.SUCCEEDED.value and not run.is_locked():
+        raise UserError(f"job {run.job} ({state}) can still be resumed", hint="To delete it nevertheless, add --all.")
+
+
+def _confirm(chosen: list[RunDirectory], states: Mapping[JobId, str]) -> bool:
+    """Ask before jobs are deleted that could be resumed; whether the user agrees."""
+    if not sys.stdin.isatty():
+        raise UserError(
+            f"clean --all would delete {count(len(chosen), 'job')}, including jobs that could be resumed",
+            hint="There is no terminal to ask for confirmation. Add --yes to delete them, or --dry_run to list them.",
+            usage=True,
+        )
+    console = plain_console()
+    for run in chosen:
+        console.print(f"{run.path} ({states[run.job]})")
+    return typer.confirm(f"Delete {count(len(chosen), 'job')}? Deleted jobs can't be resumed.")
+
+
+def _old(root: Path, settings: CleanSettings) -> list[RunDirectory]:
+    before_s = time.time() - settings.older_than_days * _DAY_S
+    return [
+        run
+        for run in run_directory.run_directories(root)
+        if not run.is_locked()
+        and (run.path / "job.json").stat().st_mtime <= before_s
+        and (settings.unfinished or _state(run) == JobState.SUCCEEDED.value)
+    ]

@@ -1,0 +1,59 @@
+"""Numbers in words: counts with their noun, sizes, durations and points in time."""
+
+from __future__ import annotations
+
+import time
+
+_UNITS = ("kB", "MB", "GB", "TB")
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """``1 worker``, ``2 workers``, ``1,200 batches``.
+
+    Args:
+        number: how many.
+        noun: singular.
+        plural: where it is not the noun with an ``s``.
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def size(size_bytes: float) -> str:
+    """``12 bytes``, ``1.5 MB``; a MB is a million bytes."""
+    if size_bytes < 1000:
+        return count(int(size_bytes), "byte")
+    for unit in _UNITS:
+        size_bytes /= 1000
+        if size_bytes < 999.95 or unit == _UNITS[-1]:
+            break
+    return f"{size_bytes:.1f} {unit}"
+
+
+def stopwatch(seconds: float) -> str:
+    """``1:05``, or ``2:01:05`` from an hour on."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def times(number: int) -> str:
+    """``once``, ``twice``, ``3 times``."""
+    return {1: "once", 2: "twice"}.get(number, f"{number:,} times")
+
+
+def moment(time_s: float) -> str:
+    """Local date and time, to the second.
+
+    Args:
+        time_s: seconds since the epoch.
+    """
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+
+
+def time_of_day(time_s: float) -> str:
+    """Local time of day with milliseconds.
+
+    Args:
+        time_s: seconds since the epoch.
+    """
+    return time.strftime("%H:%M:%S", time.localtime(time_s)) + f".{int(time_s * 1000) % 1000:03}"

@@ -1,0 +1,209 @@
+"""Options of the command line: one declaration gives an option's name, type, default, help text, limits and target.
+
+An option is a parameter of a command, or a field of a dataclass that a command takes as a whole, annotated with a
+``Flag``. The option's name is the name of the parameter or field::
+
+    num_workers: Annotated[int, Flag("Number of worker processes.", metavar="N", sets="JobSpec.workers")] = 2
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elasticdl.shared.errors import UserError
+
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """What the command line knows of an option besides its name, type and default.
+
+    Attributes:
+        help: one or two sentences.
+        metavar: stands for the value in the help text; empty: the type.
+        name: the option's name without dashes, where it isn't the parameter's.
+        letter: one-letter alias; empty: none.
+        off: name that turns a switch off, without dashes; empty: none.
+        shows: text shown as the default, where the default itself would say nothing.
+        panel: heading in the help text of a command with many options.
+        limits: least and greatest value that is accepted; None: any.
+        sets: field that takes the value as it is, such as ``JobSpec.workers``; empty: the command interprets it.
+    """
+
+    help: str
+    metavar: str = ""
+    name: str = ""
+    letter: str = ""
+    off: str = ""
+    shows: str = ""
+    panel: str = ""
+    limits: tuple[float, float] | None = None
+    sets: str = ""
+
+    def check(self, name: str, value: float | None) -> None:
+        """Refuse a value outside the limits.
+
+        Raises:
+            UserError: names the option, the value and the limits.
+        """
+        if self.limits is None or value is None:
+            return
+        low, high = self.limits
+        if not low <= value <= high:
+            raise UserError(f"--{name}={value} is out of range", hint=f"It must be {low} to {high}.", usage=True)
+
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or its name if only one job has that name.")]
+RunDir = Annotated[
+    Path | None,
+    Flag(
+        "Folder that holds one folder per job: event log, process logs, snapshots.",
+        metavar="DIR",
+        shows="$ELASTICDL_RUN_DIR or ~/.local/state/elasticdl/jobs",
+        panel="Snapshots and storage",
+    ),
+]
+ReportFile = Annotated[
+    Path | None, Flag("Also write the final report to this file, as JSON.", metavar="FILE", panel="Run")
+]
+Debug = Annotated[bool, Flag("Show Python tracebacks of errors.", panel="Run")]
+
+
+def flags_of(owner: type) -> dict[str, Flag]:
+    """The flags among a dataclass' fields, by field name, in the order of the fields."""
+    hints = typing.get_type_hints(owner, include_extras=True)
+    found = {field.name: _flag(hints[field.name]) for field in dataclasses.fields(owner)}
+    return {name: flag for name, flag in found.items() if flag is not None}
+
+
+def values_for(target: str, values: Any) -> dict[str, Any]:
+    """The keyword arguments that some flags give a class.
+
+    Args:
+        target: the name of the class; flags say what they set as ``target.field``.
+        values: an instance of a dataclass whose fields are flags. A value of None leaves the target's own default.
+    """
+    found = {}
+    for name, flag in flags_of(type(values)).items():
+        owner, _, field = flag.sets.partition(".")
+        value = getattr(values, name)
+        if owner == target and value is not None:
+            found[field] = value
+    return found
+
+
+def command(app: typer.Typer, name: str = "", *, panel: str = "", bare_help: bool = False) -> Callable[..., Any]:
+    """Register a function as a command; every command also takes ``--debug``.
+
+    Args:
+        app: where.
+        name: the command's name; the function's if empty.
+        panel: heading in the list of commands.
+        bare_help: without arguments, show the help text.
+    """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        options, run = _translated(function)
+        run.__name__, run.__doc__ = function.__name__, inspect.getdoc(function)
+        run.__dict__["__signature__"] = inspect.Signature(options)
+        app.command(name or None, rich_help_panel=panel or None, no_args_is_help=bare_help)(run)
+        return function
+
+    return register
+
+
+def plain_switches(arguments: list[str], *owners: type) -> list[str]:
+    """Turn ``--switch=true`` into ``--switch`` and drop ``--switch=false``: the form of ElasticDL's first command line.
+
+    Args:
+        arguments: as typed.
+        owners: dataclasses; their fields that are on or off are the switches.
+    """
+    switches = {
+        f"--{field.name}"
+        for owner in owners
+        for field in dataclasses.fields(owner)
+        if field.name in flags_of(owner) and isinstance(field.default, bool)
+    }
+    kept = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if equals and name in switches and value.lower() in _FALSE:
+            continue
+        kept.append(name if equals and name in switches and value.lower() in _TRUE else argument)
+    return kept
+
+
+def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter], Callable[..., None]]:
+    """The options of a function for typer, and the function that takes them."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    options: list[inspect.Parameter] = []
+    limited: dict[str, Flag] = {}
+    group, owner = "", None
+    for parameter in inspect.signature(function).parameters.values():
+        if dataclasses.is_dataclass(hints[parameter.name]):
+            group, owner = parameter.name, hints[parameter.name]
+            continue
+        options.append(_option(parameter.name, hints[parameter.name], parameter.default, panels=False))
+        limited |= _limited(parameter.name, hints[parameter.name])
+    own = {option.name for option in options}
+    fields = list(_fields(owner)) if owner else []
+    options += [_option(name, hint, default, panels=True) for name, hint, default in fields]
+    for name, hint, _ in fields:
+        limited |= _limited(name, hint)
+    if "debug" not in {option.name for option in options}:
+        options.append(_option("debug", Debug, False, panels=False))
+
+    def run(**values: Any) -> None:
+        for name, flag in limited.items():
+            flag.check(flag.name or name, values[name])
+        arguments = {name: values[name] for name in own}
+        if owner is not None:
+            arguments[group] = owner(**{name: values[name] for name, _, _ in fields})
+        function(**arguments)
+
+    return options, run
+
+
+def _fields(owner: type) -> Iterator[tuple[str, Any, Any]]:
+    hints = typing.get_type_hints(owner, include_extras=True)
+    for field in dataclasses.fields(owner):
+        required = field.default is dataclasses.MISSING
+        yield field.name, hints[field.name], inspect.Parameter.empty if required else field.default
+
+
+def _option(name: str, hint: Any, default: Any, *, panels: bool) -> inspect.Parameter:
+    flag = _flag(hint)
+    if flag is not None:
+        spelled = flag.name or name
+        names = [
+            f"--{spelled}/--{flag.off}" if flag.off else f"--{spelled}",
+            *([f"-{flag.letter}"] * bool(flag.letter)),
+        ]
+        option = typer.Option(
+            *names,
+            metavar=flag.metavar or None,
+            help=flag.help,
+            show_default=flag.shows or True,
+            rich_help_panel=flag.panel if panels and flag.panel else None,
+        )
+        hint = Annotated[typing.get_args(hint)[0], option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _limited(name: str, hint: Any) -> dict[str, Flag]:
+    flag = _flag(hint)
+    return {name: flag} if flag is not None and flag.limits is not None else {}
+
+
+def _flag(hint: Any) -> Flag | None:
+    return next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Flag)), None)

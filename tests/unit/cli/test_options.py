@@ -1,0 +1,87 @@
+"""Options: each is declared once, and what it sets exists."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from elasticdl.cli.main import app
+from elasticdl.cli.options import Flag, command, flags_of, values_for
+from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.shared.data import ReaderOptions
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.plan import Plan, Shuffle
+from elasticdl.shared.job.spec import JobSpec, ModelSpec
+
+TARGETS = {target.__name__: target for target in (JobSpec, ModelSpec, Plan, ReaderOptions)}
+SETTING = {name: flag for name, flag in flags_of(TrainFlags).items() if flag.sets}
+
+
+def test_every_field_of_the_flags_is_a_flag() -> None:
+    assert set(flags_of(TrainFlags)) == {field.name for field in dataclasses.fields(TrainFlags)}
+
+
+@pytest.mark.parametrize("name", SETTING)
+def test_a_flag_sets_a_field_of_its_type_and_has_its_default(name: str) -> None:
+    owner, _, field = SETTING[name].sets.partition(".")
+    target = TARGETS[owner]
+    flag_type, field_type = typing.get_type_hints(TrainFlags)[name], typing.get_type_hints(target)[field]
+    if typing.get_origin(flag_type) is typing.Literal:
+        flag_type = type(typing.get_args(flag_type)[0])
+    assert field_type in (flag_type, *typing.get_args(flag_type))
+    default = target.__dataclass_fields__[field].default
+    assert default in (dataclasses.MISSING, TrainFlags.__dataclass_fields__[name].default)
+
+
+def test_no_two_flags_set_the_same_field() -> None:
+    targets = [flag.sets for flag in SETTING.values()]
+    assert len(set(targets)) == len(targets)
+
+
+def test_values_go_to_their_target_and_none_leaves_its_default() -> None:
+    flags = TrainFlags(model_def="m", training_data="d", num_epochs=3, shuffle=Shuffle.TASKS, num_workers=5)
+    plan = values_for("Plan", flags)
+    assert (plan["epochs"], plan["shuffle"]) == (3, Shuffle.TASKS)
+    assert "seed" not in plan
+    assert values_for("Plan", dataclasses.replace(flags, seed=0))["seed"] == 0
+    assert values_for("JobSpec", flags)["workers"] == 5
+
+
+def test_every_command_takes_debug() -> None:
+    group = typer.main.get_command(app)
+    commands = getattr(group, "commands", {})
+    without = [name for name, each in commands.items() if not any("--debug" in option.opts for option in each.params)]
+    assert without == ["evaluate", "predict", "zoo", "data"], "commands of later versions, and groups of commands"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Flags of a command."""
+
+    width: Annotated[int, Flag("Width.", metavar="N", panel="Sizes", limits=(1, 9), sets="Box.width")]
+    deep: Annotated[bool, Flag("Depth.", off="flat")] = True
+
+
+def test_a_command_gets_its_options_and_its_dataclass() -> None:
+    boxes = typer.Typer()
+    seen = []
+
+    @command(boxes)
+    def box(sizes: Sizes, color: Annotated[str, Flag("Color.", name="colour", letter="c")] = "red") -> None:
+        """Make a box."""
+        seen.append((sizes, color))
+
+    runner = CliRunner()
+    assert runner.invoke(boxes, ["--width=3", "--flat", "-c", "blue"]).exit_code == 0
+    assert seen == [(Sizes(width=3, deep=False), "blue")]
+    assert runner.invoke(boxes, ["--flat"]).exit_code == 2
+    refused = runner.invoke(boxes, ["--width=10"])
+    assert isinstance(refused.exception, UserError)
+    assert str(refused.exception) == "--width=10 is out of range\n  It must be 1 to 9."
+    shown = runner.invoke(boxes, ["--help"], env={"COLUMNS": "100", "TERM": "dumb"}).stdout
+    assert "─ Sizes ─" in shown and "--colour" in shown and "--no" not in shown
