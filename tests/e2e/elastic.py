@@ -9,13 +9,18 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from tests.deadline import DEADLINE_S
+
+PROGRESS = r"batch [1-9][\d,]*/.* workers (\d+)/\1\b"
+"""A progress line of a job that has trained a batch and whose workers all run."""
 
 
 @dataclass(kw_only=True)
@@ -63,6 +68,10 @@ class Running:
         assert match, f"{pattern!r} was not printed:\n{self.output}"
         return match
 
+    def wait_for_progress(self) -> None:
+        """Wait until the job has trained a batch and all of its workers run."""
+        self.wait_for(PROGRESS)
+
     def wait(self, timeout_s: float = DEADLINE_S) -> int:
         """Wait for the command's end and return its exit code."""
         return self.process.wait(timeout_s)
@@ -79,6 +88,30 @@ class Elastic:
     def jobs(self) -> Path:
         """Where the run directories are."""
         return self.folder / "jobs"
+
+    @property
+    def job(self) -> str:
+        """Id of the only job."""
+        (folder,) = self.jobs.iterdir()
+        return folder.name
+
+    def pid(self, pod: str) -> int:
+        """Process id of a pod of the only job, from ``elasticdl status``."""
+        outcome = self.run("status", self.job, "--json")
+        pid = int(json.loads(outcome.output)["pods"][pod]["pid"])
+        assert pid, f"{pod} is not running any more"  # A signal to 0 would reach the tests themselves.
+        return pid
+
+    def kill(self, pod: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to a pod of the only job."""
+        os.kill(self.pid(pod), number)
+
+    def wait_until_gone(self) -> None:
+        """Wait until every process of every job has ended by itself."""
+        deadline = time.monotonic() + DEADLINE_S
+        while left := left_behind(self.folder):
+            assert time.monotonic() < deadline, f"still running: {left}"
+            psutil.wait_procs(_processes(left), timeout=deadline - time.monotonic())
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("ELASTICDL_")}
@@ -153,6 +186,14 @@ def left_behind(folder: Path) -> list[str]:
         mine = str(folder).encode()
         if entry.name != str(os.getpid()) and state != "Z" and (mine in environment or str(folder) in line):
             found.append(f"{entry.name}: {line}")
+    return found
+
+
+def _processes(left: list[str]) -> list[psutil.Process]:
+    found = []
+    for line in left:
+        with suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(int(line.split(":")[0])))
     return found
 
 

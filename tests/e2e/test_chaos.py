@@ -6,7 +6,6 @@ import json
 
 from tests.e2e.elastic import Elastic
 from tests.e2e.models import SLOW, write_data, write_model
-from tests.e2e.test_interruptions import job_of, wait_for_progress
 
 
 def test_a_job_under_random_kills_is_exact(elastic: Elastic) -> None:
@@ -15,7 +14,7 @@ def test_a_job_under_random_kills_is_exact(elastic: Elastic) -> None:
     report = elastic.folder / "report.json"
     flags = ["--model_def=model.py", "--training_data=data", "--minibatch_size=32", "--num_epochs=2"]
     with elastic.start("train", *flags, "--report", str(report)) as running:
-        wait_for_progress(running)
+        running.wait_for_progress()
         kills = [
             "--kill=worker:4s",
             "--kill=ps:6s",
@@ -23,7 +22,7 @@ def test_a_job_under_random_kills_is_exact(elastic: Elastic) -> None:
             "--kill=nats-server:10s",
             "--kill=ps+master+all-worker:9s",
         ]
-        chaos = elastic.run("chaos", job_of(elastic), *kills, "--duration=15", "--seed=1")
+        chaos = elastic.run("chaos", elastic.job, *kills, "--duration=15", "--seed=1")
         assert chaos.exit_code == 0, chaos.output
         elastic.remove_delay()
         assert running.wait() == 0, running.output

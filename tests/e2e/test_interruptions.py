@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-from pathlib import Path
 
 import pytest
-from tests.e2e.elastic import Elastic, Running, check_exact, left_behind
+from tests.e2e.elastic import Elastic, check_exact, left_behind
 from tests.e2e.models import SLOW, write_data, write_model
-
-
-def job_of(elastic: Elastic) -> str:
-    (folder,) = elastic.jobs.iterdir()
-    return folder.name
-
-
-def pid_of(elastic: Elastic, pod: str) -> int:
-    """Process id of a pod, from what ``elasticdl status`` says."""
-    outcome = elastic.run("status", job_of(elastic), "--json")
-    pid = int(json.loads(outcome.output)["pods"][pod]["pid"])
-    assert pid, f"{pod} is not running any more"  # A signal to 0 would reach the tests themselves.
-    return pid
-
-
-def wait_for_progress(running: Running) -> None:
-    running.wait_for(r"workers 2/2")
 
 
 @pytest.fixture
@@ -40,7 +21,7 @@ def slow_job(elastic: Elastic) -> list[str]:
 
 def test_ctrl_c_leaves_nothing_running_and_the_printed_line_goes_on(elastic: Elastic, slow_job: list[str]) -> None:
     with elastic.start("train", *slow_job) as running:
-        wait_for_progress(running)
+        running.wait_for_progress()
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 130
         line = running.wait_for(r"elasticdl (resume .*)")
@@ -59,8 +40,8 @@ def test_ctrl_c_leaves_nothing_running_and_the_printed_line_goes_on(elastic: Ela
 def test_a_killed_process_costs_no_batch(elastic: Elastic, slow_job: list[str], pod: str, back: str) -> None:
     report = elastic.folder / "report.json"
     with elastic.start("train", *slow_job, "--report", str(report)) as running:
-        wait_for_progress(running)
-        os.kill(pid_of(elastic, pod), signal.SIGKILL)
+        running.wait_for_progress()
+        elastic.kill(pod)
         running.wait_for(back)
         elastic.remove_delay()
         assert running.wait() == 0, running.output
@@ -73,8 +54,8 @@ def test_a_killed_process_costs_no_batch(elastic: Elastic, slow_job: list[str], 
 def test_a_killed_broker_costs_no_batch(elastic: Elastic, slow_job: list[str]) -> None:
     report = elastic.folder / "report.json"
     with elastic.start("train", *slow_job, "--report", str(report)) as running:
-        wait_for_progress(running)
-        os.kill(pid_of(elastic, "nats-server"), signal.SIGKILL)
+        running.wait_for_progress()
+        elastic.kill("nats-server")
         running.wait_for("nats-server died")
         elastic.remove_delay()
         assert running.wait() == 0, running.output
@@ -84,11 +65,11 @@ def test_a_killed_broker_costs_no_batch(elastic: Elastic, slow_job: list[str]) -
 def test_frozen_processes_are_noticed_and_replaced(elastic: Elastic, slow_job: list[str]) -> None:
     report = elastic.folder / "report.json"
     with elastic.start("train", *slow_job, "--num_epochs=5", "--report", str(report)) as running:
-        wait_for_progress(running)
+        running.wait_for_progress()
         for pod in ("worker-0", "ps-0", "master"):
-            os.kill(pid_of(elastic, pod), signal.SIGSTOP)
+            elastic.kill(pod, signal.SIGSTOP)
             running.wait_for(f"(No heartbeat from {pod}|{pod} does not respond)")
-        os.kill(pid_of(elastic, "nats-server"), signal.SIGSTOP)
+        elastic.kill("nats-server", signal.SIGSTOP)
         running.wait_for("nats-server does not respond")
         elastic.remove_delay()
         assert running.wait() == 0, running.output
@@ -101,43 +82,37 @@ def test_a_killed_launcher_takes_everything_with_it_and_the_job_can_be_resumed(
     elastic: Elastic, slow_job: list[str]
 ) -> None:
     with elastic.start("train", *slow_job) as running:
-        wait_for_progress(running)
+        running.wait_for_progress()
         running.process.send_signal(signal.SIGKILL)
         running.wait()
-        wait_until_gone(elastic.folder)
-    assert "its launcher is not running" in elastic.run("status", job_of(elastic)).output
-    followed = elastic.run("events", job_of(elastic), "--follow")  # Ends with the log, as nobody will add to it.
+        elastic.wait_until_gone()
+    assert "its launcher is not running" in elastic.run("status", elastic.job).output
+    followed = elastic.run("events", elastic.job, "--follow")  # Ends with the log, as nobody will add to it.
     assert followed.exit_code == 0
     elastic.remove_delay()
-    resumed = elastic.run("resume", job_of(elastic))
+    resumed = elastic.run("resume", elastic.job)
     assert resumed.exit_code == 0, resumed.output
     check_exact(resumed)
 
 
-def wait_until_gone(folder: Path) -> None:
-    """Every process of the folder ends by itself; the test's time limit is the only deadline."""
-    while left_behind(folder):
-        os.sched_yield()
-
-
 def test_stop_from_another_terminal(elastic: Elastic, slow_job: list[str]) -> None:
     with elastic.start("train", *slow_job) as running:
-        wait_for_progress(running)
-        stopped = elastic.run("stop", job_of(elastic))
+        running.wait_for_progress()
+        stopped = elastic.run("stop", elastic.job)
         assert stopped.exit_code == 0, stopped.output
         running.wait()
         running.wait_for(r"elasticdl resume ")
     listed = elastic.run("jobs")
-    assert re.search(rf"{job_of(elastic)}.*stopped", listed.output)
+    assert re.search(rf"{elastic.job}.*stopped", listed.output)
 
 
 def test_workers_come_and_go_while_the_job_runs(elastic: Elastic, slow_job: list[str]) -> None:
     report = elastic.folder / "report.json"
     with elastic.start("train", *slow_job, "--num_epochs=4", "--report", str(report)) as running:
-        wait_for_progress(running)
-        assert elastic.run("scale", job_of(elastic), "--workers=3").exit_code == 0
+        running.wait_for_progress()
+        assert elastic.run("scale", elastic.job, "--workers=3").exit_code == 0
         running.wait_for("workers 3/3")
-        assert elastic.run("scale", job_of(elastic), "--workers=1").exit_code == 0
+        assert elastic.run("scale", elastic.job, "--workers=1").exit_code == 0
         running.wait_for("workers 1/1")
         elastic.remove_delay()
         assert running.wait() == 0, running.output

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.e2e.elastic import Elastic, Outcome, check_exact
+from tests.e2e.elastic import PROGRESS, Elastic, Outcome, check_exact
 from tests.e2e.models import SLOW, write_data, write_model
-from tests.e2e.test_interruptions import job_of, wait_until_gone
 
 RECORDS = 8_000
 
@@ -37,7 +36,7 @@ def stopped(elastic: Elastic, flags: list[str], when: str) -> Path:
         running.wait_for(when)
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 130, running.output
-    return elastic.jobs / job_of(elastic)
+    return elastic.jobs / elastic.job
 
 
 def killed(elastic: Elastic, command: list[str], when: str) -> Path:
@@ -46,13 +45,13 @@ def killed(elastic: Elastic, command: list[str], when: str) -> Path:
         running.wait_for(when)
         running.process.send_signal(signal.SIGKILL)
         running.wait()
-    wait_until_gone(elastic.folder)
-    return elastic.jobs / job_of(elastic)
+    elastic.wait_until_gone()
+    return elastic.jobs / elastic.job
 
 
 def resume(elastic: Elastic) -> Outcome:
     elastic.remove_delay()
-    resumed = elastic.run("resume", job_of(elastic))
+    resumed = elastic.run("resume", elastic.job)
     assert resumed.exit_code == 0, resumed.output
     check_exact(resumed)
     return resumed
@@ -76,14 +75,14 @@ def test_a_job_whose_event_log_is_lost_goes_on_from_its_snapshots(elastic: Elast
     assert resumed.report["batches_computed"] < 3 * RECORDS / 32, "what the snapshots hold was not computed again"
     assert resumed.report["history"]["epochs"][0] == history[0], "what was known of the first epoch is kept"
     assert len(resumed.report["history"]["epochs"]) == 3
-    status = elastic.run("status", job_of(elastic))
+    status = elastic.run("status", elastic.job)
     assert "Part of the event log is lost: from the start of the job" in status.output
 
 
 def test_a_log_whose_end_is_lost_is_behind_the_ledgers_and_that_is_fine(elastic: Elastic, job_flags: list[str]) -> None:
-    run = killed(elastic, ["train", *job_flags], r"workers 2/2")
+    run = killed(elastic, ["train", *job_flags], PROGRESS)
     early = shutil.copytree(run / "nats", elastic.folder / "early")
-    killed(elastic, ["resume", job_of(elastic)], r"validation at step")
+    killed(elastic, ["resume", elastic.job], r"validation at step")
     shutil.rmtree(run / "nats")
     shutil.copytree(early, run / "nats")
     resumed = resume(elastic)
@@ -93,10 +92,10 @@ def test_a_log_whose_end_is_lost_is_behind_the_ledgers_and_that_is_fine(elastic:
 
 
 def test_without_log_and_snapshots_there_is_one_clear_message(elastic: Elastic, job_flags: list[str]) -> None:
-    run = stopped(elastic, job_flags, r"workers 2/2")
+    run = stopped(elastic, job_flags, PROGRESS)
     shutil.rmtree(run / "nats")
     shutil.rmtree(run / "storage")
-    refused = elastic.run("resume", job_of(elastic))
+    refused = elastic.run("resume", elastic.job)
     assert refused.exit_code == 1
     assert "are lost" in refused.output
     assert "Traceback" not in refused.output
@@ -121,7 +120,7 @@ def truncate(path: Path) -> None:
 def test_a_damaged_snapshot_is_replaced_by_an_older_one(
     elastic: Elastic, job_flags: list[str], damage: Callable[[Path], None], name: str
 ) -> None:
-    run = stopped(elastic, job_flags, r"batch [1-9]")
+    run = stopped(elastic, job_flags, PROGRESS)
     damaged = newest_snapshot(run) / name
     damage(damaged)
     resumed = resume(elastic)
@@ -129,18 +128,18 @@ def test_a_damaged_snapshot_is_replaced_by_an_older_one(
     assert (row["ps"], row["object"]) == ("ps-0", str(damaged))
     assert row["instead"].endswith("/manifest")
     assert f"A snapshot of ps-0 is damaged: {damaged}" in resumed.output
-    events = elastic.run("events", job_of(elastic))
+    events = elastic.run("events", elastic.job)
     assert "SnapshotDamaged" in events.output
 
 
 def test_when_every_snapshot_is_damaged_the_job_fails_with_the_object_named(
     elastic: Elastic, job_flags: list[str]
 ) -> None:
-    run = stopped(elastic, job_flags, r"workers 2/2")
+    run = stopped(elastic, job_flags, PROGRESS)
     for manifest in run.glob("storage/*/snapshots/ps-0/*/manifest"):
         truncate(manifest)
     for attempt in range(2):  # The second one is no better, and no worse.
-        failed = elastic.run("resume", job_of(elastic))
+        failed = elastic.run("resume", elastic.job)
         assert failed.exit_code == 1, (attempt, failed.output)
         assert f"{newest_snapshot(run)}/manifest is damaged" in failed.output
         assert "Start a new job" in failed.output
@@ -149,6 +148,6 @@ def test_when_every_snapshot_is_damaged_the_job_fails_with_the_object_named(
 
 
 def test_a_job_whose_indices_are_lost_makes_them_anew(elastic: Elastic, job_flags: list[str]) -> None:
-    run = stopped(elastic, job_flags, r"workers 2/2")
+    run = stopped(elastic, job_flags, PROGRESS)
     shutil.rmtree(run / "storage" / "index")
     assert resume(elastic).output.count("Rebuilding it") == 1, "training and validation data are one file"

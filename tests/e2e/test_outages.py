@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ import pytest
 from tests.contract.servers.s3 import S3Server, s3_server
 from tests.e2e.elastic import Elastic
 from tests.e2e.models import SLOW, write_data, write_model
-from tests.e2e.test_interruptions import pid_of, wait_for_progress
 
 BUCKET = "elasticdl-outages"
 
@@ -51,9 +49,9 @@ def exact(report: Path) -> None:
 def test_a_ps_that_dies_during_an_outage_waits_for_its_end(elastic: Elastic, store: S3Server, flags: list[str]) -> None:
     report = elastic.folder / "report.json"
     with elastic.start("train", *flags, "--report", str(report)) as running:
-        wait_for_progress(running)
+        running.wait_for_progress()
         store.signal(signal.SIGKILL)
-        os.kill(pid_of(elastic, "ps-0"), signal.SIGKILL)
+        elastic.kill("ps-0")
         running.wait_for("ps-0 died")
         store.start()
         running.wait_for("ps-0 restored")
@@ -68,7 +66,7 @@ def test_during_an_outage_training_goes_on_and_snapshots_are_late(
 ) -> None:
     report = elastic.folder / "report.json"
     with elastic.start("train", *flags, "--report", str(report)) as running:
-        wait_for_progress(running)
+        running.wait_for_progress()
         store.signal(signal.SIGSTOP if frozen else signal.SIGKILL)
         elastic.remove_delay()
         running.wait_for("Training finished")

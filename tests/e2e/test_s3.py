@@ -89,7 +89,7 @@ def test_a_bucket_that_can_not_be_used_is_one_clear_message_before_anything_star
     if secret:
         elastic.environment["AWS_SECRET_ACCESS_KEY"] = secret
     outcome = elastic.run("train", "--model_def=model.py", "--num_workers=1", "--dry_run", *flags)
-    assert outcome.exit_code in (1, 2), outcome.output
+    assert outcome.exit_code == 2, outcome.output
     for words in says:
         assert words in outcome.output, outcome.output
     assert "Traceback" not in outcome.output
@@ -98,6 +98,6 @@ def test_a_bucket_that_can_not_be_used_is_one_clear_message_before_anything_star
 
 def test_put_to_a_bucket_that_does_not_exist(elastic: Elastic) -> None:
     outcome = elastic.run("data", "put", "model.py", "s3://no-such-bucket/data")
-    assert outcome.exit_code in (1, 2), outcome.output
+    assert outcome.exit_code == 2, outcome.output
     assert "no-such-bucket" in outcome.output
     assert "Traceback" not in outcome.output

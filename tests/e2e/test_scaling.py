@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 
 import pytest
 from tests.e2e.elastic import Elastic, Outcome, check_exact, left_behind
 from tests.e2e.models import slowly, write_data, write_model
-from tests.e2e.test_interruptions import job_of, pid_of, wait_for_progress
 
 EMBEDDING = """
 import keras
@@ -48,25 +46,21 @@ def slow_job(elastic: Elastic) -> list[str]:
 
 
 def scale(elastic: Elastic, ps: int) -> None:
-    outcome = elastic.run("scale", job_of(elastic), f"--ps={ps}")
+    outcome = elastic.run("scale", elastic.job, f"--ps={ps}")
     assert outcome.exit_code == 0, outcome.output
     assert f"scaling to {ps} parameter server" in outcome.output
-
-
-def kill(elastic: Elastic, pod: str) -> None:
-    os.kill(pid_of(elastic, pod), signal.SIGKILL)
 
 
 def test_the_number_of_ps_changes_while_a_job_trains(elastic: Elastic, slow_job: list[str]) -> None:
     report = elastic.folder / "report.json"
     flags = ["--num_ps_pods=1", "--checkpoint_steps=100", f"--report={report}"]
     with elastic.start("train", *slow_job, *flags) as running:
-        wait_for_progress(running)
+        running.wait_for_progress()
         scale(elastic, 2)
         running.wait_for(r"128 of 256 partitions of the model moved from ps-0 to ps-1")
-        kill(elastic, "ps-1")
+        elastic.kill("ps-1")
         running.wait_for(r"ps-1 restored")
-        kill(elastic, "ps-0")
+        elastic.kill("ps-0")
         running.wait_for(r"ps-0 restored")
         scale(elastic, 1)
         running.wait_for(r"128 of 256 partitions of the model moved from ps-1 to ps-0")
@@ -79,12 +73,12 @@ def test_the_number_of_ps_changes_while_a_job_trains(elastic: Elastic, slow_job:
 
 def test_what_has_just_moved_survives_damage_of_where_it_was_saved(elastic: Elastic, slow_job: list[str]) -> None:
     with elastic.start("train", *slow_job, "--num_ps_pods=1", "--checkpoint_steps=100") as running:
-        wait_for_progress(running)
+        running.wait_for_progress()
         scale(elastic, 2)
         running.wait_for(r"128 of 256 partitions of the model moved from ps-0 to ps-1")
         for manifest in elastic.jobs.glob("*/storage/*/snapshots/ps-1/*/manifest"):
             manifest.write_bytes(manifest.read_bytes()[:-1])
-        kill(elastic, "ps-1")
+        elastic.kill("ps-1")
         running.wait_for(r"A snapshot of ps-1 is damaged")
         running.wait_for(r"ps-1 restored")
         elastic.remove_delay()
@@ -97,16 +91,16 @@ def test_what_has_just_moved_survives_damage_of_where_it_was_saved(elastic: Elas
 
 def test_a_job_goes_on_with_more_and_with_fewer_ps(elastic: Elastic, slow_job: list[str]) -> None:
     with elastic.start("train", *slow_job, "--num_ps_pods=1") as running:
-        wait_for_progress(running)
+        running.wait_for_progress()
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 130
-    with elastic.start("resume", job_of(elastic), "--num_ps_pods=3") as running:
+    with elastic.start("resume", elastic.job, "--num_ps_pods=3") as running:
         running.wait_for(r"partitions of the model moved from ps-0 to ps-1")
         running.wait_for(r"partitions of the model moved from ps-0 to ps-2")
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 130
     elastic.remove_delay()
-    resumed = elastic.run("resume", job_of(elastic), "--num_ps_pods=2")
+    resumed = elastic.run("resume", elastic.job, "--num_ps_pods=2")
     assert resumed.exit_code == 0, resumed.output
     check_exact(resumed)
     assert "partitions of the model moved from ps-2" in resumed.output

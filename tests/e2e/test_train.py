@@ -13,7 +13,6 @@ from tests.e2e.elastic import Elastic
 PREDICT = """
 import json, sys
 import numpy as np, keras
-assert not any(name.startswith("elasticdl") for name in sys.modules)
 images = np.load(sys.argv[2])
 if sys.argv[1].endswith(".keras"):
     predictions = keras.saving.load_model(sys.argv[1])(images).numpy()
@@ -21,6 +20,7 @@ else:
     import tensorflow as tf
     serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
     predictions = next(iter(serve(tf.constant(images)).values())).numpy()
+assert not [name for name in sys.modules if name.startswith("elasticdl")]
 np.save(sys.argv[3], predictions)
 """
 
@@ -38,7 +38,7 @@ def test_the_two_lines_of_the_readme(elastic: Elastic) -> None:
 
 def test_missing_data_names_the_command_that_makes_it(elastic: Elastic) -> None:
     outcome = elastic.run("train", "--model_def=mnist_functional_api.custom_model", "--training_data=nowhere/train")
-    assert outcome.exit_code in (1, 2)
+    assert outcome.exit_code == 2
     assert "elasticdl zoo data mnist nowhere" in outcome.output
     assert "Traceback" not in outcome.output
 

@@ -70,7 +70,7 @@ class Submission:
 
 def shipped_model_zoo() -> Path | None:
     """The model zoo of this package: inside the package in a wheel, in the root folder of a source checkout."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     candidates = (package / "model_zoo", package.parents[1] / "model_zoo")
     return next((folder for folder in candidates if folder.is_dir()), None)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from elasticdl.shared.errors import ElasticDLError, UserError
 
 FRAMES_MAX = 20
-_OUR_FOLDER = Path(__file__).parents[1]
+_OUR_FOLDER = Path(__file__).parents[2]
 _NEW_LINE = "\n"
 _GRAPH_ERROR = "Graph execution error:"
 _GRAPH_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
