@@ -61,7 +61,7 @@ def test_ids_of_one_partition_do_not_crowd() -> None:
     """A ps gets ids whose hash is alike: the table's own hash must spread them all the same."""
     ids = np.array([row_id for row_id in range(2**18) if mix64(row_id) % 64 == 3])
     table = np.full(2 * 2**13, kernels.EMPTY, np.int64)
-    kernels.insert(table, ids, np.empty(ids.size, np.int64), 0)
+    kernels.insert(table, ids, np.empty(ids.size, np.int64), np.empty(ids.size, np.int64), 0)
     free = np.flatnonzero(table[1::2] == kernels.EMPTY)
     assert free.size == 2**13 - ids.size
     # Runs at half load are about 30 long at most; ids that crowd into a 64th of the table make one run of thousands.

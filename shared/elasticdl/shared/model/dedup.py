@@ -5,6 +5,8 @@ numba is imported at the first call, not with the module: a process that never d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +27,15 @@ def unique_inverse(ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
     unique, inverse = np.empty(ids.size, np.int64), np.empty(ids.size, np.int32)
     found = dedup_kernels.unique_inverse(ids, table, unique, inverse)
     return unique[:found].copy(), inverse
+
+
+def unique_by_table(ids: Mapping[str, NDArray[np.int64]]) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int32]]]:
+    """``unique_inverse`` of each table's ids; tables that share one array share the result."""
+    found: dict[int, tuple[NDArray[np.int64], NDArray[np.int32]]] = {}
+    for own in ids.values():
+        if id(own) not in found:
+            found[id(own)] = unique_inverse(own)
+    return {table: found[id(own)] for table, own in ids.items()}
 
 
 def sum_rows(inverse: NDArray[np.int32], gradients: NDArray[np.float32], unique: int) -> NDArray[np.float32]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels.index import first_repeated
+from elasticdl.ps.engine.kernels.index import first_outside, first_repeated
 from elasticdl.ps.engine.kernels.slabs import all_finite
 from elasticdl.shared.errors import ProtocolError
 
@@ -25,6 +25,13 @@ def check_finite(name: str, values: NDArray[np.float32]) -> None:
     """Raise NotFiniteError if the contiguous ``values`` hold NaN or infinity."""
     if not all_finite(values.reshape(-1).view(np.int32)):
         raise NotFiniteError(f"{name}: {np.count_nonzero(~np.isfinite(values))} of {values.size} values are not finite")
+
+
+def check_range(name: str, ids: NDArray[np.int64], bound: int) -> None:
+    """Raise ProtocolError if an id is not within ``[0, bound)``."""
+    position = first_outside(ids, bound)
+    if position >= 0:
+        raise ProtocolError(f"{name}: id {ids[position]} is not within [0, {bound})")
 
 
 def check_unique(name: str, ids: NDArray[np.int64]) -> None:

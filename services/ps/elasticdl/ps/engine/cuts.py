@@ -31,7 +31,7 @@ class Rows(Protocol):
     generation: int
     snapshotted: int
     cuts: list[RowCut]
-    unwanted: Event
+    owner_idle: Event
 
     @property
     def rows(self) -> int:
@@ -164,7 +164,7 @@ class RowCut:
         rows = max(1, _LOCKED_BYTES // (4 * store.slab_width))
         for start in range(0, slots.size, rows):
             part = slice(start, start + rows)
-            store.unwanted.wait()  # Whoever gave a lock back would get it again before the other one is awake.
+            store.owner_idle.wait()  # A thread that released a lock takes it again before a waiting one wakes up.
             with store.lock:
                 self._check_open()
                 ids[part] = store.index.ids[slots[part]]

@@ -40,18 +40,19 @@ class IdIndex:
 
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """int64[n] slot numbers, -1 where the id is unknown."""
+        return self.look_up(ids)[0]
+
+    def look_up(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+        """``find``, and how many of the ids are unknown."""
         slots = np.empty(ids.size, np.int64)
-        kernels.find(self._table, ids, slots)
-        return slots
+        unknown = kernels.find(self._table, ids, slots)
+        return slots, unknown
 
     def insert(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """int64[n] slot numbers; unknown ids get the next ones. Repeated ids get one slot."""
         self.reserve(ids.size)
         slots = np.empty(ids.size, np.int64)
-        before = self._rows
-        self._rows = kernels.insert(self._table, ids, slots, before)
-        fresh = slots >= before
-        self._ids[slots[fresh]] = ids[fresh]
+        self._rows = kernels.insert(self._table, ids, slots, self._ids, self._rows)
         return slots
 
     def remove(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -81,7 +82,7 @@ class IdIndex:
             while needed > pairs * _LOAD_MAX:
                 pairs *= 2
             table = _empty_table(pairs)
-            kernels.insert(table, self.ids, np.empty(self._rows, np.int64), 0)
+            kernels.insert(table, self.ids, np.empty(self._rows, np.int64), self._ids, 0)
             self._table = table
 
 

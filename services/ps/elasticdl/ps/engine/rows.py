@@ -9,11 +9,12 @@ reallocates rows, and by a cut for the copy of one chunk: neither ever waits for
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.checks import check_array, check_finite, check_unique
+from elasticdl.ps.engine.checks import check_array, check_finite, check_range, check_unique
 from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom, RowCut
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.initializer import Initializer
@@ -32,6 +33,24 @@ _SHRUNK_BYTES = 8 << 20
 """Memory that is given back at once."""
 _CUTS_MAX = 2
 """One evaluation pin and one snapshot cut."""
+
+
+class _OwnerFirst:
+    """The store's lock for its owner while a cut is open: the cut's thread waits until the owner has the lock."""
+
+    __slots__ = ("_idle", "_lock")
+
+    def __init__(self, lock: threading.Lock, idle: threading.Event) -> None:
+        self._lock = lock
+        self._idle = idle
+
+    def __enter__(self) -> None:
+        self._idle.clear()
+        self._lock.acquire()
+        self._idle.set()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 class RowStore:
@@ -66,9 +85,9 @@ class RowStore:
         self.snapshotted = 0
         """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
         self.cuts: list[RowCut] = []
-        self.unwanted = threading.Event()
-        """Set while the owner does not wait for the lock: a cut lets it go first."""
-        self.unwanted.set()
+        self.owner_idle = threading.Event()
+        """Not set while the owner waits for the lock beside an open cut: the cut lets it go first."""
+        self.owner_idle.set()
         self._rule = rule
         self._fresh_slots = np.repeat(np.array([slot.initial for slot in slots], np.float32), table.width)
 
@@ -90,9 +109,10 @@ class RowStore:
         """
         self.check_pull(ids, out)
         flat = out.reshape(-1)
-        slots = self.index.find(ids)
+        slots, unknown = self.index.look_up(ids)
         slabs.gather(self.state, slots, self.table.width, self.slab_width, flat)
-        self.initializer.fill_missing(ids, slots, self.rows, flat)
+        if unknown:
+            self.initializer.fill_missing(ids, slots, self.rows, flat)
 
     def check_pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """Refuse a pull that can't be answered.
@@ -124,13 +144,14 @@ class RowStore:
         Raises:
             MemoryError: there is no room; no row has changed.
         """
-        self.unwanted.clear()
-        with self.lock:
-            self.unwanted.set()
-            self.index.reserve(rows)
-            needed = self.rows + rows
-            if needed > self.changed.size:
-                self._grow(max(needed, self.changed.size * 5 // 4))
+        with self._locked():
+            self._reserve(rows)
+
+    def _reserve(self, rows: int) -> None:
+        self.index.reserve(rows)
+        needed = self.rows + rows
+        if needed > self.changed.size:
+            self._grow(max(needed, self.changed.size * 5 // 4))
 
     def _grow(self, capacity: int) -> None:
         """Pages are moved, not bytes, and no moment holds both copies. Nothing else keeps views."""
@@ -151,10 +172,8 @@ class RowStore:
         """Apply the optimizer to rows ``ids`` int64[n], unique, with ``gradients`` float32[n, width], as checked."""
         if not ids.size:
             return
-        self.reserve(ids.size)
-        self.unwanted.clear()
-        with self.lock:
-            self.unwanted.set()
+        with self._locked():
+            self._reserve(ids.size)
             slots = self._touch(ids)
             formulas.update_rows(
                 self._rule.formula,
@@ -180,8 +199,8 @@ class RowStore:
         name = f"table {self.table.name!r}"
         check_array(f"{name}: ids", ids, np.int64, (ids.size,))
         check_array(f"{name}: slabs", rows, np.float32, (ids.size, self.slab_width))
-        self.reserve(ids.size)
-        with self.lock:
+        with self._locked():
+            self._reserve(ids.size)
             slots = self._touch(ids)
             self.state[: self.rows * self.slab_width].reshape(-1, self.slab_width)[slots] = rows
             if saved:
@@ -240,6 +259,11 @@ class RowStore:
             self._grow(self.changed.size - piece)
             return True
 
+    def _locked(self) -> AbstractContextManager[object]:
+        """The lock, for the owner."""
+        # Only the owner opens cuts. Without one nothing competes for the lock, and the event would cost more than it.
+        return _OwnerFirst(self.lock, self.owner_idle) if self.cuts else self.lock
+
     def _touch(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Slots of ``ids`` about to change: new rows initialised, old ones saved for the cuts.
 
@@ -259,5 +283,5 @@ class RowStore:
     def _check_ids(self, ids: NDArray[np.int64]) -> None:
         name, bound = f"table {self.table.name!r}", self.table.input_dim
         check_array(f"{name}: ids", ids, np.int64, (ids.size,))
-        if bound and ids.size and (ids.min() < 0 or ids.max() >= bound):
-            raise ProtocolError(f"{name}: ids from {ids.min()} to {ids.max()} are not within [0, {bound})")
+        if bound:
+            check_range(name, ids, bound)

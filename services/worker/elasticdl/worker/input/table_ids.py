@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.shared.model.dedup import unique_inverse
+from elasticdl.shared.model.dedup import unique_by_table
 from elasticdl.worker.ports import FedBatch, TableIds, Trainee
 
 
@@ -14,10 +14,7 @@ def table_ids(model: Trainee, batch: FedBatch | None, *, training: bool) -> dict
         batch: tensors; None needs none.
         training: whether the batch is to be trained or evaluated.
     """
-    found: dict[str, TableIds] = {}
     if batch is None:
-        return found
-    for table, ids in model.ids(batch, training=training).items():
-        unique, inverse = unique_inverse(ids)
-        found[table] = TableIds(unique=unique, inverse=inverse)
-    return found
+        return {}
+    unique = unique_by_table(model.ids(batch, training=training))
+    return {table: TableIds(unique=ids, inverse=inverse) for table, (ids, inverse) in unique.items()}

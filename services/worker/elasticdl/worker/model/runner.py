@@ -143,16 +143,18 @@ class ModelRunner:
         """The ids that each table is asked for, flat, in the order in which the step will use them.
 
         Returns:
-            Table name -> int64 (ids,), duplicates included.
+            Table name -> int64 (ids,), duplicates included; tables that are given the same ids share one array.
 
         Raises:
             UserError: an id outside its table.
         """
         found = self.step.ids(batch.spec, batch.features, training=training)
-        ids = {table.name: np.asarray(flat) for table, flat in zip(self.tables, found, strict=True)}
+        arrays = {id(flat): np.asarray(flat) for flat in found}
+        ids = {table.name: arrays[id(flat)] for table, flat in zip(self.tables, found, strict=True)}
+        ranges = {id(one): (int(one.min()), int(one.max())) for one in arrays.values() if one.size}
         for table in self.tables:
-            if table.input_dim:
-                self._check_range(table.name, ids[table.name], table.input_dim)
+            if table.input_dim and id(ids[table.name]) in ranges:
+                self._check_range(table.name, *ranges[id(ids[table.name])], table.input_dim)
         return ids
 
     def train(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS, *, step_seed: int) -> StepResult:
@@ -248,11 +250,11 @@ class ModelRunner:
                 hint="Define loss(labels, predictions, sample_weight).",
             )
 
-    def _check_range(self, name: str, ids: NDArray[np.int64], input_dim: int) -> None:
-        if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < input_dim):
-            outside = int(ids.min()) if ids.min() < 0 else int(ids.max())
+    def _check_range(self, name: str, low: int, high: int, input_dim: int) -> None:
+        if low < 0 or high >= input_dim:
             raise UserError(
-                f"{self.module.path}: id {outside} is outside embedding {name}, which has input_dim={input_dim}",
+                f"{self.module.path}: id {low if low < 0 else high} is outside embedding {name}, "
+                f"which has input_dim={input_dim}",
                 hint="Enlarge input_dim, or map the ids (keras.layers.Hashing, StringLookup) before the embedding.",
             )
 
@@ -272,6 +274,6 @@ def _lent(array: NDArray[Any]) -> Any:
     TensorFlow wants its alignment and cannot be trusted with memory that must not change.
     """
     usable = array.size and array.flags.c_contiguous and array.flags.writeable
-    if not usable or array.ctypes.data % _ALIGNMENT_BYTES:
+    if not usable or array.__array_interface__["data"][0] % _ALIGNMENT_BYTES:  # array.ctypes costs several times more.
         return tf.constant(array)
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())

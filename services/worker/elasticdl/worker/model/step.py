@@ -25,6 +25,7 @@ from elasticdl.worker.model.embeddings.lookups import PulledRows
 from elasticdl.worker.model.gradients import all_finite, clip
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import TranslatedOptimizer
+from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
 
@@ -96,6 +97,8 @@ class CompiledStep:
         self._trainable = [n for n, spec in enumerate(self._specs) if spec.kind is VariableKind.TRAINABLE]
         self._seeds = _seed_states(built.model)
         self._functions: dict[tuple[str, str], Callable[..., Any]] = {}
+        self._places_of_ids: dict[str, list[int]] = {}
+        """For each function that finds ids: per table, which of its outputs holds the table's ids."""
         self.traces: Counter[str] = Counter()
 
     def prepare(self, kind: str, spec: BatchSpec) -> None:
@@ -105,11 +108,15 @@ class CompiledStep:
                 self._function(kind, spec)
 
     def ids(self, spec: BatchSpec, features: Any, *, training: bool) -> list[Any]:
-        """Flat int64 ids per table; a model without tables is not called for them."""
+        """Flat int64 ids per table; tables that are given the same ids share one tensor.
+
+        A model without tables is not called for them.
+        """
         if not self._layers:
             return []
-        found: list[Any] = self._call("train_ids" if training else "evaluate_ids", spec, features)
-        return found
+        kind = "train_ids" if training else "evaluate_ids"
+        distinct = self._call(kind, spec, features)
+        return [distinct[place] for place in self._places_of_ids[kind]]
 
     def train(
         self,
@@ -150,8 +157,7 @@ class CompiledStep:
         if key not in self._functions:
             global_seed_generator()  # Each thread has one of its own, and tracing can't make it.
             traced = tf.function(run, input_signature=self._input_signature(kind, spec), autograph=False)
-            # The one that it has: to look it up anew for each call takes longer than to hand over the tensors.
-            self._functions[key] = traced.get_concrete_function()
+            self._functions[key] = TracedFunction(traced)
         return self._functions[key]
 
     def _input_signature(self, kind: str, spec: BatchSpec) -> tuple[Any, ...]:
@@ -176,12 +182,17 @@ class CompiledStep:
             self.traces[kind] += 1
 
     def _train_ids(self, features: Any) -> list[Any]:
-        self._traced("train_ids")
-        return record_ids(self._model, features, self._census, training=True).ids(self._layers)
+        return self._distinct_ids("train_ids", features, training=True)
 
     def _evaluate_ids(self, features: Any) -> list[Any]:
-        self._traced("evaluate_ids")
-        return record_ids(self._model, features, self._census, training=False).ids(self._layers)
+        return self._distinct_ids("evaluate_ids", features, training=False)
+
+    def _distinct_ids(self, kind: str, features: Any, *, training: bool) -> list[Any]:
+        self._traced(kind)
+        ids = record_ids(self._model, features, self._census, training=training).ids(self._layers)
+        distinct = list({id(flat): flat for flat in ids}.values())
+        self._places_of_ids[kind] = [next(n for n, one in enumerate(distinct) if one is flat) for flat in ids]
+        return distinct
 
     def _train(
         self, features: Any, labels: Any, weights: Any, pulled: PulledTensors, seeds: Any, scale: Any

@@ -27,11 +27,12 @@ def _home(row_id: int, mask: int) -> int:
     return 2 * int(np.int64(mix64(np.uint64(row_id) ^ _SALT)) & mask)
 
 
-@kernel(types.void, INT64S, INT64S, INT64S_OUT)
-def find(table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
-    """``slots[i]`` = slot of ``ids[i]``, or ``EMPTY``."""
+@kernel(types.int64, INT64S, INT64S, INT64S_OUT)
+def find(table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.int64]) -> int:
+    """``slots[i]`` = slot of ``ids[i]``, or ``EMPTY``; returns how many ids are unknown."""
     mask = table.size // 2 - 1
     count = ids.size
+    unknown = 0
     for i in range(min(_AHEAD, count)):
         prefetch(table, _home(ids[i], mask))
     for i in range(count):
@@ -42,13 +43,17 @@ def find(table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.int
         while table[pair + 1] != EMPTY and table[pair] != row_id:
             pair = (pair + 2) & (2 * mask + 1)
         slots[i] = table[pair + 1]
+        unknown += table[pair + 1] == EMPTY
+    return unknown
 
 
-@kernel(types.int64, INT64S_OUT, INT64S, INT64S_OUT, types.int64)
-def insert(table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.int64], used: int) -> int:
+@kernel(types.int64, INT64S_OUT, INT64S, INT64S_OUT, INT64S_OUT, types.int64)
+def insert(
+    table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.int64], known: NDArray[np.int64], used: int
+) -> int:
     """Like ``find``, but an unknown id gets the next slot number; returns the number of slots used afterwards.
 
-    The table must have more free pairs than ``ids`` has elements.
+    ``known[slot]`` becomes the id of each new slot. The table must have more free pairs than ``ids`` has elements.
     """
     mask = table.size // 2 - 1
     count = ids.size
@@ -64,6 +69,7 @@ def insert(table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.i
         if table[pair + 1] == EMPTY:
             table[pair] = row_id
             table[pair + 1] = used
+            known[used] = row_id
             used += 1
         slots[i] = table[pair + 1]
     return used
@@ -101,6 +107,19 @@ def remove(
                 pair = (pair + 2) & around
             table[pair + 1] = slots[i]
             ids[slots[i]] = ids[used]
+
+
+@kernel(types.int64, INT64S, types.int64)
+def first_outside(ids: NDArray[np.int64], bound: int) -> int:
+    """Position of an id that is not within ``[0, bound)``, or -1."""
+    outside = False
+    for i in range(ids.size):  # Without a branch, so that it is vectorised.
+        outside |= (ids[i] < 0) | (ids[i] >= bound)
+    if outside:
+        for i in range(ids.size):
+            if ids[i] < 0 or ids[i] >= bound:
+                return i
+    return -1
 
 
 @kernel(types.int64, INT64S, INT32S_OUT)

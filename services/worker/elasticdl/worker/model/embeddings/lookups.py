@@ -25,7 +25,9 @@ class RecordedIds:
 
     def __init__(self, census: Census, *, noise: bool = False) -> None:
         self.layers: dict[int, Any] = {}
-        self.calls: dict[int, list[Any]] = {}
+        self._calls: dict[int, list[Any]] = {}
+        self._flat: dict[int, tuple[Any, Any]] = {}
+        """Each tensor of ids that was looked up, by its id(), and the same flat."""
         self._census = census
         self._noise = noise
         self._graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
@@ -39,15 +41,25 @@ class RecordedIds:
             elif _depends_on_rows(ids):
                 self._census.keep_dense(layer, DEPENDS)
         self.layers.setdefault(id(layer), layer)
-        self.calls.setdefault(id(layer), []).append(tf.cast(tf.reshape(ids, [-1]), tf.int64))
+        if id(ids) not in self._flat:
+            self._flat[id(ids)] = ids, tf.cast(tf.reshape(ids, [-1]), tf.int64)
+        self._calls.setdefault(id(layer), []).append(self._flat[id(ids)][1])
         shape = tf.concat([tf.shape(ids), [layer.output_dim]], 0)
         values = tf.random.stateless_normal(shape, seed=[1, 2]) if self._noise else tf.zeros(shape)
         rows = tf.ensure_shape(values, [*ids.shape, layer.output_dim] if ids.shape.rank is not None else None)
         return tf.identity(rows, name=_MARK)
 
     def ids(self, layers: list[Any]) -> list[Any]:
-        """Flat int64 ids per layer, calls one after the other."""
-        return [tf.concat(self.calls.get(id(layer), [tf.zeros([0], tf.int64)]), 0) for layer in layers]
+        """Flat int64 ids per layer, calls one after the other; layers that are called alike share one tensor."""
+        joined: dict[tuple[int, ...], Any] = {}
+        found = []
+        for layer in layers:
+            calls = self._calls.get(id(layer), [])
+            key = tuple(id(flat) for flat in calls)
+            if key not in joined:
+                joined[key] = tf.concat([tf.zeros([0], tf.int64), *calls], 0) if len(calls) != 1 else calls[0]
+            found.append(joined[key])
+        return found
 
 
 class PulledRows:

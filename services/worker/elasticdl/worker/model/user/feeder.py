@@ -18,6 +18,7 @@ from tensorflow.python.autograph.core import (
 
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.batch import Batch, BatchSpec, Structure, open_spec
+from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.columns import ColumnPacker
 from elasticdl.worker.model.user.module import UserModule
@@ -100,9 +101,7 @@ class BatchFeeder:
             if self._whole is None:
                 compiled.get_concrete_function()  # For the check of its operations, which needs a graph.
             return run
-        # The one that it has: to look it up anew for each call takes longer than to hand over the tensors.
-        function: Callable[[Structure], Structure] = compiled.get_concrete_function()
-        return function
+        return TracedFunction(compiled)
 
     def _run_whole(self, records: Structure) -> Structure:
         assert self._whole is not None
@@ -161,7 +160,7 @@ class BatchFeeder:
 
     def _make_spec(self, features: Structure, labels: Structure, weights: Structure) -> BatchSpec:
         """What the traced function promises for every batch; in eager mode what the first batch shows."""
-        if isinstance(self._function, tf.types.experimental.ConcreteFunction):
+        if isinstance(self._function, TracedFunction):
             features, labels, weights = self._split(self._function.structured_outputs)
         opened = tf.nest.map_structure(
             lambda leaf: None if leaf is None else open_spec(leaf), (features, labels, weights)
