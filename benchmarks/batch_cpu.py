@@ -2,10 +2,10 @@
 
     python benchmarks/batch_cpu.py clicks/train/part-00000.parquet [--batches 180] [--batch_size 512]
 
-The data is what ``elasticdl zoo data deepfm clicks`` wrote. One process executes the parts of a worker one after another,
-through the same classes that a job uses; a second process is the ps. Nothing overlaps, so the CPU time of both processes
-around each part is that part's. Prints one line of JSON: the median and the 10th and 90th percentile of each part over
-groups of 20 batches. "beyond the step" is everything except the compiled step.
+The data is what ``elasticdl zoo data deepfm clicks`` wrote. One process executes the parts of a worker one after
+another, through the same classes that a job uses; a second process is the ps. Nothing overlaps, so the CPU time of both
+processes around each part belongs to that part. Prints one line of JSON: the median and the 10th and 90th percentile of
+each part over groups of 20 batches. "beyond the step" is everything except the compiled step.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from elasticdl.shared.storage import open_store
 from elasticdl.shared.wire.server import WireServer
 from elasticdl.worker.input.records import TaskRecords
 from elasticdl.worker.input.table_ids import table_ids
-from elasticdl.worker.ps_client import PsAddress, PsSet, PushRequest
+from elasticdl.worker.ps_client import PsAddress, PsClient, PsDirectory, PushRequest
 
 TOKEN = "benchmark"
 GROUP = 20
@@ -106,7 +106,9 @@ def open_data(data: Path, batch_size: int) -> tuple[Plan, PlannedData, Reader]:
         shuffle=Shuffle.RECORDS,
         seed=1,
     )
-    reader = Reader(store=store, sources=planned.sources, schema=planned.schema, index=lambda number: planned.indices[number])
+    reader = Reader(
+        store=store, sources=planned.sources, schema=planned.schema, index=lambda number: planned.indices[number]
+    )
     return plan, planned, reader
 
 
@@ -143,7 +145,7 @@ def train(data: Path, batches: int, batch_size: int, model_file: Path) -> Sample
 
 
 def step(
-    clock: Clock, plan: Plan, records: Any, feeder: Any, runner: Any, client: PsSet, task: TaskId, batch: int
+    clock: Clock, plan: Plan, records: Any, feeder: Any, runner: Any, client: PsClient, task: TaskId, batch: int
 ) -> None:
     """Train on one batch, each part charged to its name."""
     with clock.part("read"):
@@ -174,13 +176,12 @@ def step(
         pulled.release()
 
 
-def connect(address: str, plan: Plan, signature: ModelSignature) -> PsSet:
+def connect(address: str, plan: Plan, signature: ModelSignature) -> PsClient:
     """The worker's client of the only ps."""
     places = {PodName("ps-0"): PsAddress(address=address, incarnation=Incarnation("ps"))}
     placement = Placement.even(1)
-    return PsSet(
-        placement=lambda: placement,
-        resolve=lambda: places,
+    return PsClient(
+        PsDirectory(placement=lambda: placement, resolve=lambda: places),
         token=TOKEN,
         peer="benchmark",
         plan=plan.fingerprint,
@@ -205,7 +206,8 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = str(arguments.threads)
-    print(json.dumps(summary(train(arguments.data, arguments.batches, arguments.batch_size, arguments.model))))
+    samples = train(arguments.data, arguments.batches, arguments.batch_size, arguments.model)
+    print(json.dumps(summary(samples)))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
     python benchmarks/thread_cpu.py clicks/train [--workers 1] [--batch_size 512] [--tree FOLDER]
 
 The data is what ``elasticdl zoo data deepfm clicks`` wrote. The job runs as a user would start it. The benchmark reads
-the CPU time of all its threads once the workers have computed ``--warm_up`` batches, and again shortly before the end.
-TensorFlow's ``tf_Compute`` threads execute the compiled step (and the small functions of feed and ids); everything else
-is "beyond the step". ``--tree`` runs the command line of another checkout (with a ``.venv``), to compare two versions in
-turns. Prints one line of JSON.
+the CPU time of all its threads once the workers have computed ``--warm_up`` batches, and again ``--batches`` later.
+TensorFlow's ``tf_Compute`` threads execute the compiled step (and the small functions of feed and ids); everything
+else is "beyond the step". ``--tree`` runs the command line of another checkout (with a ``.venv``), to compare two
+versions in turns. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def names(threads: dict[Thread, float]) -> dict[Thread, str]:
         command = Path(f"/proc/{process}/cmdline").read_text()
         service = _service(command, set(threads_of.values()))
         for thread, name in threads_of.items():
-            labels[process, thread] = f"{service}/{'main' if thread == process else re.sub(r'[-_:][0-9.:]*$', '', name)}"
+            labels[process, thread] = (
+                f"{service}/{'main' if thread == process else re.sub(r'[-_:][0-9.:]*$', '', name)}"
+            )
     return labels
 
 

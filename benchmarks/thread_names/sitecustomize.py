@@ -13,4 +13,4 @@ def _named(thread: threading.Thread) -> None:
     _run(thread)
 
 
-threading.Thread.run = _named  # type: ignore[method-assign]
+threading.Thread.run = _named  # type: ignore[assignment, method-assign]

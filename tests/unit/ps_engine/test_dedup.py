@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.shared.model.dedup import sum_rows, unique_inverse
+from elasticdl.shared.model.dedup import sum_rows, unique_by_table, unique_inverse
 
 ids_lists = st.lists(st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1)), max_size=200)
 
@@ -41,3 +41,11 @@ def test_an_empty_batch() -> None:
     unique, inverse = unique_inverse(np.empty(0, np.int64))
     assert unique.size == inverse.size == 0
     assert sum_rows(inverse, np.empty((0, 4), np.float32), 0).shape == (0, 4)
+
+
+def test_tables_that_share_an_array_share_its_unique_ids() -> None:
+    shared, own = np.array([7, 7, 3], np.int64), np.array([1, 2, 1], np.int64)
+    found = unique_by_table({"wide": shared, "deep": shared, "other": own})
+    assert found["wide"] is found["deep"]
+    assert [ids.tolist() for ids in found["wide"]] == [[7, 3], [0, 0, 1]]
+    assert [ids.tolist() for ids in found["other"]] == [[1, 2], [0, 1, 0]]

@@ -249,3 +249,28 @@ def test_an_open_ended_layer_that_cannot_be_served_is_refused(write_module: Writ
     )
     with pytest.raises(UserError, match="can't be served: its initializer"):
         runner_of(write_module(body), columns())
+
+
+def test_tables_that_are_given_the_same_ids_share_one_array(write_module: WriteModule) -> None:
+    body = """
+    def custom_model():
+        item = keras.Input((3,), dtype="int64", name="item")
+        wide = layers.Embedding(50, 1, name="wide")(item)
+        deep = layers.Embedding(50, 4, name="deep")
+        rows = layers.Concatenate(axis=-1)([wide, deep(item)])
+        turned = layers.Embedding(50, 2, name="turned")(ops.flip(item, axis=1))
+        repeated = layers.Embedding(50, 2, name="repeated")
+        twice = layers.Concatenate(axis=-1)([repeated(item), repeated(ops.flip(item, axis=1)), turned, rows])
+        return keras.Model({"item": item}, layers.Dense(1, activation="sigmoid")(layers.Flatten()(twice)))
+
+    def feed_batch(records, mode, metadata):
+        return {"item": records["item"]}, records["label"]
+    """
+    raw = columns()
+    runner, batch = runner_of(write_module(body), raw)
+    ids = runner.ids(batch)
+    item, turned = raw["item"].reshape(-1), raw["item"][:, ::-1].reshape(-1)
+    expected = {"wide": item, "deep": item, "turned": turned, "repeated": np.concatenate([item, turned])}
+    assert {table: own.tolist() for table, own in ids.items()} == {t: own.tolist() for t, own in expected.items()}
+    assert ids["wide"] is ids["deep"]
+    assert ids["wide"] is not ids["turned"]

@@ -37,12 +37,14 @@ class ClientSettings:
 class Ticket:
     """A reply that is to come."""
 
-    __slots__ = ("_client", "_done", "_error", "_frame", "request")
+    __slots__ = ("_client", "_error", "_frame", "_pending", "request")
 
     def __init__(self, client: WireClient, request: int) -> None:
         self.request = request
         self._client = client
-        self._done = threading.Event()
+        # A lock that opens once: an event would make three objects for each request.
+        self._pending = threading.Lock()
+        self._pending.acquire()
         self._frame: Frame | None = None
         self._error: ElasticDLError | None = None
 
@@ -56,20 +58,21 @@ class Ticket:
             ConnectionLostError: the peer is gone or did not answer in time (then the connection is ended).
             ProtocolError: the peer answered with something else than frames in order.
         """
-        if not self._done.wait(self._client.settings.request_s if timeout_s is None else timeout_s):
+        if not self._pending.acquire(timeout=self._client.settings.request_s if timeout_s is None else timeout_s):
             self._client.abort("no reply within the deadline")
-            self._done.wait()
+            self._pending.acquire()
+        self._pending.release()
         if self._frame is None:
             raise self._error or ConnectionLostError("no reply")
         return self._frame
 
     def settle(self, outcome: Frame | ElasticDLError) -> None:
-        """Deliver the reply, or why there is none."""
+        """Deliver the reply, or why there is none; once."""
         if isinstance(outcome, Frame):
             self._frame = outcome
         else:
             self._error = outcome
-        self._done.set()
+        self._pending.release()
 
 
 class WireClient:

@@ -106,10 +106,10 @@ class Connection:
             ConnectionLostError: closed, reset, or beyond a deadline.
             ProtocolError: what came is not a frame.
         """
-        head = bytearray(HEADER_BYTES)
-        self._wait_for_first_byte(head, wait_s)
+        head = memoryview(bytearray(HEADER_BYTES))
+        received = self._receive_first(head, wait_s)
         deadline_s = time.monotonic() + self._frame_deadline_s
-        self._fill(memoryview(head)[1:], deadline_s)
+        self._fill(head[received:], deadline_s)
         header = decode_header(head, self.limits)
         rest = bytearray(header.rest_bytes)
         self._fill(memoryview(rest), deadline_s)
@@ -144,13 +144,14 @@ class Connection:
         self.abort()
         self._socket.close()
 
-    def _wait_for_first_byte(self, head: bytearray, wait_s: float | None) -> None:
+    def _receive_first(self, head: memoryview, wait_s: float | None) -> int:
+        """Wait for a frame; returns how many bytes of its header have come, at least 1."""
         deadline_s = None if wait_s is None else time.monotonic() + wait_s
         while True:
             if deadline_s is not None and wait_s is not None and wait_s < self._frame_deadline_s:
                 self._socket.settimeout(max(0.001, deadline_s - time.monotonic()))
             try:
-                received = self._socket.recv_into(memoryview(head)[:1])
+                received = self._socket.recv_into(head)
             except TimeoutError as error:
                 if deadline_s is not None and time.monotonic() >= deadline_s:
                     raise ConnectionLostError(f"the peer was silent for {wait_s:.1f} s") from error
@@ -162,7 +163,7 @@ class Connection:
                     self._socket.settimeout(self._frame_deadline_s)
             if received == 0:
                 raise ConnectionLostError("the peer closed the connection")
-            return
+            return received
 
     def _fill(self, target: memoryview, deadline_s: float) -> None:
         while target:
