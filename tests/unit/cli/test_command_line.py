@@ -192,3 +192,9 @@ def test_switches_take_the_old_form() -> None:
 
 def test_there_are_no_more_ps_than_partitions() -> None:
     assert PS_MAX == PARTITIONS
+
+
+def test_models_of_the_zoo_need_no_flag(folder: Path, elasticdl: Command) -> None:
+    done = elasticdl("train", "--model_def=census_wide_deep.custom_model", "--training_data=data", "--dry_run")
+    assert done.returncode == 0, done.stderr
+    assert "census_wide_deep.py:custom_model" in done.stdout
