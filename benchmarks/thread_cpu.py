@@ -93,13 +93,15 @@ def _service(command: str, threads: set[str]) -> str:
 def computed(folder: Path) -> int:
     """Batches that all workers of a job have computed so far."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            data = path.read_bytes() if path.is_file() and path.stat().st_size < 1 << 12 else b""
-        except OSError:
-            continue
-        if data.startswith(b"EDLhand"):
-            total += _COUNT.unpack(data[-_COUNT.size :])[0]
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            path = Path(parent, name)
+            try:
+                data = path.read_bytes() if path.stat().st_size < 1 << 12 else b""
+            except OSError:
+                continue
+            if data.startswith(b"EDLhand"):
+                total += _COUNT.unpack(data[-_COUNT.size :])[0]
     return total
 
 

@@ -44,6 +44,19 @@ class RecordBlock:
         """
         return self._parse()
 
+    def reordered(self, offsets: npt.NDArray[np.int64]) -> RecordBlock:
+        """The same records in another order, copied once: batches of consecutive ones are then views.
+
+        Args:
+            offsets: a permutation of ``range(len(self))``, counted from the shard's start.
+        """
+        lines = None if self.lines is None else [self.lines[offset] for offset in offsets.tolist()]
+
+        def parse() -> Columns:
+            return {name: values[offsets] for name, values in self._parse().items()}
+
+        return RecordBlock(shard=self.shard, lines=lines, hashes=self.hashes[offsets], parse=parse)
+
     def take(self, offsets: Offsets) -> RawBatch:
         """Some records in the given order.
 

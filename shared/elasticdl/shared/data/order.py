@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.shared.job.permutation import Permutation
+from elasticdl.shared.model.mix64_arrays import mix64_array
 
 _Words = npt.NDArray[np.uint64]
 
@@ -44,13 +45,5 @@ def _encrypt(permutation: Permutation, values: _Words) -> _Words:
     half_bits, half_mask = np.uint64(permutation.half_bits), np.uint64(permutation.half_mask)
     left, right = values >> half_bits, values & half_mask
     for key in permutation.keys:
-        left, right = right, left ^ (_mix64(right ^ np.uint64(key)) & half_mask)
+        left, right = right, left ^ (mix64_array(right ^ np.uint64(key)) & half_mask)
     return (left << half_bits) | right
-
-
-def _mix64(values: _Words) -> _Words:
-    """``permutation.mix64`` of each; products of unsigned words wrap around, as they have to."""
-    values = values + np.uint64(0x9E3779B97F4A7C15)
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))

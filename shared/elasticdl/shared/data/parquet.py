@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet
 
-from elasticdl.shared.data.hashing import Hashes, content_hashes, mix64_array
+from elasticdl.shared.data.hashing import Hashes, content_hashes, fold, mix64_array
 from elasticdl.shared.data.schema import Column
 from elasticdl.shared.data.segments import Segment
 from elasticdl.shared.errors import UserError
@@ -158,7 +158,7 @@ def row_hashes(table: pa.Table) -> Hashes:
     """Content hash of each row, shape ``[rows]``."""
     rows = np.zeros(table.num_rows, dtype=np.uint64)
     for column in table.columns:
-        rows = mix64_array(rows ^ _cell_hashes(_plain(column)))
+        fold(rows, _cell_hashes(_plain(column)))
     return rows
 
 

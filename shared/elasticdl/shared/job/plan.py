@@ -22,6 +22,8 @@ from elasticdl.shared.names import TaskId
 
 BATCH_SIZE_MAX = 1 << 20
 RECORDS_MAX = 1 << 48
+_RECENT_SHARDS_MAX = 64
+"""Tasks whose shards a plan remembers."""
 
 
 class Shuffle(Enum):
@@ -192,6 +194,19 @@ class Plan:
         return shard
 
     def _whole_shard(self, task: int) -> Shard:
+        shard = self._recent_shards.get(task)
+        if shard is None:
+            if len(self._recent_shards) >= _RECENT_SHARDS_MAX:
+                self._recent_shards.clear()
+            shard = self._recent_shards[task] = self._compute_shard(task)
+        return shard
+
+    @cached_property
+    def _recent_shards(self) -> dict[int, Shard]:
+        """Shards by task: every batch asks several times for the shard of its task."""
+        return {}
+
+    def _compute_shard(self, task: int) -> Shard:
         epoch, position = divmod(task, self.tasks_per_epoch)
         number = self._order(epoch)[position] if self.shuffle is not Shuffle.NONE else position
         source = bisect_right(self._first_shard, number) - 1

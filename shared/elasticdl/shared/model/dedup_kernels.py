@@ -10,6 +10,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from elasticdl.shared.model.mix64_kernel import mix64
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -32,10 +34,7 @@ def unique_inverse(
     mask = table.size - 1
     found = 0
     for i in range(ids.size):
-        value = np.uint64(ids[i])
-        value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        place = np.int64(value ^ (value >> np.uint64(31))) & mask
+        place = np.int64(mix64(np.uint64(ids[i]))) & mask
         while table[place] != 0 and unique[table[place] - 1] != ids[i]:
             place = (place + 1) & mask
         if table[place] == 0:

@@ -15,6 +15,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
+from elasticdl.shared.model.mix64_arrays import mix64_array
 from elasticdl.shared.model.placement import PARTITIONS, Placement, Ranges
 from elasticdl.shared.model.signature import DenseVariable, VariableKind
 
@@ -24,12 +25,7 @@ _SALT = np.uint64(0x6A09E667F3BCC909)
 
 def partitions_of(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """The virtual partition of each id: the top 8 bits of its mix64 hash."""
-    with np.errstate(over="ignore"):
-        value = (ids.view(np.uint64) ^ _SALT) + np.uint64(0x9E3779B97F4A7C15)
-        value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        value = value ^ (value >> np.uint64(31))
-    return (value >> np.uint64(56)).astype(np.uint8)
+    return (mix64_array(ids.view(np.uint64) ^ _SALT) >> np.uint64(56)).astype(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,15 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from elasticdl.shared.data import RawBatch, Reader, RecordBlock, order
 from elasticdl.shared.data.schema import DataFormat
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.names import TaskId
 
-_BLOCKS_KEPT = 2
+_TASKS_KEPT = 2
 """The task that is read and the one before: a task that has to go back is not read again."""
 
 
@@ -23,13 +26,32 @@ class BatchRecords:
         records: what the user's feed gets: raw records, or columns by name.
         count: number of records.
         checksum: sum of their hashes modulo 2**64.
-        numbers: number of each in its source, in the batch's order.
+        places: int64, number of each record in its source, in the batch's order.
     """
 
     records: Any
     count: int
     checksum: int
-    numbers: list[int]
+    places: npt.NDArray[np.int64]
+
+    @property
+    def numbers(self) -> list[int]:
+        """``places`` as Python integers; needed only to name a bad record."""
+        numbers: list[int] = self.places.tolist()
+        return numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """A task's records in the plan's order.
+
+    Attributes:
+        block: the records.
+        places: int64, number of each record in its source.
+    """
+
+    block: RecordBlock
+    places: npt.NDArray[np.int64]
 
 
 class TaskRecords:
@@ -45,7 +67,7 @@ class TaskRecords:
         self.plan = plan
         self._reader = reader
         self._columns = whole_batches and reader.schema.format is not DataFormat.TFRECORD
-        self._blocks: OrderedDict[TaskId, RecordBlock] = OrderedDict()
+        self._tasks: OrderedDict[TaskId, _Task] = OrderedDict()
 
     def batch(self, task: TaskId, batch: int) -> BatchRecords:
         """The records of a batch, in the plan's order.
@@ -54,16 +76,14 @@ class TaskRecords:
             UserError: the source changed since the job was planned, or its data is corrupt; names the record.
             TransientError: storage is away.
         """
-        block = self._block(task)
+        ordered = self._ordered(task)
         start = batch * self.plan.minibatch_size
         stop = start + self.plan.records_of(task, batch)
-        offsets = order.take(self.plan.record_order(task), start, stop)
-        raw = block.take(offsets)
+        if not 0 <= start < stop:
+            raise IndexError(f"task {task} has no batch {batch}")
+        raw = ordered.block.take(range(start, stop))
         return BatchRecords(
-            records=self._fed(raw),
-            count=raw.count,
-            checksum=raw.checksum,
-            numbers=[block.shard.start + int(offset) for offset in offsets],
+            records=self._fed(raw), count=raw.count, checksum=raw.checksum, places=ordered.places[start:stop]
         )
 
     def one(self, task: TaskId, number: int) -> Any:
@@ -73,8 +93,8 @@ class TaskRecords:
             task: the task.
             number: number of the record in its source.
         """
-        block = self._block(task)
-        return self._fed(block.take([number - block.shard.start]))
+        ordered = self._ordered(task)
+        return self._fed(ordered.block.take(np.flatnonzero(ordered.places == number)))
 
     def source_uri(self, task: TaskId) -> str:
         """The data object that a task reads."""
@@ -83,10 +103,15 @@ class TaskRecords:
     def _fed(self, raw: RawBatch) -> Any:
         return raw.columns if self._columns else raw.records
 
-    def _block(self, task: TaskId) -> RecordBlock:
-        block = self._blocks.get(task)
-        if block is None:
-            block = self._blocks[task] = self._reader.read(self.plan.shard(task))
-            while len(self._blocks) > _BLOCKS_KEPT:
-                self._blocks.popitem(last=False)
-        return block
+    def _ordered(self, task: TaskId) -> _Task:
+        """A task's records, read and put into the plan's order at its first batch."""
+        ordered = self._tasks.get(task)
+        if ordered is None:
+            block = self._reader.read(self.plan.shard(task))
+            offsets = np.asarray(order.take(self.plan.record_order(task), 0, len(block)), np.int64)
+            if not isinstance(self.plan.record_order(task), range):
+                block = block.reordered(offsets)
+            ordered = self._tasks[task] = _Task(block=block, places=offsets + block.shard.start)
+            while len(self._tasks) > _TASKS_KEPT:
+                self._tasks.popitem(last=False)
+        return ordered

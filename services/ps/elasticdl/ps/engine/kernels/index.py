@@ -13,7 +13,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from elasticdl.ps.engine.kernels.compiled import INT32S_OUT, INT64S, INT64S_OUT, inlined, kernel, prefetch
-from elasticdl.ps.engine.kernels.hashing import mix64
+from elasticdl.shared.model.mix64_kernel import mix64
 
 EMPTY = -1
 """Slot of a free pair, and the answer for an unknown id."""

@@ -9,7 +9,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from elasticdl.ps.engine.kernels.compiled import FLOATS_OUT, INT64S, inlined, kernel
-from elasticdl.ps.engine.kernels.hashing import mix64
+from elasticdl.shared.model.mix64_kernel import mix64
 
 CONSTANT, UNIFORM, NORMAL, TRUNCATED_NORMAL = range(4)
 
