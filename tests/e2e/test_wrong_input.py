@@ -58,7 +58,7 @@ def test_a_row_with_too_few_columns_names_the_record(elastic: Elastic) -> None:
 
 
 def test_a_truncated_tfrecord_names_file_and_record(elastic: Elastic) -> None:
-    from elasticdl.shared.data import tfrecord
+    from elasticdl.shared.data.formats import tfrecord
 
     write_model(elastic.folder, FEED)
     path = elastic.folder / "data" / "a.tfrecord"

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.shared.data.atomic import replacing
+from elasticdl.shared.storage.atomic import replacing
 from elasticdl.zoo.scores import auc, log_loss
 from elasticdl.zoo.writing import TEST, TRAIN, DataSummary, Wanted, part_paths, refuse
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from elasticdl.shared.data.atomic import replacing
+from elasticdl.shared.storage.atomic import replacing
 from elasticdl.zoo.scores import auc, log_loss
 from elasticdl.zoo.writing import TEST, TRAIN, DataSummary, Wanted, part_paths, refuse
 

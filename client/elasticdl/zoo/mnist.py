@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.shared.data.tfrecord import FrameDecoder, write_records
+from elasticdl.shared.data.formats.tfrecord import FrameDecoder, write_records
 from elasticdl.shared.errors import UserError
 from elasticdl.zoo.example_pb2 import Example
 from elasticdl.zoo.writing import TEST, TRAIN, DataSummary, Wanted, part_paths, refuse

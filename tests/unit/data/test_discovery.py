@@ -13,8 +13,8 @@ from elasticdl.shared.data import (
     discover,
     plan_sources,
     put,
-    tfrecord,
 )
+from elasticdl.shared.data.formats import tfrecord
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.storage import MemoryStore, ObjectStore, open_store, to_uri
 

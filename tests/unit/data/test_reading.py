@@ -21,8 +21,8 @@ from elasticdl.shared.data import (
     discover,
     plan_sources,
     record_hash,
-    tfrecord,
 )
+from elasticdl.shared.data.formats import tfrecord
 from elasticdl.shared.data.index_store import from_bytes, to_bytes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.shared.data import ReaderOptions, build_index, tfrecord
+from elasticdl.shared.data import ReaderOptions, build_index
 from elasticdl.shared.data.discovery import DataObject
+from elasticdl.shared.data.formats import tfrecord
 from elasticdl.shared.data.schema import DataFormat
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import MemoryStore

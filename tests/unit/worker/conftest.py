@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from elasticdl.shared.data import Reader, ReaderOptions, plan_sources
-from elasticdl.shared.data.tfrecord import write_records
+from elasticdl.shared.data.formats.tfrecord import write_records
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.ledger import Ledger
 from elasticdl.shared.job.plan import Plan, Shuffle

@@ -9,7 +9,7 @@ from elasticdl.cli.submission.submit import checksum
 from elasticdl.shared.data import IndexStore, PlannedData, build_index
 from elasticdl.shared.data.discovery import DataObject
 from elasticdl.shared.data.index_store import IndexLostError
-from elasticdl.shared.data.recorded import options_of, schema_of
+from elasticdl.shared.data.schema import options_of, schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticdl.shared.data.recorded import schema_of
+from elasticdl.shared.data.schema import schema_of
 from elasticdl.shared.job.model_file import ModelFile, literal_params
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec, JobSpec

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticdl.shared.data import tfrecord
+from elasticdl.shared.data.formats import tfrecord
 from elasticdl.shared.data.schema import DataFormat
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import (

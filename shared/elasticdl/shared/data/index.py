@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from elasticdl.shared.data import csv_file, parquet, tfrecord
 from elasticdl.shared.data.discovery import DataObject
+from elasticdl.shared.data.formats import csv_file, parquet, tfrecord
+from elasticdl.shared.data.formats.segments import Positions, Segment
 from elasticdl.shared.data.hashing import Hashes, add, bind, total
 from elasticdl.shared.data.schema import Column, DataFormat, ReaderOptions
-from elasticdl.shared.data.segments import Positions, Segment
 from elasticdl.shared.job.plan import Source
 from elasticdl.shared.storage import ObjectStore
 

@@ -1,13 +1,11 @@
-"""Many positions of a permutation at once: what ``Permutation`` defines, computed with NumPy.
-
-It is here, and not beside ``Permutation``, because the master plans without NumPy.
-"""
+"""Many positions of a ``Permutation`` at once, computed with NumPy, which the master's planning does not import."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
+from elasticdl.shared.data.hashing import mix64_array
 from elasticdl.shared.job.permutation import Permutation
 from elasticdl.shared.model.mix64_arrays import mix64_array
 

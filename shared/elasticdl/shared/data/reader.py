@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from elasticdl.shared.data import csv_file, parquet, tfrecord
 from elasticdl.shared.data.blocks import Columns, RecordBlock
+from elasticdl.shared.data.formats import csv_file, parquet, tfrecord
+from elasticdl.shared.data.formats.segments import changed
 from elasticdl.shared.data.hashing import Hashes, bind, content_hashes
 from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.schema import DataFormat, DataSchema
-from elasticdl.shared.data.segments import changed
 from elasticdl.shared.job.plan import Shard, Source
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore
 

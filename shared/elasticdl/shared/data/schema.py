@@ -1,4 +1,4 @@
-"""What the records of a data set look like; fixed when the job is planned."""
+"""The schema of a data set: formats, columns and types. It is fixed when the job is planned."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from enum import Enum
 import numpy as np
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.spec import DataSpec
 
 
 class DataFormat(Enum):
@@ -106,6 +107,21 @@ class DataSchema:
             columns=tuple(Column(**column) for column in facts["columns"]),
             csv_delimiter=facts["csv_delimiter"],
         )
+
+
+def schema_of(data: DataSpec) -> DataSchema:
+    """The schema that a job's specification records."""
+    columns = zip(data.column_names, data.column_types, strict=True)
+    return DataSchema(
+        format=DataFormat(data.format),
+        columns=tuple(Column(name=name, type=kind) for name, kind in columns),
+        csv_delimiter=data.csv_delimiter,
+    )
+
+
+def options_of(data: DataSpec) -> ReaderOptions:
+    """The reader options that a job's specification records."""
+    return ReaderOptions(csv_header=data.csv_header, csv_delimiter=data.csv_delimiter)
 
 
 _CSV_TYPES = ("null", "int64", "float64", "string")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,13 +11,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
+from elasticdl.shared.storage.atomic import PARTIAL_SUFFIX, replacing
 from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectInfo, ObjectNotFoundError
 from elasticdl.shared.storage.uris import local_path, scheme_of, to_uri
 
-_TEMPORARY_SUFFIX = ".partial"
-"""Ends the name of a file that is still being written; such files are never listed."""
-_CREATIONS_MAX = 20
-"""Times that a file's folder is made."""
 _AWAY = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.EMFILE, errno.ENFILE}
 
 
@@ -74,24 +70,13 @@ class FileStore:
             return file
 
     def write(self, uri: str, data: bytes | memoryview | Path) -> ObjectInfo:
-        """See ``ObjectStore.write``. Missing folders are made."""
-        target = local_path(uri)
-        temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}{_TEMPORARY_SUFFIX}")
-        with _translated(uri):
-            try:
-                with _created(temporary) as file:
-                    if isinstance(data, Path):
-                        with data.open("rb") as source:
-                            shutil.copyfileobj(source, file, READ_AHEAD_BYTES)
-                    else:
-                        file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                temporary.replace(target)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
-            _sync_folder(target.parent)
+        """See ``ObjectStore.write``. Missing folders are created."""
+        with _translated(uri), replacing(local_path(uri)) as file:
+            if isinstance(data, Path):
+                with data.open("rb") as source:
+                    shutil.copyfileobj(source, file, READ_AHEAD_BYTES)
+            else:
+                file.write(data)
         return self.info(uri)
 
     def delete(self, uri: str) -> None:
@@ -112,7 +97,7 @@ def _walk(folder: str, prefix: str) -> Iterator[str]:
         folders[:] = [name for name in folders if _may_hold(os.path.join(parent, name) + "/", prefix)]
         for name in files:
             path = os.path.join(parent, name)
-            if path.startswith(prefix) and not name.endswith(_TEMPORARY_SUFFIX):
+            if path.startswith(prefix) and not name.endswith(PARTIAL_SUFFIX):
                 yield path
 
 
@@ -120,19 +105,10 @@ def _may_hold(folder: str, prefix: str) -> bool:
     return folder.startswith(prefix) or prefix.startswith(folder)
 
 
-def _created(path: Path) -> BinaryIO:
-    """A new file; its folder is made again should ``remove_empty_folders`` take it away before it has a file."""
-    for _ in range(_CREATIONS_MAX):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            return path.open("xb")
-    return path.open("xb")
-
-
 def remove_empty_folders(prefix: str) -> None:
-    """Remove the folders in a local one that hold nothing, which object stores do not have; elsewhere do nothing.
+    """Remove the empty folders in a local folder; object stores have none, so nothing happens there.
 
-    It is safe beside others who write there: a folder with a file in it stays, and ``write`` makes its own again.
+    Safe while other processes write there: a folder with a file in it stays, and ``write`` creates its own again.
 
     Args:
         prefix: URI of the folder.
@@ -145,18 +121,9 @@ def remove_empty_folders(prefix: str) -> None:
                 os.rmdir(folder.path)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def _translated(uri: str) -> Iterator[None]:
-    """Turn ``OSError`` into an error of ours that names the file."""
+    """Translate ``OSError`` into an error of this package that names the file."""
     try:
         yield
     except OSError as error:
@@ -164,7 +131,7 @@ def _translated(uri: str) -> Iterator[None]:
 
 
 def translate(error: OSError, uri: str) -> ElasticDLError:
-    """The error of our tree that says what an ``OSError`` on ``uri`` means."""
+    """The error of this package for an ``OSError`` on ``uri``."""
     path = local_path(uri)
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticdl.shared.data import IndexStore, Reader
-from elasticdl.shared.data.recorded import options_of, schema_of
+from elasticdl.shared.data.schema import options_of, schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec

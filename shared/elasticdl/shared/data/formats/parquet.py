@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet
 
+from elasticdl.shared.data.formats.segments import Segment
 from elasticdl.shared.data.hashing import Hashes, content_hashes, fold, mix64_array
 from elasticdl.shared.data.schema import Column
-from elasticdl.shared.data.segments import Segment
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 

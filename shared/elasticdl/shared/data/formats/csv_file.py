@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
+from elasticdl.shared.data.formats.segments import Positions, Segment, gather
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.schema import Column, ReaderOptions, wider_csv_type
-from elasticdl.shared.data.segments import Positions, Segment, gather
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 

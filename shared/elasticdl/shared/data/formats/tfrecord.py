@@ -9,11 +9,11 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from elasticdl.shared.data.atomic import replacing
+from elasticdl.shared.data.formats.segments import Positions, Segment, gather
 from elasticdl.shared.data.hashing import content_hashes
-from elasticdl.shared.data.segments import Positions, Segment, gather
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
+from elasticdl.shared.storage.atomic import replacing
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
