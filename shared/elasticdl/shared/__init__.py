@@ -1,4 +1,4 @@
-"""What every service speaks: words, plan, ledger, events, wire, bus and storage.
+"""Shared by all services: names, plan, ledger, events, wire protocol, bus, data and storage.
 
 May import the standard library, protobuf, structlog, numpy (``data``, ``wire``) and one client library per adapter.
 Must not import any service, TensorFlow or Keras.

@@ -1,12 +1,12 @@
-"""The one error tree: the class says whose fault it is and what the shell does with it.
+"""All errors that this package raises: the class tells the cause and what a service does about it.
 
 ==================  ============================  =============================================
-class               whose fault                   what a shell does
+class               cause                         what a service does
 ==================  ============================  =============================================
-TransientError      nobody's, for now             retries with backoff
-PermanentError      the environment               stops the job, keeps it resumable
+TransientError      a temporary outage            retries with backoff
+PermanentError      the environment               stops the job, which stays resumable
 ProtocolError       the peer                      closes that connection, logs the reason
-InvariantError      ours: a bug                   dies at once, state on disk is still good
+InvariantError      a bug in ElasticDL            exits at once, state on disk is still good
 UserError           the user's input or code      one clear message, exit code 2 or 1
 ==================  ============================  =============================================
 """
@@ -15,14 +15,14 @@ from __future__ import annotations
 
 
 class ElasticDLError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """Base class of every error that this package raises on purpose."""
 
 
 class TransientError(ElasticDLError):
-    """Something is away and may come back: a broker, a store, a peer.
+    """A service that is needed is unreachable for now: NATS, a store, a peer.
 
     Attributes:
-        retry_after_s: seconds after which trying again makes sense.
+        retry_after_s: seconds after which a retry makes sense.
     """
 
     def __init__(self, message: str, *, retry_after_s: float = 0.5) -> None:
@@ -31,11 +31,11 @@ class TransientError(ElasticDLError):
 
 
 class PermanentError(ElasticDLError):
-    """The environment refuses: no such bucket, disk full, rights missing. Trying again changes nothing."""
+    """The environment refuses: no such bucket, disk full, permission denied. A retry does not help."""
 
 
 class FencedError(PermanentError):
-    """A newer incarnation of this service has taken over; this process must exit without writing anything more."""
+    """A newer instance of this service has taken over; this process must exit without writing anything more."""
 
 
 class ProtocolError(ElasticDLError):
@@ -43,15 +43,15 @@ class ProtocolError(ElasticDLError):
 
 
 class InvariantError(ElasticDLError):
-    """A rule that must always hold does not: a bug of ours. The process dies rather than go on with wrong state."""
+    """An invariant does not hold: a bug in ElasticDL. The process exits instead of continuing with wrong state."""
 
 
 class UserError(ElasticDLError):
     """The user's input, data or model code is wrong.
 
     Args:
-        message: what is wrong, naming the thing and the place.
-        hint: what to do about it, one sentence; empty when the message says so already.
+        message: what is wrong, and where.
+        hint: what to do about it, one sentence; empty when the message already says it.
         usage: True when the command line itself is wrong (exit code 2 instead of 1).
     """
 

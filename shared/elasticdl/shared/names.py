@@ -14,14 +14,14 @@ JobId = NewType("JobId", str)
 PodName = NewType("PodName", str)
 """Name of one process of a job, e.g. ``worker-0``; kept across restarts."""
 Incarnation = NewType("Incarnation", str)
-"""Random id of one life of a process; never reused."""
+"""Random id of one instance of a process; never reused."""
 NO_POD = PodName("")
-"""Where no process is meant."""
+"""No process."""
 MASTER = PodName("master")
 LAUNCHER = PodName("launcher")
-"""These two are alone in a job and have no number."""
+"""A job has one master and one launcher, so their names have no number."""
 NOBODY = Incarnation("")
-"""Stands for no process at all."""
+"""No instance."""
 TaskId = NewType("TaskId", int)
 """Train: epoch x tasks per epoch + position. Other purposes have id spaces of their own."""
 GroupId = NewType("GroupId", str)
@@ -32,7 +32,7 @@ _JOB_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 class Service(Enum):
-    """Who a process is."""
+    """The kind of a process."""
 
     MASTER = "master"
     WORKER = "worker"
@@ -42,18 +42,18 @@ class Service(Enum):
 
 
 class Purpose(Enum):
-    """What a task is for."""
+    """The purpose of a task."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
     MERGE = "merge"
-    """Turns the summed metric states of one evaluation into its results."""
+    """Computes metrics from the summed metric states of an evaluation or an epoch."""
     EXPORT = "export"
     PREDICT = "predict"
 
 
 def new_incarnation() -> Incarnation:
-    """A fresh random incarnation id (48 bits)."""
+    """A new random incarnation id (48 bits)."""
     return Incarnation(secrets.token_hex(6))
 
 
@@ -61,14 +61,14 @@ def new_job_id(name: str) -> JobId:
     """Append a random suffix to a job name.
 
     Raises:
-        UserError: the name could not be a Kubernetes name.
+        UserError: the name is not valid, see ``check_job_name``.
     """
     check_job_name(name)
     return JobId(f"{name}-{secrets.token_hex(3)}")
 
 
 def check_job_name(name: str) -> None:
-    """Refuse names that Kubernetes or NATS would refuse.
+    """Check that Kubernetes and NATS accept a job name.
 
     Raises:
         UserError: the name is empty, too long or has other characters than ``a-z``, ``0-9`` and ``-``.

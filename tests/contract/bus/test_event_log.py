@@ -7,7 +7,7 @@ import pytest
 from tests.contract.bus.values import decision, fact
 
 from elasticdl.shared.bus import Bus
-from elasticdl.shared.bus.opening import open_run
+from elasticdl.shared.bus.reading import open_run
 from elasticdl.shared.errors import FencedError, PermanentError
 from elasticdl.shared.messages.events import LogRecord
 

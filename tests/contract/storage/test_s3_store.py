@@ -69,7 +69,7 @@ def test_settings_that_can_not_work(changes: dict[str, str], message: str) -> No
 
 
 def test_a_uri_without_bucket(s3_server: S3Server) -> None:
-    with pytest.raises(UserError, match="names no bucket"):
+    with pytest.raises(UserError, match="has no bucket"):
         open_store("s3://", s3_server.settings()).read("s3:///key")
 
 

@@ -73,7 +73,7 @@ def test_names_with_glob_characters_and_spaces(place: tuple[ObjectStore, str]) -
         (["a.csv"], "/*.parquet", "there is no data file in"),
         (["_x.csv"], "", "there is no data file in"),
         (["a.csv", "b.tfrecord"], "", r"mixes formats: .*/a\.csv is csv, .*/b\.tfrecord is tfrecord"),
-        (["a.csv", "README.md"], "", r"README\.md is no data file that we know"),
+        (["a.csv", "README.md"], "", r"README\.md is not a supported data file"),
         (["a.csv.gz"], "/a.csv.gz", r"a\.csv\.gz is compressed"),
     ],
 )

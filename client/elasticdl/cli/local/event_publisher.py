@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from elasticdl.shared.bus.opening import open_run
 from elasticdl.shared.bus.ports import EventLog
+from elasticdl.shared.bus.reading import open_run
 from elasticdl.shared.messages.events import Envelope, Event
 from elasticdl.shared.names import PodName, Service, new_incarnation
 from elasticdl.shared.process.clock import Clock

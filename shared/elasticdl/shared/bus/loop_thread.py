@@ -30,8 +30,8 @@ class LoopThread:
         """Run a coroutine and wait for its result.
 
         Args:
-            coroutine: what to run.
-            timeout_s: seconds to wait, after which it is cancelled; None: for ever.
+            coroutine: the coroutine to run.
+            timeout_s: seconds to wait, after which it is cancelled; None: no limit.
 
         Raises:
             TransientError: it took too long.
@@ -46,7 +46,7 @@ class LoopThread:
             raise TransientError(f"no result within {timeout_s} s") from error
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine in the background; an error that nobody asks for is logged."""
+        """Run a coroutine in the background; its error, if any, is logged."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         self._tasks.add(future)
         future.add_done_callback(self._forget)

@@ -1,4 +1,4 @@
-"""What services need of a broker, named after the need; all methods belong to one asyncio loop."""
+"""The ports to the broker, named after what services need; call all methods on one asyncio loop."""
 
 from __future__ import annotations
 
@@ -13,60 +13,60 @@ from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import PodName, Purpose
 
 OrderHandler = Callable[[Command, str], Awaitable[None]]
-"""(command, cause) -> done. Raising an ElasticDLError refuses the order, with the error's text."""
+"""(command, cause) -> done. An ElasticDLError that it raises refuses the order, with the error's text."""
 
 
 class EventLog(Protocol):
     """A job's append-only log."""
 
     async def append(self, envelope: Envelope) -> int:
-        """Add a fact; repeating it (same envelope id) changes nothing.
+        """Append an event; a repetition (same envelope id) changes nothing.
 
         Returns:
             The sequence number, once the broker has acknowledged it.
 
         Raises:
-            TransientError: the broker stayed away longer than the settings allow.
+            TransientError: NATS was unreachable for longer than the settings allow.
             PermanentError: the log is full or gone.
         """
         ...
 
     async def append_next(self, envelope: Envelope, *, after: int) -> int:
-        """Add a fact as the record right after another one, or not at all.
+        """Append an event as the record right after another one, or not at all.
 
         Args:
-            envelope: the fact.
-            after: sequence number of the last record that the writer knows of (0: the log is empty).
+            envelope: the event.
+            after: sequence number of the last record that the writer knows (0: the log is empty).
 
         Returns:
             The sequence number, also when only the acknowledgement of an earlier try was lost.
 
         Raises:
-            FencedError: the log goes on otherwise.
-            TransientError: the broker stayed away longer than the settings allow.
+            FencedError: the log has other records after that one.
+            TransientError: NATS was unreachable for longer than the settings allow.
             PermanentError: the log is full or gone.
         """
         ...
 
     async def append_fenced(self, envelope: Envelope, *, after: int) -> int:
-        """Add a record of the master, unless another master has added one since.
+        """Append a record of the master, unless another master has appended one since.
 
         Args:
-            envelope: what was decided.
-            after: sequence number of the last decision that this master knows of (0: none).
+            envelope: the record.
+            after: sequence number of the last record of a master that this master knows (0: none).
 
         Returns:
             The sequence number, also when only the acknowledgement of an earlier try was lost.
 
         Raises:
-            FencedError: another master has decided something meanwhile.
-            TransientError: the broker stayed away longer than the settings allow.
+            FencedError: another master has added a record since.
+            TransientError: NATS was unreachable for longer than the settings allow.
             PermanentError: the log is full or gone.
         """
         ...
 
     def read(self, after: int) -> AsyncIterator[LogRecord]:
-        """All records with a sequence number above ``after``, then new ones for ever, in order and without gaps.
+        """All records with a sequence number above ``after``, then new ones as they arrive; in order, without gaps.
 
         Raises:
             PermanentError: the log, or a part of it that is still to be read, is gone.
@@ -84,11 +84,11 @@ class EventLog(Protocol):
 
 
 class Delivery(Protocol):
-    """A task that was given to this client, until it is acknowledged, given back or its lease runs out."""
+    """A task that this client has leased, until it is acknowledged, returned, or its lease expires."""
 
     @property
     def task(self) -> TaskMessage:
-        """What is to be done."""
+        """The task."""
         ...
 
     @property
@@ -98,34 +98,34 @@ class Delivery(Protocol):
 
     @property
     def reply(self) -> str:
-        """Where anybody may give the delivery back (``TaskQueue.give_back``)."""
+        """The subject on which any client may return the delivery (``TaskQueue.give_back``)."""
         ...
 
     async def ack(self) -> None:
-        """It is done; returns when the broker has confirmed that it forgot the task.
+        """Acknowledge the task; returns when NATS has confirmed that it removed the task.
 
         Raises:
-            TransientError: the broker stayed away longer than the settings allow; the task will be delivered again.
+            TransientError: NATS was unreachable for longer than the settings allow; the task is delivered again.
         """
         ...
 
     async def nak(self) -> None:
-        """Give it back unfinished: it is delivered again at once."""
+        """Return it unfinished: it is delivered again at once."""
         ...
 
     async def extend(self) -> None:
-        """Begin a new lease. Lost without notice when the broker is away."""
+        """Renew the lease. Has no effect while NATS is unreachable."""
         ...
 
 
 class TaskQueue(Protocol):
-    """Tasks on their way from the master to the workers."""
+    """The queue of tasks from the master to the workers."""
 
     async def publish(self, messages: Sequence[tuple[TaskMessage, bool]]) -> None:
         """Queue tasks, each with whether it is dispatched *again* (before all others), and wake idle workers.
 
         Raises:
-            TransientError: the broker stayed away longer than the settings allow.
+            TransientError: NATS was unreachable for longer than the settings allow.
             PermanentError: the queue is full or gone.
         """
         ...
@@ -134,7 +134,7 @@ class TaskQueue(Protocol):
         """A task of the first purpose that has one, those dispatched again first; None if there is none now.
 
         Raises:
-            TransientError: the broker is away.
+            TransientError: NATS is unreachable.
         """
         ...
 
@@ -143,25 +143,25 @@ class TaskQueue(Protocol):
         ...
 
     async def give_back(self, reply: str) -> None:
-        """Give back another client's delivery; too late for it is harmless.
+        """Return a delivery of another client to the queue; harmless when the delivery is over.
 
         Raises:
-            TransientError: the broker stayed away longer than the settings allow.
+            TransientError: NATS was unreachable for longer than the settings allow.
         """
         ...
 
     async def purge(self) -> None:
-        """Forget all tasks, delivered ones too."""
+        """Remove all tasks, leased ones too."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValueEntry:
-    """What a register holds.
+    """The value of a register.
 
     Attributes:
         value: the bytes.
-        seq: number to name when replacing it.
+        seq: number that a writer names when it replaces the value.
     """
 
     value: bytes
@@ -169,13 +169,13 @@ class KeyValueEntry:
 
 
 class KeyValue(Protocol):
-    """Named values of which only the last counts; a writer that does not know the last one is refused."""
+    """Named registers that keep their last value; a writer that does not know the last value is refused."""
 
     async def read(self, name: str) -> KeyValueEntry | None:
-        """The present value, if there is any.
+        """The present value, if any.
 
         Raises:
-            TransientError: the broker stayed away longer than the settings allow.
+            TransientError: NATS was unreachable for longer than the settings allow.
         """
         ...
 
@@ -192,13 +192,13 @@ class KeyValue(Protocol):
             The new entry's ``seq``.
 
         Raises:
-            FencedError: somebody else has written meanwhile.
-            TransientError: the broker stayed away longer than the settings allow.
+            FencedError: another client has written since.
+            TransientError: NATS was unreachable for longer than the settings allow.
         """
         ...
 
     def watch(self) -> AsyncIterator[tuple[str, KeyValueEntry]]:
-        """All present values, then changes for ever; a value may be skipped when it is replaced quickly."""
+        """All present values, then changes as they arrive; a value that is replaced quickly may be skipped."""
         ...
 
 
@@ -206,7 +206,7 @@ class Signals(Protocol):
     """Messages that are not stored."""
 
     async def beat(self, beat: Beat) -> None:
-        """Say that this process lives; dropped when the broker is away."""
+        """Send a heartbeat; dropped while NATS is unreachable."""
         ...
 
     def beats(self) -> AsyncIterator[Beat]:
@@ -214,22 +214,22 @@ class Signals(Protocol):
         ...
 
     async def order(self, pod: PodName, command: Command, cause: str, *, term: int = 0) -> None:
-        """Have a process do something; returns when it says that it did, or has begun to.
+        """Send a command to a process; returns when the process has run it, or has begun to.
 
         Args:
-            pod: who.
-            command: what.
-            cause: id of what led to it, for the log.
-            term: of the master that sends it; whoever has obeyed a later one refuses.
+            pod: name of the process.
+            command: the command.
+            cause: id of the event that led to it, for the log.
+            term: term of the master that sends it; a process that has obeyed a later term refuses.
 
         Raises:
-            TransientError: it does not listen, or did not answer in time.
-            PermanentError: it refused.
+            TransientError: the process is not reachable, or did not answer in time.
+            PermanentError: the process refused.
         """
         ...
 
     async def serve_orders(self, pod: PodName, handler: OrderHandler) -> None:
-        """Take orders under this name from now on, one after the other; returns when listening."""
+        """Receive orders under this name from now on, one after the other; returns once subscribed."""
         ...
 
 
@@ -262,5 +262,5 @@ class Bus(Protocol):
         ...
 
     async def close(self) -> None:
-        """Hang up; iterators end."""
+        """Close the connection; iterators end."""
         ...

@@ -99,7 +99,7 @@ class NatsServer:
         return f"nats://{credentials}127.0.0.1:{self._port}"
 
     def stop(self) -> None:
-        """End it and wait for that; by force if it does not hear."""
+        """Stop it and wait; kill it if it does not stop."""
         if self._process is None:
             return
         self._process.terminate()
@@ -116,7 +116,7 @@ class NatsServer:
             self._process.wait()
 
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def _write_config(self) -> Path:

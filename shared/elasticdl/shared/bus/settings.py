@@ -1,4 +1,4 @@
-"""How a client behaves towards the broker."""
+"""Settings of a client of the broker: timeouts, retries and limits."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ class BusSettings:
     """Settings of one client."""
 
     lease_s: float = LEASE_S
-    """Seconds without a sign of life after which a task is delivered again. The same in all clients of a job."""
+    """Seconds after which a task is delivered again unless its lease is renewed. The same in all clients of a job."""
     connect_s: float = 10.0
-    """Seconds to try the first connection before saying that nobody is there; later ones are tried for ever."""
+    """Seconds to try the first connection before it fails; a lost connection is retried without limit."""
     absence_is_final: bool = True
-    """Whether nobody at the first connection is the user's mistake; otherwise it is an absence for now, and the keeper
-    of this process starts it again."""
+    """Whether a failed first connection is the user's mistake; otherwise it counts as a temporary outage, and this
+    process exits to be restarted."""
     answer_s: float = 2.0
-    """Seconds to wait for one answer of the broker before asking again."""
+    """Seconds to wait for one answer of NATS before the request is repeated."""
     retry_s: float = 300.0
-    """Seconds during which a publication is tried again; must be below ``dedupe_window_s``."""
+    """Seconds during which a publication is retried; must be below ``dedupe_window_s``."""
     retry_pause_s: float = 0.25
-    """Seconds between two tries."""
+    """Seconds between two retries."""
     order_answer_s: float = 5.0
-    """Seconds to wait for a process to answer an order; the master gives the order again."""
+    """Seconds to wait for a process to answer an order; the master repeats the order."""
     dedupe_window_s: float = 600.0
     """Seconds during which the broker recognises a repeated publication."""
     heartbeat_s: float = 1.0
-    """Seconds between signs of life of an idle subscription; after three missing ones it is made anew."""
+    """Seconds between heartbeats of an idle subscription; after three missed ones it is created again."""
     read_batch: int = 500
-    """Records asked for at a time when reading the log."""
+    """Records requested at a time when reading the log."""
     publish_window: int = 256
-    """Task publications under way at a time."""
+    """Concurrent publications of tasks."""
     workers_max: int = 4096
-    """Workers that may have a task or wait for one; the broker refuses the next."""
+    """Workers that may hold a task or wait for one; NATS refuses more."""
     events_bytes_max: int = -1
-    """Size of the event log at which the broker refuses more, bytes; -1: the disk's."""
+    """Largest size of the event log, bytes; -1: limited by the disk."""
     replicas: int = 1
     """Copies of each stream in a cluster of brokers: 3 survives the loss of a machine."""
     run_directory: str = ""
-    """Where the broker keeps its files, if that is known; only for messages about a full disk."""
+    """Folder of the NATS server's files, if known; only for messages about a full disk."""
 
     def __post_init__(self) -> None:
         if self.retry_s > self.dedupe_window_s:

@@ -157,7 +157,7 @@ def core_name(job: JobId, subject: str) -> str:
 
 
 def beat(job: JobId, service: Service, name: PodName) -> str:
-    """Where a process says that it lives."""
+    """The subject of a process's heartbeats."""
     return _join(job, "beat", service.value, name)
 
 
@@ -167,7 +167,7 @@ def beats(job: JobId) -> str:
 
 
 def wake(job: JobId) -> str:
-    """Where idle workers hear that tasks are waiting."""
+    """The subject that wakes idle workers when tasks are waiting."""
     return _join(job, "wake")
 
 

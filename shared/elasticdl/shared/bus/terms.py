@@ -1,4 +1,4 @@
-"""Orders of masters that were overtaken: whoever has obeyed a later one refuses them."""
+"""Fencing of orders: a process that has obeyed a master refuses orders of earlier terms."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from elasticdl.shared.errors import PermanentError
 
 
 class Terms:
-    """What one receiver of orders has heard of masters' terms."""
+    """The latest term that one receiver of orders has seen."""
 
     def __init__(self) -> None:
         self._latest = 0
 
     def admit(self, term: int) -> None:
-        """Take note of an order's term.
+        """Check an order's term, and remember it.
 
         Raises:
-            PermanentError: an order of a later term was obeyed before; this one must not be.
+            PermanentError: an order of a later term was obeyed before.
         """
         if term < self._latest:
             raise PermanentError(f"the order is of term {term}, and term {self._latest} has begun")

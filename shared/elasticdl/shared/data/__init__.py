@@ -1,10 +1,10 @@
-"""Reading data sets by exact record ranges: CSV, TFRecord and Parquet, from any object store, without TensorFlow.
+"""Reads data sets by exact record ranges: CSV, TFRecord and Parquet, from any object store, without TensorFlow.
 
-A record has a number in its source and a 64-bit hash; the index of a source knows where every so many records begin
-and the sum of the hashes before, so that any range is read alone and its checksum is exact.
+A record has a number in its source and a 64-bit hash. The index of a source has the position of every N-th record and
+the sum of the hashes before it, so any range can be read alone and has an exact checksum.
 
-May import numpy, pyarrow, xxhash, google_crc32c, ``elasticdl.shared`` words and ``elasticdl.shared.storage``. Must not
-import TensorFlow, know tasks or batches, or write into the user's folders.
+May import numpy, pyarrow, xxhash, google_crc32c and ``elasticdl.shared``. Must not import TensorFlow, know tasks or
+batches, or write into the user's folders.
 """
 
 from elasticdl.shared.data.blocks import RawBatch, RecordBlock

@@ -1,4 +1,4 @@
-"""Records in memory: a shard's worth, and batches taken from it."""
+"""Records in memory: those of one shard, and batches of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RecordBlock:
         """Typed columns, each of shape ``[records]``; parsed when first asked for; empty for TFRecord.
 
         Raises:
-            UserError: a CSV value is not of the type that the schema says; names file and record.
+            UserError: a CSV value is not of the schema's type; names file and record.
         """
         return self._parse()
 

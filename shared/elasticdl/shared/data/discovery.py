@@ -1,4 +1,4 @@
-"""Which objects a data set consists of."""
+"""Finds the objects of a data set."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class DataObject:
 
 
 def discover(training_data: str, store: ObjectStore) -> list[DataObject]:
-    """Find the objects behind a file, a folder (with folders below it) or a glob.
+    """Find the objects of a file, a folder (with the folders in it) or a glob.
 
-    Files and folders whose name begins with ``.`` or ``_`` are left out of folders and globs. The format goes by the
-    file's extension; a file without one is looked into.
+    Files and folders whose name begins with ``.`` or ``_`` are left out of folders and globs. The format follows
+    from the file's extension, or from its content if it has none.
 
     Args:
         training_data: local path or URI; ``*``, ``?`` and ``[...]`` stay within one folder, ``**`` does not.
@@ -61,7 +61,7 @@ def discover(training_data: str, store: ObjectStore) -> list[DataObject]:
         The objects in ascending order of their URIs, at least one, all of one format.
 
     Raises:
-        UserError: nothing is there, something there is no data file, or formats are mixed.
+        UserError: there is no data file, another kind of file, or a mix of formats.
     """
     found = sorted({info.uri: info for info in _listed(training_data, store)}.items())
     if scheme_of(to_uri(training_data)) == "file":
@@ -100,7 +100,7 @@ def _listed(training_data: str, store: ObjectStore) -> Iterator[ObjectInfo]:
 
 
 def _refuse_broken_links(folder: Path) -> None:
-    """A listing leaves them out, and so would training leave out what they should lead to."""
+    """Listings skip broken links, so training would silently skip their data."""
     for parent, _, names in os.walk(folder):
         for path in (Path(parent, name) for name in names):
             if path.is_symlink() and not path.exists() and not _hidden(str(path.relative_to(folder))):
@@ -111,7 +111,7 @@ def broken_link(path: Path) -> UserError:
     """The error for a symbolic link that leads nowhere."""
     return UserError(
         f"{path} is a link to {path.readlink()}, which does not exist",
-        hint="Mend the link, or remove it.",
+        hint="Fix the link, or remove it.",
     )
 
 
@@ -134,7 +134,7 @@ def _matching(uri: str, store: ObjectStore) -> Iterator[ObjectInfo]:
 
 
 def _local(pattern: str, store: ObjectStore) -> Iterator[ObjectInfo]:
-    """Candidates on disk; listing everything below the literal part might walk a whole disk."""
+    """Candidates on disk; listing all files in the literal folder could walk a whole disk."""
     for path in glob.iglob(pattern, recursive=True):
         if Path(path).is_dir():
             yield from store.list(to_uri(path).rstrip("/") + "/")
@@ -166,11 +166,11 @@ def _format_of(info: ObjectInfo, store: ObjectStore) -> DataFormat:
         return _FORMATS[kind]
     if kind in _COMPRESSED:
         raise UserError(
-            f"{display(info.uri)} is compressed, so it has no record ranges to share out",
-            hint="Decompress it first, or convert it to Parquet, which compresses by itself.",
+            f"{display(info.uri)} is compressed, so records can't be read from its middle",
+            hint="Decompress it first, or convert it to Parquet, which has its own compression.",
         )
     raise UserError(
-        f"{display(info.uri)} is no data file that we know (.csv, .tfrecord, .parquet)",
+        f"{display(info.uri)} is not a supported data file (.csv, .tfrecord, .parquet)",
         hint="Move it out of the folder, or give a glob such as 'folder/*.csv'.",
     )
 

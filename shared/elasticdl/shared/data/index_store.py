@@ -1,4 +1,4 @@
-"""Indices kept under a run's prefix, never beside the user's data."""
+"""Stores indexes with the job's snapshots, never in the folders of the user's data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStor
 _VERSION = 1
 """Changes whenever the record hash or the layout does."""
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError)
-"""What numpy and JSON say of a file that is not what was written."""
+"""Errors that numpy and JSON raise for a damaged file."""
 
 
 def to_bytes(index: SourceIndex) -> bytes:
@@ -52,7 +52,7 @@ def from_bytes(data: bytes) -> SourceIndex:
 
 
 class IndexLostError(PermanentError):
-    """An index was not saved, or can't be read any more; ``elasticdl resume`` makes it anew."""
+    """An index was not saved, or can't be read any more; ``elasticdl resume`` builds it again."""
 
 
 class IndexStore:

@@ -22,7 +22,7 @@ class DataFormat(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderOptions:
-    """What the user may say about the data.
+    """The user's options for reading data.
 
     Attributes:
         csv_header: the first line of every CSV file names the columns; otherwise they are called ``column_0``...
@@ -47,7 +47,7 @@ class Column:
 
     Attributes:
         name: unique in the source.
-        type: CSV: ``int64``, ``float64``, ``string`` or, where no value was seen, ``null``. Parquet: a numpy dtype's
+        type: CSV: ``int64``, ``float64``, ``string`` or ``null`` if it has no value. Parquet: a numpy dtype's
             name, ``string`` or ``binary``.
     """
 
@@ -57,7 +57,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """What a user's ``feed`` is told about the data.
+    """Description of the data, which a user's ``feed`` gets.
 
     Attributes:
         format: ``csv``, ``tfrecord`` or ``parquet``.
@@ -73,7 +73,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSchema:
-    """How to read every source of a data set, decided once.
+    """How to read every source of a data set; fixed when the job is planned.
 
     Attributes:
         format: one for all sources.
@@ -87,7 +87,7 @@ class DataSchema:
 
     @property
     def metadata(self) -> Metadata:
-        """What the user's code gets to see."""
+        """The description that the user's code gets."""
         return Metadata(
             format=self.format.value,
             column_names=tuple(column.name for column in self.columns),
@@ -125,7 +125,7 @@ def options_of(data: DataSpec) -> ReaderOptions:
 
 
 _CSV_TYPES = ("null", "int64", "float64", "string")
-"""Each type's values can be read as the next one's, but a missing one is no int64."""
+"""Values of each type can be read as the next type, except that a missing value can't be int64."""
 
 
 def wider_csv_type(one: str, other: str) -> str:
@@ -136,7 +136,7 @@ def wider_csv_type(one: str, other: str) -> str:
 
 
 def wider_numpy_type(one: str, other: str) -> str | None:
-    """The same for types of Parquet columns; None where there is none."""
+    """The same for types of Parquet columns; None if no type holds both."""
     if one == other:
         return one
     if {one, other} & {"string", "binary"}:

@@ -23,7 +23,7 @@ def put(
         destination: URI or local path. A file goes to that name, or into it when it ends with ``/``; a folder's content
             goes below it.
         store: holds the destination.
-        progress: told of each object written.
+        progress: called for each written object.
 
     Raises:
         UserError: there is nothing at ``source``.

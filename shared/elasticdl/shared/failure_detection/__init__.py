@@ -1,1 +1,1 @@
-"""Heartbeats: how they are sent, and how a missing one is noticed."""
+"""Failure detection: processes send heartbeats, and a monitor reports those whose heartbeats are missing."""

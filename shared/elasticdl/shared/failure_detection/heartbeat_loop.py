@@ -1,4 +1,4 @@
-"""The signs of life that a service gives for as long as it works."""
+"""Sends the heartbeats of a service."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from elasticdl.shared.process.envelopes import EnvelopeFactory
 async def keep_beating(
     signals: Signals, envelopes: EnvelopeFactory, interval_s: float, metrics: Callable[[], Mapping[str, float]] = dict
 ) -> None:
-    """Beat until cancelled.
+    """Send heartbeats until cancelled.
 
     Args:
-        signals: where to.
-        envelopes: in whose name.
+        signals: sends them.
+        envelopes: creates them.
         interval_s: seconds between two heartbeats.
-        metrics: what the next one says besides; it must not block.
+        metrics: returns the metrics of the next one; it must not block.
     """
     while True:
         await signals.beat(envelopes.beat(metrics()))

@@ -1,4 +1,4 @@
-"""Signs of life: not stored, lost without harm."""
+"""The heartbeat message. It is not stored, and losing one is harmless."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Beat:
     """A heartbeat with metrics, once a second.
 
     Attributes:
-        service: which service.
-        name: which process.
-        incarnation: which life of it.
-        time_s: the sender's wall clock.
-        metrics: ``rss_bytes``, ``cpu_s``; worker: ``records``, ``batches`` (computed), ``progress`` (batches of any
-            purpose that it came to the end of), ``loss``; ps: ``step``, ``rows``...
+        service: the sender's service.
+        name: its pod name.
+        incarnation: its instance.
+        time_s: its wall clock.
+        metrics: ``rss_bytes``, ``cpu_s``; worker: ``records``, ``batches`` (computed), ``progress`` (finished batches
+            of any purpose), ``loss``; ps: ``step``, ``rows``...
     """
 
     service: Service

@@ -1,6 +1,6 @@
 """The ledger: exactly which batches a group of model state has absorbed.
 
-Only ledgers are believed; queues, leases and acks are hints that make things fast.
+Only ledgers decide what is trained; queues, leases and acknowledgements only make it fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MASK64 = (1 << 64) - 1
 
 
 class Verdict(Enum):
-    """What a ledger says about a batch that somebody wants to have absorbed."""
+    """A ledger's answer to a batch that a worker pushes."""
 
     APPLIED = "applied"
     """It is the next expected batch."""
@@ -29,7 +29,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRecord:
-    """A ledger as a value: what snapshots, events and messages carry.
+    """A ledger as an immutable value, for snapshots, events and messages.
 
     Attributes:
         finished: ranges ``[start, end)`` of finished task ids, sorted and disjoint.
@@ -69,14 +69,14 @@ class Ledger:
         return batches if task in self._finished else self._open.get(task, 0)
 
     def judge(self, task: TaskId, batch: int, batches: int) -> Verdict:
-        """What ``absorb`` would answer; changes nothing."""
+        """The answer that ``absorb`` would give; changes nothing."""
         expected = self.next_batch(task, batches)
         if batch == expected:
             return Verdict.APPLIED
         return Verdict.DUPLICATE if batch < expected else Verdict.GAP
 
     def absorb(self, task: TaskId, batch: int, batches: int, records: int, checksum: int) -> Verdict:
-        """Take note of a batch; only ``APPLIED`` changes anything.
+        """Record a batch; only ``APPLIED`` changes the ledger.
 
         Args:
             task: the task.

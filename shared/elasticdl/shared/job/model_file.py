@@ -56,7 +56,7 @@ def resolve(model_def: str, search: tuple[Path, ...]) -> ModelFile:
 
 
 _ITEM = re.compile(r"""(?:'[^']*'|"[^"]*"|[^;])+""")
-"""What stands between semicolons; one in quotes belongs to the value."""
+"""The text between semicolons; a semicolon in quotes belongs to the value."""
 
 
 def parse_params(text: str) -> dict[str, str]:
@@ -89,7 +89,7 @@ def check_syntax(file: ModelFile) -> None:
     """
     tree = _tree(file.path)
     if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in tree.body):
-        return  # Names may come from anywhere; loading the module will tell.
+        return  # The name may be imported; loading the module will show.
     names = set(_names(tree.body))
     for needed in (file.symbol, *_REQUIRED):
         if needed not in names:

@@ -1,8 +1,8 @@
-"""A seeded permutation of ``range(n)`` that is never written down.
+"""A seeded permutation of ``range(n)`` that needs no memory.
 
 A Feistel network over the smallest even number of bits that holds ``n``, walked until the value falls below ``n``
-(cycle walking; Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). It needs no memory, answers for any
-position alone, and is defined by integer arithmetic only: the same records for ever, on every Python.
+(cycle walking; Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). It answers for any
+position alone, and is defined by integer arithmetic only, so it is the same on every machine and Python version.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The plan: which training tasks there are, a pure function of the job's settings and its recorded sources.
+"""The plan: the training tasks, a pure function of the job's settings and its recorded sources.
 
     work left = the plan - the ledgers
 
-Nothing here depends on a clock, a file or the order in which things happen.
+Nothing here depends on a clock, a file or the order of events.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RECENT_SHARDS_MAX = 64
 
 
 class Shuffle(Enum):
-    """How the seed reorders the data; the records of a batch are the same for ever under each."""
+    """How the seed reorders the data; in each mode the records of a batch are always the same."""
 
     NONE = "none"
     """Sources in order, records in order."""
@@ -44,7 +44,7 @@ class Source:
     Attributes:
         uri: ``file:///...`` or ``s3://bucket/key``.
         size_bytes: its length.
-        etag: whatever the store changes when the content changes.
+        etag: opaque value of the store that changes with the content.
         records: number of records in it.
     """
 
@@ -238,6 +238,6 @@ class Plan:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest (16 hex digits) of everything that decides which records a batch holds."""
+        """A digest (16 hex digits) of everything that determines the records of a batch."""
         facts = asdict(self) | {"shuffle": self.shuffle.value}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""A job as the user asked for it: one value that every service reads from the head of the event log."""
+"""The specification of a job, which every service reads from the first record of the event log."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from elasticdl.shared.names import JobId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """Where the user's model is and how it is to be run.
+    """The user's model and how to run it.
 
     Attributes:
         path: the model file.
-        symbol: the function or class in it that makes the model.
-        params: ``--model_params``, passed to it by keyword; Python literals as text.
+        symbol: the function or class in it that returns the model.
+        params: ``--model_params``, passed to it as keyword arguments; Python literals as text.
         digest: SHA-256 of the model file and of the modules beside it, as they were when the job was planned.
         eager: run the step uncompiled.
     """
@@ -49,21 +49,21 @@ class DataSpec:
 
 
 LEASE_S = 10.0
-"""Seconds without a sign of life after which a task is delivered again, unless somebody says otherwise."""
+"""Default of the seconds after which a task is delivered again unless its lease is renewed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Numbers that bound what a job may do before somebody is told.
+    """Limits of a job.
 
     Attributes:
         attempts_max: failures of one task in the user's code before the job fails.
-        poison_deaths_max: own-fault deaths of distinct workers on one batch before it is called poison.
-        relaunches_max: own-fault restarts in a row of one pod, without progress in between, before the job fails.
-        lease_s: seconds without a sign of life after which a task is delivered again.
-        start_s: seconds that a process may take until it says that it is ready; then it is replaced.
-        batch_deadline_s: seconds a single batch may take before its worker loses the task.
-        window_s: seconds of work that the master keeps dispatched ahead.
+        poison_deaths_max: workers that may crash while running the same batch before the job fails.
+        relaunches_max: failures of one pod in a row by its own fault and without progress before the job fails.
+        lease_s: seconds after which a task is delivered again unless its lease is renewed.
+        start_s: seconds that a process may take to get ready before it is restarted.
+        batch_deadline_s: seconds that a single batch may take before its worker loses the task.
+        window_s: seconds of work that the master keeps dispatched.
         export_bytes_max: largest model that is exported in one piece.
     """
 
@@ -79,25 +79,25 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """Everything a job's services have to agree on.
+    """Everything that the services of a job have to agree on.
 
     Attributes:
         job: the job's id.
-        created_s: when it was submitted, seconds since the epoch.
+        created_s: when it was submitted, seconds since 1970.
         plan: the training tasks.
-        checksum: what the index says the plan's record hashes add up to over all epochs, modulo 2**64.
+        checksum: sum of the plan's record hashes over all epochs according to the index, modulo 2**64.
         data: how their records are read.
         validation: the validation data's plan (one epoch, no shuffle), if there is any.
         validation_data: how its records are read.
         model: the user's model.
         output: URI of the folder for the exported model; empty: no export.
         storage: URI of the folder for snapshots and indexes.
-        workers: how many workers are wanted.
-        ps: how many parameter servers.
+        workers: number of workers.
+        ps: number of parameter servers.
         snapshot_interval_s: seconds between a ps' snapshots.
-        snapshot_steps: additional snapshots every so many steps (0: none).
-        evaluation_steps: evaluate every so many steps (0: at the end of each epoch).
-        evaluation_interval_s: evaluate every so many seconds (0: not by the clock); also the least time between two.
+        snapshot_steps: additional snapshots every N steps (0: none).
+        evaluation_steps: evaluate every N steps (0: after each epoch).
+        evaluation_interval_s: evaluate every N seconds (0: disabled); also the least time between two evaluations.
         grads_to_wait: batches whose gradients are averaged into one update.
         staleness_scaled_rate: divide the rate of a push by the number of updates since its pull.
         envs: environment variables for worker and ps processes.

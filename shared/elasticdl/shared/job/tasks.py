@@ -1,4 +1,4 @@
-"""A task as it travels: what the master puts on the queue and a worker takes off it."""
+"""Tasks, as the master puts them on the queue and workers take them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class TaskMessage:
     Attributes:
         task: which task.
         dispatch: number of the dispatch; with the task and the run it makes the message id.
-        run: incarnation of whoever submitted or resumed the job last. Should the end of the log be lost, numbers of
-            dispatches come again, but never with the same run.
+        run: incarnation of the launcher that submitted or resumed the job last. If the end of the log is lost,
+            dispatch numbers repeat, but never with the same run.
         term: term of the master that dispatched it.
         evaluation: evaluate: number of the evaluation whose pinned model is read; merge: the evaluation or epoch.
         label: merge: ``evaluation`` or ``epoch``.
@@ -48,5 +48,5 @@ class TaskMessage:
 
     @property
     def message_id(self) -> str:
-        """For the broker's deduplication (an optimisation; never relied on)."""
+        """For the deduplication by NATS (an optimisation; correctness does not depend on it)."""
         return f"{self.run}.{self.task.purpose.value}.{self.task.number}.{self.dispatch}"

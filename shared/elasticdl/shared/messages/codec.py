@@ -1,8 +1,8 @@
-"""The one place where dataclasses and protobuf meet.
+"""Converts between dataclasses and protobuf; the only module that does.
 
-Cores speak the dataclasses of ``events.py``, ``commands.py``, ``tasks.py``, ``job.py`` and ``beats.py``; brokers carry
-the messages of ``proto/control.proto``. Both have the same names; ``proto/reflection.py`` derives the conversion and
-checks at import that they correspond completely. Upcasting of old event versions belongs here.
+Cores use the dataclasses of ``events.py``, ``commands.py``, ``job/`` and ``failure_detection/heartbeats.py``. NATS
+carries the messages of ``proto/control.proto``. Both have the same names; ``proto/reflection.py`` derives the
+conversion and checks at import that they match. Conversions of old event versions belong here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMMAND = Codec(Command, pb.CommandValue)
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
-    """An event with who, when and why, as it is kept on the log."""
+    """An envelope as the log stores it."""
     return _ENVELOPE.encode(envelope)
 
 
@@ -31,14 +31,14 @@ def decode_envelope(data: bytes) -> Envelope:
     """The inverse of ``encode_envelope``.
 
     Raises:
-        ProtocolError: the bytes are no envelope, or one of a newer version.
+        ProtocolError: the bytes are not an envelope, or one of a newer version.
     """
     envelope: Envelope = _ENVELOPE.decode(data)
     return envelope
 
 
 def encode_task(task: TaskMessage) -> bytes:
-    """A task as it waits in the queue."""
+    """A task as the queue stores it."""
     return _TASK.encode(task)
 
 
@@ -46,7 +46,7 @@ def decode_task(data: bytes) -> TaskMessage:
     """The inverse of ``encode_task``.
 
     Raises:
-        ProtocolError: the bytes are no task.
+        ProtocolError: the bytes are not a task.
     """
     task: TaskMessage = _TASK.decode(data)
     return task
@@ -61,14 +61,14 @@ def decode_beat(data: bytes) -> Beat:
     """The inverse of ``encode_beat``.
 
     Raises:
-        ProtocolError: the bytes are no heartbeat.
+        ProtocolError: the bytes are not a heartbeat.
     """
     beat: Beat = _BEAT.decode(data)
     return beat
 
 
 def encode_spec(spec: JobSpec) -> bytes:
-    """A job's specification, as it is kept with the snapshots."""
+    """A job's specification, as it is stored with the snapshots."""
     return _SPEC.encode(spec)
 
 
@@ -76,14 +76,14 @@ def decode_spec(data: bytes) -> JobSpec:
     """The inverse of ``encode_spec``.
 
     Raises:
-        ProtocolError: the bytes are no specification.
+        ProtocolError: the bytes are not a specification.
     """
     spec: JobSpec = _SPEC.decode(data)
     return spec
 
 
 def encode_command(command: Command) -> bytes:
-    """An order."""
+    """A command."""
     return _COMMAND.encode(command)
 
 
@@ -91,7 +91,7 @@ def decode_command(data: bytes) -> Command:
     """The inverse of ``encode_command``.
 
     Raises:
-        ProtocolError: the bytes are no command, or one of a newer version.
+        ProtocolError: the bytes are not a command, or one of a newer version.
     """
     command: Command = _COMMAND.decode(data)
     return command

@@ -1,4 +1,4 @@
-"""What the master orders: imperative, frozen, idempotent under (decision, position)."""
+"""The commands of the master: imperative, frozen, idempotent under (decision, position)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from elasticdl.shared.names import NO_POD, PodName, Purpose, Service
 
 
 class JobState(Enum):
-    """How a job stands; the last three are final."""
+    """State of a job; the last three are final."""
 
     STARTING = "starting"
     TRAINING = "training"
     CLOSING = "closing"
-    """Everything is absorbed: final snapshots, audit, final evaluation, export."""
+    """Training is complete: final snapshots, audit, final evaluation, export."""
     STOPPING = "stopping"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -24,7 +24,7 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPod:
-    """Have a process running under this name."""
+    """Start a process under this name."""
 
     pod: PodName
     service: Service
@@ -32,12 +32,12 @@ class StartPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopPod:
-    """Have a process end.
+    """Stop a process.
 
     Attributes:
         pod: its name.
         reason: why, for the log.
-        kill: at once (SIGKILL), because it does not answer; otherwise it is asked (SIGTERM).
+        kill: with SIGKILL, because it is unresponsive; otherwise with SIGTERM.
     """
 
     pod: PodName
@@ -47,14 +47,14 @@ class StopPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """Publish tasks.
+    """Put tasks on the queue.
 
     Attributes:
-        purpose: whose id space.
+        purpose: purpose of the tasks, which selects their id space.
         dispatch: number of this publication.
         tasks: ranges ``[start, end)`` of task numbers.
-        again: put them before everything that was dispatched for the first time.
-        evaluation: evaluate and merge: which evaluation (or epoch).
+        again: workers take them before all tasks that are dispatched for the first time.
+        evaluation: evaluate and merge: number of the evaluation (or epoch).
         label: merge: ``evaluation`` or ``epoch``.
     """
 
@@ -68,7 +68,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReturnDelivery:
-    """Give a dead worker's delivery back to the queue through its reply subject."""
+    """Return a delivery of an ended worker to the queue, through its reply subject."""
 
     reply: str
 
@@ -78,17 +78,17 @@ class TakeSnapshot:
     """Ask a ps for a snapshot; its SnapshotTaken carries ``request``.
 
     Attributes:
-        ps: whom.
-        request: number of the order; asked again under it, a ps that has the snapshot only says so.
+        ps: name of the ps.
+        request: number of the order; a ps that has taken it already only reports the snapshot again.
         reason: for people.
-        flush: nothing is trained after it, so half-filled accumulators are flushed.
-        damaged: manifest of the snapshot that it took under this number, if that one can't be read: a full one is
-            wanted in its place.
-        move: not 0: what is wanted is a copy of some partitions for this move, not a snapshot of the ps.
+        flush: no training follows, so half-filled accumulators are applied first.
+        damaged: manifest of the snapshot that it took under this number, if it can't be read: a full snapshot has to
+            replace it.
+        move: number of the move that needs a copy of some partitions; 0: a snapshot of the ps.
         freeze: absorb nothing after it until the move is over.
-        version: of the placement by which it is to be taken; a ps that does not know it yet refuses.
-        recipient: who gets a copy; the objects belong to it.
-        partitions: what a copy is of, as ranges.
+        version: version of the placement to use; a ps that does not know it yet refuses.
+        recipient: move: the ps that gets the copy and owns its objects.
+        partitions: move: the partitions to copy, as ranges.
     """
 
     ps: PodName
@@ -105,14 +105,14 @@ class TakeSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginMove:
-    """Partitions are going to another ps; what is to be done for it is ordered step by step.
+    """Begin to move partitions to another ps; the steps are ordered one by one.
 
     Attributes:
         move: number of the move, and of the version of the placement that it leads to.
-        donor: whose they are.
-        recipient: who gets them.
-        partitions: which, as ranges.
-        stored: the donor is not there: they come from its last snapshot.
+        donor: their present owner.
+        recipient: their next owner.
+        partitions: the partitions, as ranges.
+        stored: the donor is not running: the partitions are read from its last snapshot.
     """
 
     move: int
@@ -124,15 +124,15 @@ class BeginMove:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldGroup:
-    """Ask a ps to read partitions from another one's snapshot and to register them; its answer is GroupHeld.
+    """Ask a ps to load partitions from another ps's snapshot and to register them; its answer is GroupHeld.
 
     Attributes:
-        ps: whom.
-        move: number of the move; the version of the placement that it leads to.
-        partitions: which, as ranges.
+        ps: name of the ps.
+        move: number of the move, and of the version of the placement that it leads to.
+        partitions: the partitions, as ranges.
         manifest: URI of the snapshot; empty: the one in the donor's register.
-        donor: whose snapshot.
-        version: of the placement that the move starts from; a ps that does not know it yet refuses.
+        donor: the ps that wrote the snapshot.
+        version: version of the placement that the move starts from; a ps that does not know it yet refuses.
     """
 
     ps: PodName
@@ -145,7 +145,7 @@ class HoldGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishPlacement:
-    """Make a version of the placement known to all.
+    """Publish a version of the placement.
 
     Attributes:
         version: its number.
@@ -161,9 +161,9 @@ class OpenPin:
     """Ask a ps to keep its present state readable for an evaluation.
 
     Attributes:
-        ps: whom.
-        evaluation: its number.
-        version: of the placement by which it will be read; a ps that does not know it yet refuses.
+        ps: name of the ps.
+        evaluation: number of the evaluation.
+        version: version of the placement under which it is read; a ps that does not know it yet refuses.
     """
 
     ps: PodName
@@ -173,7 +173,7 @@ class OpenPin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosePin:
-    """The evaluation is over; the ps may forget the pinned state."""
+    """Tell a ps that an evaluation is over, so that it can drop the pinned state."""
 
     ps: PodName
     evaluation: int
@@ -181,7 +181,7 @@ class ClosePin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLedgers:
-    """Read the ledgers of a final snapshot from storage; the answer is LedgersRead."""
+    """Read the ledgers of a final snapshot from storage; the result is LedgersRead."""
 
     ps: PodName
     manifest: str
@@ -189,7 +189,7 @@ class ReadLedgers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
-    """Have TimerFired appended at ``due_s``."""
+    """Append TimerFired at ``due_s``."""
 
     timer: str
     due_s: float
@@ -197,7 +197,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnterState:
-    """The job's state changes; the last one of a job is final.
+    """Change the job's state; the last state of a job is final.
 
     Attributes:
         state: the new state.

@@ -1,6 +1,7 @@
-"""What happened: every kind of record of a job's event log, past tense, frozen.
+"""The events of a job's log: past tense, frozen.
 
-The log is the state: ``elasticdl.master.core`` folds these and nothing else. ``codec.py`` turns them into protobuf.
+The log is the state: ``elasticdl.master.core`` folds these events and nothing else. ``codec.py`` converts them to
+protobuf.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from elasticdl.shared.names import GroupId, Incarnation, PodName, Service
 
 
 class ExitCause(Enum):
-    """Why a process ended, as far as its keeper can tell."""
+    """Why a process ended, as the process adapter classifies it."""
 
     FINISHED = "finished"
     """Exit code 0."""
     REFUSED = "refused"
-    """It said a clear last word: a user error or a permanent one (exit codes 1 and 2)."""
+    """A user error or a permanent error, which the process has logged (exit codes 1 and 2)."""
     OWN_FAULT = "own_fault"
     """Segfault, abort, bus error, out of memory, an unexpected exit code."""
     OUTSIDE = "outside"
@@ -31,19 +32,19 @@ class ExitCause(Enum):
 
 
 class FailureKind(Enum):
-    """Whose fault a failure is."""
+    """The cause of a failure."""
 
     USER_CODE = "user_code"
     DATA = "data"
     NOT_FINITE = "not_finite"
     """Loss or gradients are NaN or infinite."""
     ENVIRONMENT = "environment"
-    """Storage, rights, disk: nothing that another attempt would change."""
+    """Storage, permissions, disk: another attempt would not help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLedger:
-    """A group's ledger at some cut; ``partitions`` says as ranges which part of the model it is about."""
+    """A group's ledger at one cut; ``partitions`` are the group's partitions of the model, as ranges."""
 
     group: GroupId
     ledger: LedgerRecord
@@ -52,7 +53,7 @@ class GroupLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningBatch:
-    """A batch that a worker was reading, feeding or computing; kept where it survives the worker's death."""
+    """A batch that a worker was reading, feeding or computing; recorded so that it survives a crash of the worker."""
 
     task: TaskRef
     batch: int
@@ -70,12 +71,12 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostLog:
-    """A part of the log is gone: what was learned meanwhile say the ledgers, what else happened says nobody.
+    """A part of the log is lost. The ledgers still tell what was trained; all else in that part is unknown.
 
     Attributes:
-        after_s: time of the last record that is left; 0: nothing was left.
-        until_s: time up to which the lost part reached, as far as anybody remembers; 0: unknown.
-        records: how many records are gone, as far as anybody remembers; 0: unknown.
+        after_s: time of the last record before the lost part; 0: there is none.
+        until_s: time of the last lost record, if known; 0: unknown.
+        records: number of lost records, if known; 0: unknown.
     """
 
     after_s: float = 0.0
@@ -85,14 +86,14 @@ class LostLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResumed:
-    """The job is started again after a stop or a loss of every process; the task queue was purged before.
+    """The job starts again after a stop or a loss of every process; the task queue was purged before.
 
     Attributes:
-        reason: what it was before.
-        lost: what is gone of the log before this record, if anything is known to be.
-        ps: how many ps are wanted from now on; 0: as many as before.
-        placement: version of the placement, if the snapshots and not the log had to tell it.
-        owners: that table.
+        reason: the job's former state.
+        lost: the part of the log before this record that is known to be lost, if any.
+        ps: number of wanted ps from now on; 0: as before.
+        placement: version of the placement, if it was recovered from the snapshots and not from the log.
+        owners: owner of each partition in that version.
     """
 
     reason: str
@@ -104,25 +105,25 @@ class JobResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """Somebody asked the job to stop so that it can be resumed."""
+    """A user or the launcher asked the job to stop so that it can be resumed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleRequested:
-    """Somebody wants another number of processes from now on; 0: as many as before."""
+    """A user asked for another number of workers or ps; 0: as before."""
 
     workers: int = 0
     ps: int = 0
 
 
-# --- pods (reported by whoever keeps them: the launcher's process adapter, or Kubernetes) -----------------------
+# --- pods (reported by the process adapter of the launcher) -----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodStarted:
-    """A process was started; it has not said anything itself yet."""
+    """The process adapter started a process, which has not reported ready yet."""
 
     pod: PodName
     service: Service
@@ -135,13 +136,13 @@ class PodExited:
 
     Attributes:
         pod: its name.
-        service: which service.
-        pid: the process id that ended.
-        cause: why.
+        service: its service.
+        pid: its process id.
+        cause: why it ended.
         exit_code: its exit code, or minus the signal's number.
-        running_batches: workers: the batches that it was reading, feeding or computing.
+        running_batches: worker: the batches that it was reading, feeding or computing.
         log_tail: the last lines of its log, for own faults and refusals.
-        batches: workers: how many it had computed, repeated ones too.
+        batches: worker: how many batches it had computed, repeated ones too.
     """
 
     pod: PodName
@@ -166,14 +167,14 @@ class WorkerStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStopped:
-    """A worker said goodbye after finishing the batch in hand."""
+    """A worker stopped in an orderly way, after its running batch."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFailed:
-    """A worker can't work at all: the model does not load, storage refuses."""
+    """A worker can't run at all: the model does not load, or storage refuses."""
 
     kind: FailureKind
     message: str
@@ -182,7 +183,7 @@ class WorkerFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTaken:
-    """A worker has an ``attempt`` (delivery) of a ``dispatch`` (publication); at ``reply`` anybody may give it back."""
+    """A worker took an ``attempt`` (delivery) of a ``dispatch``; ``reply`` is the subject to return the delivery."""
 
     task: TaskRef
     dispatch: int
@@ -196,14 +197,14 @@ class TaskFinished:
 
     Attributes:
         credits: train: the incarnation of each ps that answered.
-        records: records of the batches that were counted.
-        batches: how many were counted: those that this worker computed, each once however often it did.
+        records: records of the counted batches.
+        batches: number of counted batches: those that this worker computed, each once.
         loss_sum: sum over them of the mean loss of a batch.
-        states: metric states of them.
+        states: their metric states.
         results: merge: metric name -> value; export: empty.
-        seconds: where the worker's time went: ``read``, ``feed``, ``pull``, ``compute``, ``push``, ``total``.
+        seconds: the worker's time by part: ``read``, ``feed``, ``pull``, ``compute``, ``push``, ``total``.
         placement_version: train: version of the placement under which every ps answered.
-        counted: train: their numbers in the task, as ranges; empty in old logs, which meant the last ``batches``.
+        counted: train: numbers of the counted batches in the task, as ranges; empty in old logs: the last ``batches``.
     """
 
     task: TaskRef
@@ -222,7 +223,7 @@ class TaskFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReturned:
-    """A worker gave a task back unfinished, on purpose; train: with what it had counted of it, see ``TaskFinished``."""
+    """A worker returned a task unfinished, on purpose; train: with its statistics of it, see ``TaskFinished``."""
 
     task: TaskRef
     dispatch: int
@@ -236,12 +237,12 @@ class TaskReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed:
-    """A task can't be done: the user's code or the data.
+    """An attempt of a task failed.
 
     Attributes:
-        kind: whose fault.
-        message: one clear sentence for the user.
-        traceback: the user's frames.
+        kind: the cause.
+        message: one sentence for the user.
+        traceback: the frames of the user's code.
         batch: number of the batch in the task.
         source: URI of the data object.
         first_record: first record of the task's shard, counted from 0.
@@ -267,13 +268,13 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PsStarted:
-    """A ps serves under a new incarnation. Its ledgers replace whatever was credited to its name.
+    """A ps is ready under a new incarnation. Its ledgers replace the credit of its name.
 
     Attributes:
         address: ``host:port`` of its wire server.
-        ledgers: what it restored; empty before the model is initialised.
+        ledgers: the ledgers that it restored; empty before the model is initialised.
         restored_from: URI of the snapshot's manifest, or empty.
-        claim: number of its claim in the ps' register: whoever has a lower one is not the name's owner any more.
+        claim: number of its claim in the ps' register: an instance with a lower number has lost the name.
     """
 
     address: str
@@ -296,11 +297,11 @@ class SnapshotTaken:
 
     Attributes:
         manifest: URI of its manifest.
-        request: number of the order that asked for it; 0: the ps' own schedule.
+        request: number of the order; 0: the ps' own schedule.
         ledgers: the ledger of each group in it.
         size_bytes: bytes written.
         seconds: time from the cut to the registration.
-        move: not 0: it is a copy for this move, from which the ps itself is never restored.
+        move: number of the move that this copy is for, from which the ps itself is never restored; 0: a snapshot.
     """
 
     manifest: str
@@ -313,15 +314,15 @@ class SnapshotTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotDamaged:
-    """An object of a snapshot is missing or is not what was written.
+    """An object of a snapshot is missing, or differs from what was written.
 
     Attributes:
-        ps: whose snapshot.
+        ps: the ps that wrote the snapshot.
         snapshot: URI of its manifest.
         object: URI of the damaged object.
         problem: what is wrong with it.
-        instead: URI of the manifest that the ps goes on from; empty: it was found by the audit, which asks for a new
-            snapshot, or there is none.
+        instead: URI of the manifest that the ps restores instead; empty: there is none, or the audit found the damage
+            and orders a new snapshot.
     """
 
     ps: PodName
@@ -333,13 +334,13 @@ class SnapshotDamaged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHeld:
-    """A ps holds partitions of another one, in a snapshot of its own that is registered.
+    """A ps holds partitions of another ps, in a registered snapshot of its own.
 
     Attributes:
         move: number of the move.
         manifest: URI of the donor's snapshot that they were read from.
-        ledgers: of the groups that are held.
-        failure: why they can't be held; empty: they are.
+        ledgers: ledgers of the groups that it holds.
+        failure: why it can't hold them; empty: it does.
     """
 
     move: int
@@ -375,7 +376,7 @@ class TermStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
-    """A timer that the core had asked for came due."""
+    """A timer that the core had set is due."""
 
     timer: str
     due_s: float
@@ -383,7 +384,7 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilenceNoticed:
-    """A process has not been heard of for longer than it may be silent."""
+    """No heartbeat of a process arrived in time: it has been silent for ``silent_s`` seconds."""
 
     pod: PodName
     incarnation: Incarnation
@@ -392,7 +393,7 @@ class SilenceNoticed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgersRead:
-    """The audit's evidence: the ledgers as they are in a final snapshot's manifest."""
+    """The master read the ledgers in a final snapshot's manifest, for the audit."""
 
     ps: PodName
     manifest: str
@@ -401,7 +402,7 @@ class LedgersRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandFailure:
-    """A command that could not be carried out; ``position`` is its place in the decision."""
+    """A command that could not be run; ``position`` is its index in the decision."""
 
     position: int
     message: str
@@ -409,7 +410,7 @@ class CommandFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandsRan:
-    """The commands of the decisions up to (and with) log sequence ``up_to`` were run; ``failures``: of the last one."""
+    """The commands of all decisions up to log sequence ``up_to`` were run; ``failures`` are of the last decision."""
 
     up_to: int
     failures: tuple[CommandFailure, ...] = ()
@@ -417,14 +418,14 @@ class CommandsRan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """A decision of the master: folded immediately after the input ``after_seq``, live and in replay.
+    """A decision of the master, applied immediately after the input ``after_seq``, live and in replay.
 
     Attributes:
         term: the master's term.
         after_seq: log sequence of the last input that it knew.
-        now_s: the time it was told.
-        commands: what is to be done; each is idempotent under (this record, position).
-        reasons: one sentence per thing decided.
+        now_s: the time of the decision.
+        commands: the commands; each is idempotent under (this record, position).
+        reasons: the reasons, as short texts.
     """
 
     term: int
@@ -466,16 +467,16 @@ Event = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """An event with who, when and why.
+    """An event with its sender, time and cause.
 
     Attributes:
-        service: which service says it.
-        name: which process.
-        incarnation: which life of it.
+        service: the sender's service.
+        name: its pod name.
+        incarnation: its instance.
         number: 1, 2, 3... within the incarnation; a reader ignores numbers that it has seen.
         cause: id of the event or order that led to it, or empty.
         time_s: the sender's wall clock.
-        event: what happened.
+        event: the event.
     """
 
     service: Service
@@ -494,7 +495,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRecord:
-    """An envelope with its place in the log."""
+    """An envelope with its sequence number in the log."""
 
     seq: int
     envelope: Envelope

@@ -1,4 +1,4 @@
-"""The register of a ps: where it is, which life of it counts, and the snapshot that a successor restores."""
+"""The register of a ps: its address, its valid instance, and the snapshot that a successor restores."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from elasticdl.shared.proto import wire_pb2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PsRegister:
-    """The last value under a ps' name; whoever writes it owns the name.
+    """The last value under a ps' name. The instance that wrote it owns the name.
 
-    Only what no life of the ps will delete any more is in ``older``.
+    ``older`` has only snapshots that no instance of the ps will delete any more.
 
     Attributes:
         address: ``host:port`` of its wire server.
-        incarnation: the owner.
+        incarnation: the instance that owns the name.
         manifest: URI of the manifest of the last complete snapshot, or empty.
         step: batches absorbed in that snapshot.
         older: URIs of the manifests of the other snapshots that are kept, newest first, for when this one is damaged.
@@ -47,12 +47,12 @@ def decode_register(data: bytes) -> PsRegister:
     """Inverse of ``encode_register``.
 
     Raises:
-        ProtocolError: the bytes are no register.
+        ProtocolError: the bytes are not a register.
     """
     try:
         message = wire_pb2.Register.FromString(data)
     except DecodeError as error:
-        raise ProtocolError("a ps' register can't be read") from error
+        raise ProtocolError("the register of a ps is malformed") from error
     return PsRegister(
         address=message.address,
         incarnation=Incarnation(message.incarnation),

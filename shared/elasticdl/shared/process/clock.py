@@ -1,4 +1,4 @@
-"""Time as a port, so that every decision can be replayed and simulated."""
+"""Time as a port, so that decisions can be replayed and simulated."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a shell gets the time from. Cores never ask: they are told ``now``."""
+    """The time source of a shell. Cores have none: they get ``now_s`` as an argument."""
 
     def now(self) -> float:
-        """Seconds since the epoch (wall clock); used for what people read and for timers in the log."""
+        """Seconds since 1970 (wall clock); for timestamps and for timers in the log."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment, never going back; used for durations."""
+        """Seconds since an arbitrary moment, never decreasing; for durations."""
         ...
 
 
@@ -22,7 +22,7 @@ class SystemClock:
     """The machine's clocks."""
 
     def now(self) -> float:
-        """Wall clock, seconds since the epoch."""
+        """Wall clock, seconds since 1970."""
         return time.time()
 
     def monotonic(self) -> float:
@@ -31,7 +31,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that moves only when told; both readings agree."""
+    """A clock that only ``advance`` moves; both readings agree."""
 
     def __init__(self, start_s: float = 0.0) -> None:
         self._now_s = start_s

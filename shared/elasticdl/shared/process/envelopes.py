@@ -1,4 +1,4 @@
-"""How a process speaks: its events, numbered and stamped, and its heartbeats."""
+"""Creates the envelopes of a process's events, with number and time, and its heartbeats."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from elasticdl.shared.process.clock import Clock
 
 @dataclass(slots=True, kw_only=True)
 class EnvelopeFactory:
-    """One life of one process. Not thread-safe: envelopes have to reach the log in the order of their numbers.
+    """Creates envelopes for one instance of a process.
+
+    Not thread-safe: envelopes have to reach the log in the order of their numbers.
 
     Attributes:
-        service: which service.
-        name: which process.
-        incarnation: which life of it.
-        clock: for the time of what is said.
-        number: of the last envelope.
+        service: service of the process.
+        name: its pod name.
+        incarnation: its instance.
+        clock: for the time of each event.
+        number: number of the last envelope.
     """
 
     service: Service
@@ -31,11 +33,11 @@ class EnvelopeFactory:
     number: int = field(default=0, init=False)
 
     def envelope(self, event: Event, *, cause: str = "") -> Envelope:
-        """The next event of this life.
+        """Wrap an event in the next envelope.
 
         Args:
             event: what happened.
-            cause: id of what led to it.
+            cause: id of the event or order that led to it.
         """
         self.number += 1
         return Envelope(

@@ -1,4 +1,4 @@
-"""A process' own line of events: numbered, stamped and appended in order, from whichever thread."""
+"""Publishes a process's events on the job's log, in order and from any thread."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 
 class EventPublisher:
-    """Appends this process' events to the job's log; any thread may that does not keep ``append`` from its work.
+    """Appends this process's events to the job's log. Any thread may publish, except the one that ``append`` needs.
 
     Args:
-        append: stores an envelope and returns once that is acknowledged.
-        envelopes: numbers the events.
+        append: stores an envelope and returns once NATS has acknowledged it.
+        envelopes: creates the envelopes.
     """
 
     def __init__(self, append: Callable[[Envelope], object], envelopes: EnvelopeFactory) -> None:
@@ -23,16 +23,16 @@ class EventPublisher:
         self._envelopes = envelopes
 
     def publish(self, event: Event, *, cause: str = "") -> None:
-        """Store an event; returns once the log has acknowledged it.
+        """Publish an event; returns once NATS has acknowledged it.
 
         Args:
             event: what happened.
-            cause: id of what led to it.
+            cause: id of the event or order that led to it.
 
         Raises:
-            TransientError: the broker stayed away longer than its settings allow.
+            TransientError: NATS was unreachable for longer than the settings allow.
             PermanentError: the log is full or gone.
         """
-        # The lock is held while appending so that the log sees the numbers in order: readers ignore lower ones.
+        # The lock is held while appending, so that the numbers arrive in order: readers ignore lower ones.
         with self._lock:
             self._append(self._envelopes.envelope(event, cause=cause))

@@ -1,4 +1,4 @@
-"""What a service's process says with its exit code about what ended it; the launcher judges by it what to do."""
+"""Exit codes of services. The launcher decides by them whether to restart the process."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NoReturn
 from elasticdl.shared.errors import InvariantError, PermanentError, ProtocolError, TransientError, UserError
 
 EXIT_REFUSED = 1
-"""It said a clear last word; starting again changes nothing."""
+"""An error that a restart can't fix; the process has logged it."""
 EXIT_FAULT = os.EX_SOFTWARE
-"""A bug, or something that a fresh start from the last snapshot may put right."""
+"""A bug, or an error that a restart from the last snapshot may fix."""
 EXIT_AWAY = os.EX_TEMPFAIL
-"""Somebody else stayed away for too long; starting again is all there is to do, as often as it takes."""
+"""A service that this process needs was unreachable for too long; restart it without limit."""
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code of a process that ends with this error; what nobody raises on purpose is a bug."""
+    """The exit code of a process that ends with this error; unexpected errors count as bugs."""
     match error:
         case TransientError():
             return EXIT_AWAY
@@ -30,7 +30,7 @@ def exit_code(error: Exception) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process at once: after an error no thread may write anything more, and nobody waits for a read."""
+    """Exit at once: after an error no thread may write anything more, and no blocked read may delay the exit."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -1,4 +1,4 @@
-"""Imports of large packages without the garbage collector, which would look through them again and again."""
+"""Imports large packages with the garbage collector off, which would otherwise scan them repeatedly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Let the garbage collector rest; it never looks at what was made until then: modules live for ever."""
+    """Disable the garbage collector in this block, and exempt all present objects from it: modules are permanent."""
     gc.disable()
     try:
         yield

@@ -93,7 +93,7 @@ def main(name: str) -> int:
 
 
 def _imported(name: str) -> ModuleType:
-    """The module with all that it needs; what was imported lives for ever and is never looked through for garbage."""
+    """Import the module and all that it needs, exempt from garbage collection: modules are permanent."""
     with without_collection():
         module = importlib.import_module(name)
         getattr(module, "prepare", lambda: None)()
@@ -128,7 +128,7 @@ def _live(
         if not os.read(gate, 1):
             os._exit(_EXIT_ABANDONED)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != request.parent:  # It died before prctl; the kernel would not tell us any more.
+        if os.getppid() != request.parent:  # It ended before prctl; the kernel sends no signal any more.
             os._exit(_EXIT_ABANDONED)
         for descriptor in (*inherited, output, errors, gate):
             os.close(descriptor)
@@ -138,7 +138,7 @@ def _live(
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()
         leave(module.main())
-    except BaseException:  # It must not go on as another fork server.
+    except BaseException:  # It must not continue as another fork server.
         traceback.print_exc()
     finally:
         os._exit(os.EX_SOFTWARE)

@@ -1,4 +1,4 @@
-"""Logs are structlog events: for people on a terminal, JSON lines elsewhere."""
+"""Logs are structlog events: readable on a terminal, JSON lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import structlog
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
 
 _NAMES: dict[str, str] = {}
-"""Of this process. Not context variables: those do not reach threads that somebody else started."""
+"""Fields of every log event of this process. Context variables would not reach threads that libraries start."""
 
 
 def configure(
@@ -26,10 +26,10 @@ def configure(
     """Set up the log of this process; every event gets these names.
 
     Args:
-        service: who this is.
+        service: service of this process.
         job: id of the job.
         pod: name of the process.
-        incarnation: which life of it.
+        incarnation: its instance.
         level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
         stream: where to write; standard error by default.
     """

@@ -1,8 +1,8 @@
-"""The batches that a worker has in hand, in a small mapped file that survives the worker's death.
+"""The batches that a worker is running, in a small memory-mapped file that survives a crash of the worker.
 
-A worker that segfaults or is killed for its memory can say nothing any more. What it wrote into a mapped page stays:
-the kernel keeps the page, and the keeper of the process (the launcher) reads from it which batches were in hand. There
-may be several: one is computed while another thread reads and feeds the next.
+A worker that segfaults or is killed for its memory can't report anything. The kernel keeps the mapped page that it has
+written, and the launcher reads from the file which batches were running. There may be several: the worker computes one
+while another thread reads and feeds the next.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import Purpose
 
 ENVIRONMENT_VARIABLE = "ELASTICDL_IN_HAND"
-"""Where a worker is told the beginning of its file's path; see ``file_of``."""
+"""Environment variable with the prefix of the file's path; see ``file_of``."""
 BATCHES_MAX = 4
-"""Batches at a time: one per thread that runs the user's code, and room for one more."""
+"""Most batches at a time: one per thread that runs the user's code, and one spare."""
 
 _MAGIC = b"EDLhand3"
 _SLOT = struct.Struct("<BBxxxxxxQQ")
 """State, number of the purpose, task, batch."""
 _COUNT = struct.Struct("<Q")
-"""Batches that this life has computed."""
+"""Batches that this process has computed."""
 _COUNT_OFFSET = len(_MAGIC) + BATCHES_MAX * _SLOT.size
 _FILE_BYTES = _COUNT_OFFSET + _COUNT.size
 _EMPTY, _HELD = 0, 1
@@ -38,15 +38,15 @@ _PURPOSES = tuple(Purpose)
 
 
 def file_of(beginning: str | Path, pid: int) -> Path:
-    """The file of one process: each life has its own, so that nobody reads or removes a successor's."""
+    """The file of one process. Each process has its own, so that a successor's file is never read or removed."""
     return Path(f"{beginning}.{pid}")
 
 
 class RunningBatchesFile:
-    """The writing side; one worker, one file; any thread may hold a batch.
+    """The worker's side: writes the file. Any thread may run a batch.
 
     Args:
-        path: the file; it is created or emptied. Its folder must exist.
+        path: the file; it is created or truncated. Its folder must exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,10 +63,10 @@ class RunningBatchesFile:
 
     @contextmanager
     def holding(self, batch: RunningBatch) -> Iterator[None]:
-        """Note a batch for as long as the block runs; costs a few microseconds and no system call.
+        """Record a batch as running within the block; costs a few microseconds and no system call.
 
         Raises:
-            InvariantError: ``BATCHES_MAX`` are in hand already.
+            InvariantError: ``BATCHES_MAX`` batches are running already.
         """
         offset = self._take(batch)
         try:
@@ -77,7 +77,7 @@ class RunningBatchesFile:
                 self._free.append(offset)
 
     def count_batch(self) -> None:
-        """One more batch was computed; for the main thread only."""
+        """Count a computed batch; for the main thread only."""
         self._batches += 1
         _COUNT.pack_into(self._page, _COUNT_OFFSET, self._batches)
 
@@ -85,15 +85,15 @@ class RunningBatchesFile:
         purpose = _PURPOSES.index(batch.task.purpose)
         with self._lock:
             if not self._free:
-                raise InvariantError(f"more than {BATCHES_MAX} batches in hand")
+                raise InvariantError(f"more than {BATCHES_MAX} batches are running")
             offset = self._free.pop()
-            # The state byte goes last: whoever dies in between leaves an empty slot, never half a batch.
+            # The state byte is written last: a crash in between leaves an empty slot, never half a batch.
             _SLOT.pack_into(self._page, offset, _EMPTY, purpose, batch.task.number, batch.batch)
             self._page[offset] = _HELD
         return offset
 
     def close(self) -> None:
-        """Give the mapping back; the file stays."""
+        """Unmap the file; it stays."""
         self._page.close()
 
     def __enter__(self) -> RunningBatchesFile:
@@ -106,7 +106,7 @@ class RunningBatchesFile:
 
 
 def read_in_hand(path: Path) -> tuple[RunningBatch, ...]:
-    """The batches that the worker of this file had in hand; none: an empty hand, no file, or not such a file."""
+    """The batches that the worker of this file was running; none if it ran none or there is no valid file."""
     content = _content(path)
     if not content:
         return ()
@@ -119,13 +119,13 @@ def read_in_hand(path: Path) -> tuple[RunningBatch, ...]:
 
 
 def read_batches(path: Path) -> int:
-    """How many batches the worker of this file had computed; 0 if that can't be read."""
+    """How many batches the worker of this file had computed; 0 if there is no valid file."""
     content = _content(path)
     return int(_COUNT.unpack_from(content, _COUNT_OFFSET)[0]) if content else 0
 
 
 def _content(path: Path) -> bytes:
-    """The file; empty if there is none, or it is another kind of file."""
+    """The file's content; empty if there is no valid file."""
     try:
         content = path.read_bytes()
     except OSError:

@@ -1,7 +1,7 @@
-"""What each service is told at its start: one frozen dataclass per service, read from ``ELASTICDL_*`` variables.
+"""Settings of each service: one frozen dataclass per service, read from ``ELASTICDL_*`` environment variables.
 
-Whoever starts a process (launcher, Kubernetes) writes its settings into the environment with ``to_environment``; the
-process reads them with ``from_environment``. Job-wide facts are not here: they are in the JobSpec on the event log.
+The launcher writes a process's settings into its environment with ``to_environment``; the process reads them with
+``from_environment``. Settings of the whole job are in the JobSpec on the event log.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ S = TypeVar("S", bound="ProcessSettings")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSettings:
-    """What every process of a job is told."""
+    """Settings of every process of a job."""
 
     nats_url: str = field(repr=False, metadata=_SECRET)
-    """Where the broker is, ``nats://[token@]host:port``; no default: there is no job without it. May hold a secret."""
+    """URL of the NATS server, ``nats://[token@]host:port``; required. May contain a secret."""
     job: JobId
-    """Id of the job; no default."""
+    """Id of the job; required."""
     pod: PodName
-    """Name of this process in the job, kept across restarts; no default."""
+    """Name of this process in the job, kept across restarts; required."""
     token: str = field(default="", repr=False, metadata=_SECRET)
-    """What peers show each other on the wire; empty: no check. Never printed."""
+    """Token that workers and ps show each other; empty: no check. Never printed."""
     run_dir: str = ""
-    """Folder for this job's files on this machine; empty: none, as on Kubernetes, where pods have no disk to keep."""
+    """Folder for this job's files on this machine; empty: none, as on Kubernetes, where pods have no disk."""
     log_level: str = "INFO"
-    """Least severity that is logged; INFO tells a user what happens without drowning it."""
+    """Lowest level that is logged: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``."""
     lease_s: float = field(default=LEASE_S, metadata=_NOT_NEGATIVE)
-    """Seconds without a sign of life after which a worker loses its task; the same in all processes of a job."""
+    """Seconds after which a worker loses a task whose lease it does not renew; the same in all processes of a job."""
     beat_interval_s: float = field(default=1.0, metadata=_NOT_NEGATIVE)
-    """Seconds between heartbeats; a second is what people who watch find live, and costs nothing."""
+    """Seconds between heartbeats; one second keeps the display current at no measurable cost."""
     broker_connect_s: float = field(default=15.0, metadata=_NOT_NEGATIVE)
-    """Seconds to try the first connection to the broker; then this process says so and ends, to be started again."""
+    """Seconds to try the first connection to NATS; after that this process exits and is restarted."""
     broker_retry_s: float = field(default=300.0, metadata=_NOT_NEGATIVE)
-    """Seconds to go on asking an absent broker before giving up; long enough to restart it by hand."""
+    """Seconds to retry while NATS is unreachable; long enough to restart the server by hand."""
 
     def __post_init__(self) -> None:
         if self.log_level not in LOG_LEVELS:
             raise UserError(
-                f"{PREFIX}LOG_LEVEL={self.log_level!r} is no log level",
+                f"{PREFIX}LOG_LEVEL={self.log_level!r} is not a log level",
                 hint=f"Use one of {', '.join(LOG_LEVELS)}.",
                 usage=True,
             )
@@ -65,7 +65,7 @@ class ProcessSettings:
 
     @property
     def bus(self) -> BusSettings:
-        """What follows from these for the bus."""
+        """The settings of the bus."""
         return BusSettings(
             lease_s=self.lease_s,
             connect_s=self.broker_connect_s,
@@ -78,39 +78,39 @@ class ProcessSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterSettings(ProcessSettings):
-    """What the master is told."""
+    """Settings of the master."""
 
     silence_s: float = field(default=6.0, metadata=_NOT_NEGATIVE)
-    """Seconds without a heartbeat after which a process is replaced: six missing beats, noticed within ten seconds."""
+    """Seconds without a heartbeat after which a process is restarted: six missed ones, detected within ten seconds."""
     return_deliveries: bool = True
-    """Whether a dead worker's tasks are given back as soon as its death is known; otherwise their leases bring them
-    back after ``lease_s``, as they do while no master is there. For trying just that."""
+    """Whether the tasks of a worker that has ended return to the queue at once. Otherwise they return when their leases
+    expire after ``lease_s``, as they do while no master is running; for tests of that."""
     core_snapshot_records: int = field(default=5000, metadata=_NOT_NEGATIVE)
-    """Log records between two snapshots of the folded state: so many a successor has to read. 0: it reads all."""
+    """Log records between two snapshots of the master's state, so the most that a successor has to read. 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings(ProcessSettings):
-    """What a worker is told."""
+    """Settings of a worker."""
 
     compute_threads: int = field(default=0, metadata=_NOT_NEGATIVE)
-    """Threads of TensorFlow within an operation; 0: TensorFlow's choice. The launcher divides a host's cores."""
+    """TensorFlow's threads within an operation; 0: TensorFlow's default. The launcher divides a host's cores."""
     idle_poll_s: float = field(default=1.0, metadata=_NOT_NEGATIVE)
-    """Seconds between looks at the queue when nobody wakes the worker; bounds the wait for a lease that ran out."""
+    """Seconds between polls of the queue by an idle worker; bounds the wait for a task whose lease has expired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PsSettings(ProcessSettings):
-    """What a parameter server is told."""
+    """Settings of a parameter server."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; loopback, so that nothing is open to the network unless asked for."""
+    """Address to listen on; by default loopback, which the network can't reach."""
     advertised_host: str = ""
-    """Name under which workers reach it; empty: ``host``."""
+    """Host name for workers to connect to; empty: ``host``."""
     port: int = field(default=0, metadata=_NOT_NEGATIVE)
     """Port to listen on; 0: a free one."""
     memory_bytes_max: int = field(default=0, metadata=_NOT_NEGATIVE)
-    """Memory for weights and slots in bytes above which new rows are refused; 0: no limit but the machine's."""
+    """Memory for weights and optimizer slots, bytes; above it new rows are refused. 0: no limit."""
 
 
 def variable(name: str) -> str:
@@ -122,7 +122,7 @@ def from_environment(cls: type[S], environment: Mapping[str, str]) -> S:
     """Read a service's settings.
 
     Args:
-        cls: which service's.
+        cls: the settings class.
         environment: usually ``os.environ``; empty variables count as unset.
 
     Raises:
@@ -142,7 +142,7 @@ def from_environment(cls: type[S], environment: Mapping[str, str]) -> S:
 
 
 def to_environment(settings: ProcessSettings) -> dict[str, str]:
-    """The variables from which ``from_environment`` makes equal settings; holds secrets."""
+    """The environment variables for these settings; contains secrets."""
     values = {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings)}
     return {variable(name): str(value) for name, value in values.items() if value != ""}
 

@@ -366,7 +366,7 @@ class Codec:
         return bytes(message.SerializeToString(deterministic=True))
 
     def decode(self, data: bytes) -> Any:
-        """The value; whatever is wrong with the bytes is a ProtocolError."""
+        """Decode a value; anything wrong with the bytes is a ProtocolError."""
         name = self._message.DESCRIPTOR.full_name
         try:
             return self._decode(self._message.FromString(data))

@@ -1,4 +1,4 @@
-"""Objects in S3, MinIO and whatever else speaks the S3 protocol.
+"""Objects in S3, MinIO and other S3-compatible stores.
 
 The only module that imports minio; its errors, and urllib3's below it, become ours here.
 """
@@ -96,7 +96,7 @@ class S3Store:
             try:
                 return _info(bucket, self._client.stat_object(bucket, key))
             except S3Error:
-                # An answer to HEAD has no body that could say why; an answer to a listing has.
+                # The answer to HEAD has no body with the reason; the answer to a listing has.
                 next(self._client.list_objects(bucket, prefix=key), None)
                 raise
 
@@ -232,7 +232,7 @@ def _info(bucket: str, item: object) -> ObjectInfo:
 
 
 def translate(error: Exception, uri: str, endpoint: str) -> ElasticDLError:
-    """The error of our tree that says what minio's or urllib3's means."""
+    """The error of this package for an error of minio or urllib3."""
     bucket, _ = bucket_and_key(uri)
     match error:
         case S3Error():

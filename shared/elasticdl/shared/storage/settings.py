@@ -1,4 +1,4 @@
-"""Where S3-compatible storage is, and who we are there."""
+"""Endpoint and credentials of S3-compatible storage."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class StorageSettings:
     secret_key: str = field(default="", repr=False)
     """Never printed."""
     session_token: str = field(default="", repr=False)
-    """Of temporary credentials; empty otherwise. Never printed."""
+    """Token of temporary credentials; empty otherwise. Never printed."""
     region: str = ""
-    """Empty: asked from the service."""
+    """Region; empty: asked from the service."""
     connect_timeout_s: float = 5.0
     """Seconds to wait for a connection."""
     read_timeout_s: float = 60.0
     """Seconds to wait for the next bytes of an answer."""
     retry_s: float = 20.0
-    """Seconds during which a failed request is tried again, with growing pauses; 0 tries once."""
+    """Seconds during which a failed request is retried with backoff; 0: no retry."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> StorageSettings:

@@ -1,4 +1,4 @@
-"""The port: what the rest of the framework needs from object storage."""
+"""The port of object storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import BinaryIO, Protocol
 from elasticdl.shared.errors import PermanentError
 
 READ_AHEAD_BYTES = 1 << 20
-"""What a stream returned by ``open`` may have read beyond what its caller asked for."""
+"""Bytes that a stream returned by ``open`` may read ahead of its caller."""
 
 
 class ObjectNotFoundError(PermanentError):
@@ -28,7 +28,7 @@ class ObjectInfo:
     Attributes:
         uri: its full name.
         size_bytes: its length.
-        etag: changes whenever the content does; otherwise opaque.
+        etag: opaque value that changes with the content.
     """
 
     uri: str
@@ -76,5 +76,5 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, uri: str) -> None:
-        """Remove an object; nothing happens when there is none."""
+        """Delete an object; without effect if there is none."""
         ...

@@ -1,4 +1,4 @@
-"""Which adapter serves which scheme."""
+"""Selects the adapter for a URI's scheme."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def open_store(uri: str, settings: StorageSettings | None = None) -> ObjectStore
         settings: for ``s3://``; ``None`` reads the environment.
 
     Raises:
-        UserError: a scheme that we don't know, or half of the credentials.
+        UserError: an unknown scheme, or incomplete credentials.
     """
     match scheme_of(to_uri(uri)):
         case "file":

@@ -19,7 +19,7 @@ def scheme_of(uri: str) -> str:
     scheme, separator, _ = uri.partition("://")
     if not separator or scheme not in SCHEMES:
         raise UserError(
-            f"{uri!r} names no storage we know", hint="Use a local path, file:///path or s3://bucket/key.", usage=True
+            f"{uri!r} has no supported scheme", hint="Use a local path, file:///path or s3://bucket/key.", usage=True
         )
     return scheme
 
@@ -30,7 +30,7 @@ def to_uri(path: str | Path) -> str:
     A trailing ``/`` is kept, and so is everything after the path's last ``/`` (glob characters too). ``~`` is expanded.
 
     Raises:
-        UserError: a scheme that we don't know, or an empty path.
+        UserError: an unknown scheme, or an empty path.
     """
     text = str(path)
     if "://" in text:
@@ -38,7 +38,7 @@ def to_uri(path: str | Path) -> str:
             return text
         text = unquote(text.removeprefix("file://"))
     if not text:
-        raise UserError("an empty path names no file", usage=True)
+        raise UserError("the path is empty", usage=True)
     absolute = Path(text).expanduser().absolute()
     slash = "/" if text.endswith("/") and str(absolute) != "/" else ""
     return "file://" + quote(str(absolute)) + slash
@@ -63,7 +63,7 @@ def bucket_and_key(uri: str) -> tuple[str, str]:
     """
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     if not uri.startswith("s3://") or not bucket:
-        raise UserError(f"{uri!r} names no bucket", hint="Use s3://bucket/key.", usage=True)
+        raise UserError(f"{uri!r} has no bucket", hint="Use s3://bucket/key.", usage=True)
     return bucket, key
 
 
@@ -74,5 +74,5 @@ def join(prefix: str, *names: str) -> str:
 
 
 def display(uri: str) -> str:
-    """How people write that URI: a local path where it is one."""
+    """A URI for people to read: a local path if it is one."""
     return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri

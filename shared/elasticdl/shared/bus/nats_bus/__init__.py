@@ -1,14 +1,14 @@
 """The bus on NATS JetStream; the only package that imports nats, and where its errors become ours.
 
-Speaks JetStream's JSON interface over the client's plain requests: every question is asked again until it is answered,
-which the client's own JetStream layer leaves to its callers.
+Uses JetStream's JSON interface over the client's plain requests: every request is repeated until it is answered, which
+the client's own JetStream layer leaves to its callers.
 """
 
 import sys
 
 _WEBSOCKETS = "aiohttp"
-# The client imports it wherever it is installed, for a transport that nobody here uses: a quarter of a second of every
-# process' start. A module that is None counts as not installed.
+# The client imports it if it is installed, for a transport that this package does not use; that takes 0.25 s of every
+# process's start. A module that is None counts as not installed.
 _unwanted = _WEBSOCKETS not in sys.modules
 if _unwanted:
     sys.modules[_WEBSOCKETS] = None  # type: ignore[assignment]

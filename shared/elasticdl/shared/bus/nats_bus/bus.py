@@ -1,4 +1,4 @@
-"""One client of a real broker."""
+"""One client of a NATS server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elasticdl.shared.names import JobId
 
 
 class NatsBus:
-    """See ``ports.Bus``; made by ``connect``."""
+    """See ``ports.Bus``; created by ``connect``."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -26,22 +26,22 @@ class NatsBus:
         self.signals = NatsSignals(connection)
 
     async def close(self) -> None:
-        """Hang up; iterators end."""
+        """Close the connection; iterators end."""
         await self._connection.close()
 
 
 async def connect(url: str, job: JobId, settings: BusSettings | None = None) -> NatsBus:
-    """Connect and make sure that the job's streams exist; later losses of the connection are repaired for ever.
+    """Connect and create the job's streams if needed; a lost connection is reestablished without limit.
 
     Args:
         url: ``nats://[user:password@]host:port``, several with commas between.
-        job: whose streams.
-        settings: how patient to be.
+        job: id of the job.
+        settings: timeouts and limits.
 
     Raises:
-        UserError: nobody answers there, or somebody without JetStream.
-        TransientError: nobody answers there now, and the settings say that this is not final.
-        PermanentError: the broker refuses to create the streams.
+        UserError: no NATS server answers there, or one without JetStream.
+        TransientError: no NATS server answers, and by the settings that is temporary.
+        PermanentError: the server refuses to create the streams.
     """
     connection = await Connection.open(url, job, settings or BusSettings())
     try:
@@ -53,7 +53,7 @@ async def connect(url: str, job: JobId, settings: BusSettings | None = None) -> 
 
 
 async def check_server(url: str, job: JobId) -> None:
-    """Find out whether a server with JetStream answers, and leave no trace there.
+    """Check that a server with JetStream answers, without creating anything there.
 
     Raises:
         UserError: as ``connect``.

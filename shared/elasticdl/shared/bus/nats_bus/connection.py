@@ -1,4 +1,4 @@
-"""A connection to the broker: asks until it is answered, and translates every error."""
+"""A connection to NATS: repeats requests until they are answered, and translates every error."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _log = structlog.get_logger()
 
 
 class RefusedError(PermanentError):
-    """The broker says no.
+    """The server refused a request.
 
     Attributes:
-        error_code: JetStream's number for the reason.
+        error_code: JetStream's error code.
     """
 
     def __init__(self, message: str, error_code: int) -> None:
@@ -48,11 +48,11 @@ class RefusedError(PermanentError):
 
 
 class NobodyListensError(TransientError):
-    """The broker knows nobody who would answer: a stream or consumer that does not exist, or not yet again."""
+    """The subject has no responders: a stream or consumer does not exist, or is not restored yet."""
 
 
 class Connection:
-    """One client's connection; loses and regains the broker without anybody noticing but by delay."""
+    """One client's connection; it reconnects by itself, so that its users only see delays."""
 
     def __init__(self, client: Client, job: JobId, settings: BusSettings) -> None:
         self.client = client
@@ -65,8 +65,8 @@ class Connection:
         """Connect for the first time.
 
         Raises:
-            UserError: nobody answers (if that is final), or somebody without JetStream.
-            TransientError: nobody answers now.
+            UserError: no server answers (if the settings call that final), or one without JetStream.
+            TransientError: no server answers now.
         """
         client = Client()
         reasons: list[str] = []
@@ -76,14 +76,14 @@ class Connection:
             reasons.append(str(error) or type(error).__name__)
             if "authorization" in reasons[-1].lower():
                 refused.set()
-            _log.debug("broker error", reason=reasons[-1])
+            _log.debug("NATS error", reason=reasons[-1])
 
         async def note_loss() -> None:
             if not client.is_closed:
-                _log.warning("broker lost", job=job)
+                _log.warning("connection to NATS lost, reconnecting", job=job)
 
         async def note_return() -> None:
-            _log.info("broker back", job=job)
+            _log.info("reconnected to NATS", job=job)
 
         connecting = client.connect(
             servers=[each.strip() for each in url.split(",")],
@@ -95,7 +95,7 @@ class Connection:
             connect_timeout=2,
             ping_interval=10,
             max_outstanding_pings=2,
-            pending_size=0,  # nothing is kept while the broker is away: it would be sent when nobody waits any more
+            pending_size=0,  # buffer nothing while disconnected: it would be sent when its sender has stopped waiting
         )
         try:
             await asyncio.wait_for(_unless(refused, connecting), settings.connect_s)
@@ -107,11 +107,11 @@ class Connection:
                     hint="Check the user and password, or the token, in --nats_url.",
                 ) from error
             reason = f" ({reasons[-1]})" if reasons else ""
-            nobody = f"no NATS server answers at {redact_url(url)} within {settings.connect_s:g} s{reason}"
+            problem = f"no NATS server answers at {redact_url(url)} within {settings.connect_s:g} s{reason}"
             hint = "Check --nats_url, and that the server is running and reachable from here."
             if settings.absence_is_final:
-                raise UserError(nobody, hint=hint) from error
-            raise TransientError(f"{nobody}. {hint}") from error
+                raise UserError(problem, hint=hint) from error
+            raise TransientError(f"{problem}. {hint}") from error
         connection = cls(client, job, settings)
         await connection._require_jetstream(url)
         return connection
@@ -127,7 +127,7 @@ class Connection:
             ) from error
 
     async def close(self) -> None:
-        """Hang up for good."""
+        """Close the connection."""
         await self.client.close()
         for event in self._waiting:
             event.set()
@@ -149,11 +149,11 @@ class Connection:
     async def ask(
         self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
     ) -> Msg:
-        """Ask once.
+        """Send one request.
 
         Raises:
-            TransientError: no answer now.
-            PermanentError: the message is too large, or this client has hung up.
+            TransientError: no answer.
+            PermanentError: the message is too large, or the connection is closed.
         """
         timeout_s = timeout_s or self.settings.answer_s
         own_headers = dict(headers) if headers else None
@@ -162,14 +162,14 @@ class Connection:
         )
 
     async def ask_for_stored(self, subject: str, payload: bytes) -> Msg:
-        """Ask once for a stored message.
+        """Request a stored message once.
 
-        It arrives under the subject that it was stored under, so the client's shared inbox, which tells answers
-        apart by their subjects, would not recognise it; this way the answer gets an inbox of its own.
+        It arrives under the subject that it was stored under. The client's shared inbox distinguishes answers by
+        their subjects and would not recognise it, so the request gets an inbox of its own.
 
         Raises:
-            TransientError: no answer now.
-            PermanentError: this client has hung up.
+            TransientError: no answer.
+            PermanentError: the connection is closed.
         """
         timeout_s = self.settings.answer_s
         return await self._translated(
@@ -178,32 +178,32 @@ class Connection:
 
     async def _translated(self, subject: str, payload: bytes, request: Callable[[], Awaitable[Msg]]) -> Msg:
         if self.closed:
-            raise PermanentError("the connection to the broker is closed")
+            raise PermanentError("the connection to NATS is closed")
         if not self.client.is_connected:
-            raise TransientError("the broker is away")
+            raise TransientError("not connected to NATS")
         try:
             return await request()
         except nats.errors.NoRespondersError as error:
-            raise NobodyListensError(f"nobody listens at {subject}") from error
+            raise NobodyListensError(f"no responders at {subject}") from error
         except nats.errors.MaxPayloadError as error:
             raise PermanentError(
-                f"a message of {len(payload)} bytes for {subject} is above the broker's limit of "
+                f"a message of {len(payload)} bytes for {subject} is above the server's limit of "
                 f"{self.client.max_payload} bytes; raise max_payload of the nats-server"
             ) from error
         except nats.errors.ConnectionClosedError as error:
-            raise PermanentError("the connection to the broker is closed") from error
+            raise PermanentError("the connection to NATS is closed") from error
         except (nats.errors.Error, OSError) as error:
-            raise TransientError(f"the broker did not answer at {subject}: {error or type(error).__name__}") from error
+            raise TransientError(f"NATS did not answer at {subject}: {error or type(error).__name__}") from error
 
     async def retrying(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until it succeeds, for at most ``retry_s``.
+        """Retry until success, for at most ``retry_s``.
 
         Args:
-            what: what is being tried, for the message.
-            attempt: raises TransientError when it should be tried again.
+            what: name of the operation, for the message.
+            attempt: the operation; a TransientError that it raises is retried.
 
         Raises:
-            TransientError: the time is over.
+            TransientError: it did not succeed in time.
         """
         latest: TransientError | None = None
         try:
@@ -215,18 +215,18 @@ class Connection:
                         latest = error
                         await asyncio.sleep(self.settings.retry_pause_s)
         except TimeoutError as error:
-            raise TransientError(f"{what}: given up after {self.settings.retry_s:g} s: {latest}") from error
+            raise TransientError(f"{what} failed for {self.settings.retry_s:g} s: {latest}") from error
 
     async def api(self, name: str, request: Mapping[str, Any], *, once: bool = False) -> dict[str, Any]:
-        """A question to JetStream itself.
+        """Send a request to JetStream's API.
 
         Args:
-            name: what follows ``$JS.API.``.
-            request: what to send as JSON.
-            once: do not try again.
+            name: the subject after ``$JS.API.``.
+            request: sent as JSON.
+            once: do not retry.
 
         Raises:
-            RefusedError: with the reason's number.
+            RefusedError: with JetStream's error code.
             TransientError: no answer.
         """
         payload = json.dumps(request).encode() if request else b""
@@ -243,9 +243,9 @@ class Connection:
             The sequence number.
 
         Raises:
-            RefusedError: among others one of ``WRONG_LAST_SEQUENCE``.
+            RefusedError: for example with one of ``WRONG_LAST_SEQUENCE``.
             PermanentError: the stream is full or gone.
-            TransientError: the broker stayed away.
+            TransientError: NATS was unreachable for too long.
         """
 
         async def attempt() -> int:
@@ -267,21 +267,23 @@ class Connection:
         except RefusedError as error:
             if error.error_code == STREAM_NOT_FOUND:
                 raise PermanentError(
-                    f"the broker has lost the stream {stream}; resume the job with a new log"
+                    f"the NATS server has lost the stream {stream}; resume the job with a new log"
                 ) from error
             raise
 
     def _require_room(self, payload_bytes: int) -> None:
-        """Find out why a publication has no answer: a nats-server whose disk is full gives none."""
+        """Find out whether a publication has no answer because the server's disk is full: it gives none then."""
         directory = self.settings.run_directory
         if not directory:
             return
         disk = os.statvfs(directory)
         if disk.f_bavail * disk.f_frsize < max(_ROOM_BYTES_MIN, 2 * payload_bytes):
-            raise PermanentError(f"the broker has no room in {directory}: free some space and resume the job")
+            raise PermanentError(
+                f"the NATS server has no disk space in {directory}: free some space and resume the job"
+            )
 
     def _checked(self, what: str, data: bytes) -> dict[str, Any]:
-        """The broker's answer, unless it is an error."""
+        """The server's answer, unless it is an error."""
         answer: dict[str, Any] = json.loads(data)
         error = answer.get("error")
         if error is None:
@@ -290,15 +292,16 @@ class Connection:
         if number in _OUT_OF_STORAGE or "no space left" in text:
             where = f" in {self.settings.run_directory}" if self.settings.run_directory else ""
             raise RefusedError(
-                f"the broker has no room{where}: {text}; free some space, restart it and resume the job", number
+                f"the NATS server has no disk space{where}: {text}; free some space, restart it and resume the job",
+                number,
             )
         if code == 503 or number == _STREAM_CREATE_FAILED:
             raise TransientError(f"{what}: {text}")
-        raise RefusedError(f"the broker refuses {what}: {text} ({number})", number)
+        raise RefusedError(f"the NATS server refused {what}: {text} ({number})", number)
 
 
 async def _unless(refused: asyncio.Event, connecting: Coroutine[Any, Any, None]) -> None:
-    """Connect, but end with PermissionError once the server has refused: the client itself would go on trying."""
+    """Connect, but raise PermissionError once the server has refused: the client itself would retry."""
     attempt, refusal = asyncio.ensure_future(connecting), asyncio.ensure_future(refused.wait())
     try:
         await asyncio.wait((attempt, refusal), return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Reading a stream from a place on, for ever, in order and without gaps, across losses of the broker."""
+"""Follows a stream from a position on, in order and without gaps, across reconnections; never returns."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class StoredMessage:
 
 
 class _BrokenError(Exception):
-    """The consumer has to be made anew: something was lost on the way, or the broker was away."""
+    """The consumer has to be created again: a message was lost, or NATS was unreachable."""
 
 
 async def follow(connection: Connection, stream: str, after: int, *, dense: bool) -> AsyncIterator[StoredMessage]:
-    """Messages with sequence numbers above ``after``, then new ones for ever.
+    """Messages with sequence numbers above ``after``, then new ones as they arrive.
 
     Args:
         connection: to the broker.
-        stream: which stream.
-        after: the last number already known.
+        stream: name of the stream.
+        after: the last known sequence number.
         dense: the stream has every number, so a missing one is a loss.
 
     Raises:
@@ -53,7 +53,7 @@ async def follow(connection: Connection, stream: str, after: int, *, dense: bool
             consumer = await _create_consumer(connection, stream, after + 1)
             async for message in _pull(connection, stream, consumer):
                 if dense and message.seq != after + 1:
-                    raise PermanentError(f"{stream} lacks what is between {after} and {message.seq}")
+                    raise PermanentError(f"messages between {after} and {message.seq} are missing in {stream}")
                 after = message.seq
                 yield message
         except (_BrokenError, TransientError):
@@ -167,7 +167,7 @@ async def _next(inbox: _Inbox, silence_s: float) -> Msg | None:
         status = (message.headers or {}).get("Status")
         if status is None:
             return message
-        if status == "100":  # a sign of life
+        if status == "100":  # a heartbeat
             continue
         description = (message.headers or {}).get("Description", "")
         if status in ("404", "408") or "Batch Completed" in description:

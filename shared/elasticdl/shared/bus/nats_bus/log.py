@@ -21,13 +21,13 @@ class NatsEventLog:
         self._stream = subjects.events_stream(connection.job)
 
     async def append(self, envelope: Envelope) -> int:
-        """Add a fact; repeated until it is acknowledged, recognised by the envelope's id."""
+        """Append an event; repeated until it is acknowledged, deduplicated by the envelope's id."""
         subject = subjects.event(self._connection.job, envelope.service, envelope.name)
         data = codec.encode_envelope(envelope)
         return await self._connection.store(self._stream, subject, data, {"Nats-Msg-Id": envelope.id})
 
     async def append_next(self, envelope: Envelope, *, after: int) -> int:
-        """Add a fact right after a record; as with decisions, a repetition is refused and what is there tells whose."""
+        """Append an event right after a record; a refused repetition is recognised as in ``append_fenced``."""
         subject = subjects.event(self._connection.job, envelope.service, envelope.name)
         headers = {"Nats-Msg-Id": envelope.id, "Nats-Expected-Last-Sequence": str(after)}
         try:
@@ -41,10 +41,10 @@ class NatsEventLog:
             raise FencedError(f"the log does not end at {after} any more") from error
 
     async def append_fenced(self, envelope: Envelope, *, after: int) -> int:
-        """Add a decision unless another master has.
+        """Append a record of the master unless another master has appended one.
 
-        The broker checks the expected number before it looks for repetitions, so the answer to a repetition whose
-        first acknowledgement was lost is a refusal; the last record tells who wrote it.
+        The server checks the expected number before it looks for repetitions, so it refuses a repetition whose first
+        acknowledgement was lost. The last record then shows that it is the same.
         """
         subject = subjects.decision(self._connection.job)
         headers = {"Nats-Msg-Id": envelope.id, "Nats-Expected-Last-Subject-Sequence": str(after)}
@@ -57,11 +57,11 @@ class NatsEventLog:
             if last is not None and last.envelope.id == envelope.id:
                 return last.seq
             raise FencedError(
-                f"another master has decided something at {last.seq if last else 0}, this one knew of {after}"
+                f"another master has appended record {last.seq if last else 0}; this one knows up to {after}"
             ) from error
 
     async def read(self, after: int) -> AsyncIterator[LogRecord]:
-        """Records above ``after``, then new ones for ever."""
+        """Records above ``after``, then new ones as they arrive."""
         async for message in follow(self._connection, self._stream, after, dense=True):
             yield LogRecord(seq=message.seq, envelope=codec.decode_envelope(message.data))
 
@@ -70,7 +70,7 @@ class NatsEventLog:
         return int((await self._connection.api(f"STREAM.INFO.{self._stream}", {}))["state"]["last_seq"])
 
     async def last_fenced(self) -> LogRecord | None:
-        """The last decision of any master."""
+        """The last record of any master."""
         return await self._record({"last_by_subj": subjects.decision(self._connection.job)})
 
     async def _record(self, request: Mapping[str, object]) -> LogRecord | None:

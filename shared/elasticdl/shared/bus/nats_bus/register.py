@@ -19,7 +19,7 @@ class NatsKeyValue:
 
     Args:
         connection: to the broker.
-        stream: where the values are.
+        stream: stream of the values.
         subject_of: (job, name) -> subject.
         name_of: its inverse.
     """
@@ -42,7 +42,7 @@ class NatsKeyValue:
         return None if message is None else _entry(message)
 
     async def write(self, name: str, value: bytes, *, after: int) -> int:
-        """Replace the value that the writer knows; a refusal of our own repetition is a success."""
+        """Replace the value that the writer knows; a refused repetition of the same write is a success."""
         write_id = secrets.token_hex(12)
         headers = {"Nats-Msg-Id": write_id, "Nats-Expected-Last-Subject-Sequence": str(after)}
         subject = self._subject_of(self._connection.job, name)
@@ -56,11 +56,11 @@ class NatsKeyValue:
                 return int(message["seq"])
             present = message["seq"] if message else 0
             raise FencedError(
-                f"register {name} was written by somebody else: it is at {present}, not at {after}"
+                f"another process has written register {name}: it is at {present}, not at {after}"
             ) from error
 
     async def watch(self) -> AsyncIterator[tuple[str, KeyValueEntry]]:
-        """Present values, then changes for ever."""
+        """Present values, then changes as they arrive."""
         async for message in follow(self._connection, self._stream, 0, dense=False):
             name = self._name_of(self._connection.job, message.subject)
             yield name, KeyValueEntry(value=message.data, seq=message.seq)

@@ -30,7 +30,7 @@ class NatsSignals:
         self._connection = connection
 
     async def beat(self, beat: Beat) -> None:
-        """Tell everybody who listens."""
+        """Send a heartbeat."""
         client = self._connection.client
         if not client.is_connected:
             return
@@ -48,7 +48,7 @@ class NatsSignals:
                 try:
                     beat = codec.decode_beat(message.data)
                 except ProtocolError as error:
-                    _log.warning("heartbeat not readable", subject=message.subject, reason=str(error))
+                    _log.warning("malformed heartbeat ignored", subject=message.subject, reason=str(error))
                     continue
                 yield beat
         except nats.errors.ConnectionClosedError:
@@ -58,20 +58,20 @@ class NatsSignals:
                 await subscription.unsubscribe()
 
     async def order(self, pod: PodName, command: Command, cause: str, *, term: int = 0) -> None:
-        """Have a process do something."""
+        """Send a command to a process."""
         subject = subjects.order(self._connection.job, pod)
         timeout_s = self._connection.settings.order_answer_s
         try:
             headers = {_CAUSE: cause, _TERM: str(term)}
             answer = await self._connection.ask(subject, codec.encode_command(command), headers, timeout_s)
         except NobodyListensError as error:
-            raise TransientError(f"{pod} does not take orders now") from error
+            raise TransientError(f"{pod} is not reachable") from error
         if answer.data:
             reason = answer.data.decode("utf-8", "replace")
             raise PermanentError(f"{pod} refused {type(command).__name__}: {reason}")
 
     async def serve_orders(self, pod: PodName, handler: OrderHandler) -> None:
-        """Take orders under this name from now on."""
+        """Receive orders under this name from now on."""
         terms = Terms()
 
         async def serve(message: Msg) -> None:
@@ -85,7 +85,7 @@ class NatsSignals:
             await self._connection.client.publish(message.reply, refusal.encode())
 
         await self._connection.client.subscribe(subjects.order(self._connection.job, pod), cb=serve)
-        # The client's flush may overtake the subscription; a question does not, so its answer proves that we listen.
+        # The client's flush may overtake the subscription; a request does not, so its answer proves the subscription.
         await self._connection.api("INFO", {})
 
 
@@ -93,4 +93,4 @@ def _term_of(headers: Mapping[str, str]) -> int:
     try:
         return int(headers.get(_TERM, "0"))
     except ValueError as error:
-        raise ProtocolError(f"an order of term {headers[_TERM]!r}, which is no number") from error
+        raise ProtocolError(f"the term of an order is not a number: {headers[_TERM]!r}") from error

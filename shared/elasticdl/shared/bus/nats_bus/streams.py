@@ -1,4 +1,4 @@
-"""The streams of a job, as design and documentation describe them."""
+"""The streams of a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NANOSECONDS = 1_000_000_000
 
 
 def stream_configs(job: JobId, settings: BusSettings) -> list[dict[str, Any]]:
-    """Configuration of the streams, in JetStream's words."""
+    """Configuration of the streams, as JetStream's API takes it."""
     every: Mapping[str, Any] = {
         "storage": "file",
         "num_replicas": settings.replicas,
@@ -71,5 +71,5 @@ async def create_streams(connection: Connection) -> None:
         try:
             await connection.api(f"STREAM.CREATE.{name}", config)
         except RefusedError as error:
-            if error.error_code != STREAM_NAME_IN_USE:  # somebody else has just created it
+            if error.error_code != STREAM_NAME_IN_USE:  # another process has just created it
                 raise

@@ -30,15 +30,15 @@ class NatsDelivery:
         self.reply: str = message.reply
 
     async def ack(self) -> None:
-        """It is done; confirmed by the broker."""
+        """Acknowledge it; confirmed by the server."""
         await self._queue.answer(self.reply, b"+ACK")
 
     async def nak(self) -> None:
-        """Give it back."""
+        """Return it."""
         await self._queue.give_back(self.reply)
 
     async def extend(self) -> None:
-        """Begin a new lease."""
+        """Renew the lease."""
         await self._queue.extend(self.reply)
 
 
@@ -53,7 +53,7 @@ class NatsTaskQueue:
         self._listening = False
 
     async def publish(self, messages: Sequence[tuple[TaskMessage, bool]]) -> None:
-        """Queue tasks, many publications under way at a time, and wake idle workers."""
+        """Queue tasks with many concurrent publications, and wake idle workers."""
         window = asyncio.Semaphore(self._connection.settings.publish_window)
 
         async def publish_one(task: TaskMessage, again: bool) -> None:
@@ -86,33 +86,33 @@ class NatsTaskQueue:
             return
 
     async def give_back(self, reply: str) -> None:
-        """Give back another client's delivery."""
+        """Return a delivery of another client."""
         await self.answer(reply, b"-NAK")
         await self._wake()
 
     async def purge(self) -> None:
-        """Forget all tasks that there are now; a repetition that arrives late takes none that came after them."""
+        """Remove all present tasks; a late repetition of the request removes no later ones."""
         state = (await self._connection.api(f"STREAM.INFO.{self._stream}", {}))["state"]
         await self._connection.api(f"STREAM.PURGE.{self._stream}", {"seq": state["last_seq"] + 1})
 
     async def answer(self, reply: str, payload: bytes) -> None:
-        """Tell the broker what became of a delivery, until it confirms."""
+        """Acknowledge or return a delivery; repeated until the server confirms."""
         await self._connection.retrying("acknowledgement", lambda: self._connection.ask(reply, payload))
 
     async def extend(self, reply: str) -> None:
-        """Begin a new lease; not confirmed."""
-        await self._say(reply, b"+WPI")
+        """Renew a lease; not confirmed."""
+        await self._publish_hint(reply, b"+WPI")
 
     async def _wake(self) -> None:
-        await self._say(subjects.wake(self._connection.job), b"")
+        await self._publish_hint(subjects.wake(self._connection.job), b"")
 
-    async def _say(self, subject: str, payload: bytes) -> None:
+    async def _publish_hint(self, subject: str, payload: bytes) -> None:
         if not self._connection.client.is_connected:
             return
         try:
             await self._connection.client.publish(subject, payload)
         except (nats.errors.Error, OSError):
-            return  # a hint: workers look again by themselves, leases run out by themselves
+            return  # only a hint: workers poll, and leases expire
 
     async def _listen(self) -> None:
         if self._listening:
@@ -132,14 +132,14 @@ class NatsTaskQueue:
         try:
             message = await self._connection.ask_for_stored(subject, _NEXT_NOW)
         except NobodyListensError:
-            self._consumers.discard(consumer)  # the broker has lost it: create it at the next try
+            self._consumers.discard(consumer)  # the server has lost it: create it at the next try
             raise
         status = (message.headers or {}).get("Status")
         if status is None:
             return message
         if status in _NOTHING_NOW:
             return None
-        raise TransientError(f"the broker gives no task: {(message.headers or {}).get('Description', status)}")
+        raise TransientError(f"NATS returned no task: {(message.headers or {}).get('Description', status)}")
 
     async def _create_consumer(self, consumer: str, subject: str) -> None:
         settings = self._connection.settings

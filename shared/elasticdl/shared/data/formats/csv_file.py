@@ -145,7 +145,7 @@ def _reason(line: bytes, names: Sequence[str], delimiter: str, error: Exception)
         return _STRAY_QUOTE
     if len(rows) == 1 and len(rows[0]) != len(names):
         return f"it has {len(rows[0])} columns instead of {len(names)}"
-    # pyarrow speaks of "CSV column #n" and of rows of the block it was given
+    # pyarrow's message names "CSV column #n" and of rows of the block it was given
     text = str(error).split("CSV conversion error to ")
     if len(text) == 2:
         column = text[0].split("#")[1].partition(":")[0]

@@ -163,7 +163,7 @@ def row_hashes(table: pa.Table) -> Hashes:
 
 
 def arrays(table: pa.Table, columns: tuple[Column, ...]) -> dict[str, npt.NDArray[np.generic]]:
-    """Rows as numpy arrays of the types that the schema says, each of shape ``[rows]``."""
+    """Rows as numpy arrays of the schema's types, each of shape ``[rows]``."""
     return {column.name: _array(_plain(table[column.name]), column.type) for column in columns}
 
 

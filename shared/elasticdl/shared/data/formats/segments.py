@@ -1,4 +1,4 @@
-"""What the scanners of all formats hand to the index builder."""
+"""Segments of records, which the scanners of all formats pass to the index builder."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def gather(store: ObjectStore, uri: str, begin: int, end: int) -> bytes:
 
 
 def changed(uri: str) -> UserError:
-    """The error for data that is not what was planned with."""
+    """The error for data that changed after the job was planned."""
     return UserError(
         f"{display(uri)} changed since the job was planned",
-        hint="Put the old file back with its times and resume, or start a new job on the new data.",
+        hint="Restore the old file with its modification time and resume, or start a new job on the new data.",
     )
