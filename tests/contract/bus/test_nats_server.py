@@ -146,7 +146,7 @@ async def test_a_wrong_token_is_a_user_error(own_server: NatsServer, job: JobId)
 async def test_a_full_log_stops_the_job_and_names_the_run_directory(nats_url: str, job: JobId) -> None:
     settings = BusSettings(events_bytes_max=4096, run_directory="/runs/mine")
     bus = await connect(nats_url, job, settings)
-    with pytest.raises(PermanentError, match="no room in /runs/mine"):
+    with pytest.raises(PermanentError, match="no space in /runs/mine"):
         for number in range(1, 200):
             await bus.log.append(fact(number))
     assert await bus.log.last_seq() > 0
@@ -158,7 +158,7 @@ async def test_a_server_that_does_not_answer_because_its_disk_is_full(own_server
     bus = await connect(own_server.start(), job, BusSettings(answer_s=0.2, run_directory="/proc"))
     os.kill(own_server.pid, signal.SIGSTOP)
     try:
-        with pytest.raises(PermanentError, match="no room in /proc"):
+        with pytest.raises(PermanentError, match="no space in /proc"):
             await bus.log.append(fact(1))
     finally:
         os.kill(own_server.pid, signal.SIGCONT)

@@ -278,9 +278,7 @@ class Connection:
             return
         disk = os.statvfs(directory)
         if disk.f_bavail * disk.f_frsize < max(_ROOM_BYTES_MIN, 2 * payload_bytes):
-            raise PermanentError(
-                f"the NATS server has no disk space in {directory}: free some space and resume the job"
-            )
+            raise PermanentError(f"the NATS server has no space in {directory}: free some space and resume the job")
 
     def _checked(self, what: str, data: bytes) -> dict[str, Any]:
         """The server's answer, unless it is an error."""
@@ -292,7 +290,7 @@ class Connection:
         if number in _OUT_OF_STORAGE or "no space left" in text:
             where = f" in {self.settings.run_directory}" if self.settings.run_directory else ""
             raise RefusedError(
-                f"the NATS server has no disk space{where}: {text}; free some space, restart it and resume the job",
+                f"the NATS server has no space{where}: {text}; free some space, restart it and resume the job",
                 number,
             )
         if code == 503 or number == _STREAM_CREATE_FAILED:
