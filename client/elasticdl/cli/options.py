@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import check_range
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
@@ -58,8 +58,7 @@ class Flag:
         if self.limits is None or value is None:
             return
         low, high = self.limits
-        if not low <= value <= high:
-            raise UserError(f"--{name}={value} is out of range", hint=f"It must be {low} to {high}.", usage=True)
+        check_range(f"--{name}", value, low, high)
 
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or its name if only one job has that name.")]

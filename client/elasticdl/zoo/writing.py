@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, cast
 
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import UserError, check_range
 
 DATA_SETS = ("mnist", "census", "deepfm")
 TRAIN, TEST = "train", "test"
@@ -91,8 +91,8 @@ def write(
         raise UserError(
             f"there is no example data called {name!r}", hint=f"There are: {', '.join(DATA_SETS)}.", usage=True
         )
-    if records is not None and not 1 <= records <= _RECORDS_MAX:
-        raise UserError(f"--records={records} is out of range", hint=f"It must be 1 to {_RECORDS_MAX}.", usage=True)
+    if records is not None:
+        check_range("--records", records, 1, _RECORDS_MAX)
     if seed < 0:
         raise UserError(f"--seed={seed} is negative", usage=True)
     wanted = Wanted(

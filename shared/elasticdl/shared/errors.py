@@ -63,3 +63,13 @@ class UserError(ElasticDLError):
     def __str__(self) -> str:
         message = super().__str__()
         return f"{message}\n  {self.hint}" if self.hint else message
+
+
+def check_range(flag: str, value: float, low: float, high: float) -> None:
+    """Check that the value of a flag lies in ``[low, high]``.
+
+    Raises:
+        UserError: it does not; the message names the flag and the range.
+    """
+    if not low <= value <= high:
+        raise UserError(f"{flag}={value} is out of range", hint=f"It must be {low} to {high}.", usage=True)

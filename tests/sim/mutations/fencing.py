@@ -20,7 +20,7 @@ from elasticdl.shared.bus.terms import Terms
 )
 def fencing_of_masters() -> Iterator[None]:
     unfenced = replaced(Log, "check_expected", lambda self, after: None)
-    with unfenced, replaced(Master, "_heed_term", lambda self, event: None):
+    with unfenced, replaced(Master, "_check_term", lambda self, event: None):
         yield
 
 

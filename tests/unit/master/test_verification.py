@@ -1,4 +1,4 @@
-"""Deciding again what a log says was decided."""
+"""Verification: the recorded decisions against those of the present code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_verification_finds_no_difference_and_exactly_those_that_are_made(
     # The later log follows from the decision as it was taken, so it is cut off there.
     cut = [*log[: log.index(changed)], with_commands(changed, commands_of(changed)[1:])]
     (difference,) = (await verify(read(cut))).differences
-    assert difference.startswith(f"#{changed.seq} ")
+    assert difference.startswith(f"#{changed.seq}: ")
     assert str(commands_of(changed)[0]) in difference
 
 
@@ -69,4 +69,4 @@ async def test_another_decision_is_reported_with_both_versions() -> None:
     other = with_commands(record, (StopPod(pod=PodName("ps-0"), reason="on a whim"),))
     log = [other if one is record else one for one in driver.log]
     found = await verify(read(log))
-    assert f"#{record.seq} decided StopPod(pod='ps-0', reason='on a whim', kill=False), now" in found.differences[0]
+    assert f"#{record.seq}: recorded StopPod(pod='ps-0', reason='on a whim', kill=False), now" in found.differences[0]

@@ -17,12 +17,12 @@ from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, JobRecord, RunDirectory
-from elasticdl.cli.local.event_publisher import QueuedEventPublisher
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ScaleRequested, StopRequested
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 
 STOP_S_MAX = 90.0
 """Seconds to wait for a job to stop. Its launcher kills leftover processes after 45."""

@@ -13,7 +13,6 @@ from typing import Any
 
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, RunDirectory
 from elasticdl.cli.local.broker import Broker
-from elasticdl.cli.local.event_publisher import QueuedEventPublisher
 from elasticdl.cli.local.exits import exit_cause
 from elasticdl.cli.local.job_monitor import JobMonitor, Observer
 from elasticdl.cli.local.pods import LocalPods, PodSettings, service_command
@@ -30,6 +29,7 @@ from elasticdl.shared.errors import ElasticDLError, PermanentError
 from elasticdl.shared.messages.events import Event, ExitCause, JobResumed, StopRequested
 from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
 from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 
 BROKER = "nats-server"
 TICK_S = 0.25

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from elasticdl.shared.bus.ports import Bus
-from elasticdl.shared.failure_detection.detector import SilenceWatch
+from elasticdl.shared.failure_detection.detector import FailureDetector, MissedHeartbeats
+from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
+from elasticdl.shared.failure_detection.monitor import HeartbeatMonitor
 from elasticdl.shared.names import LAUNCHER, MASTER, Service, new_incarnation
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
@@ -17,7 +19,7 @@ TIMEOUT_S = 6.0
 
 
 class Watchdog:
-    """Publishes the launcher's heartbeats, and listens to them and to the master's.
+    """Sends the launcher's heartbeats, and monitors them and the master's.
 
     Args:
         bus: the job's bus.
@@ -30,36 +32,28 @@ class Watchdog:
         self, bus: Bus, clock: Clock, kill_master: Callable[[], None], kill_broker: Callable[[], None]
     ) -> None:
         self._bus = bus
-        self._clock = clock
         self._kill_master = kill_master
         self._kill_broker = kill_broker
         self._envelopes = EnvelopeFactory(
             service=Service.LAUNCHER, name=LAUNCHER, incarnation=new_incarnation(), clock=clock
         )
-        self._watch = SilenceWatch(own=LAUNCHER, limit_s=TIMEOUT_S, interval_s=HEARTBEAT_S)
+        self._detector = FailureDetector(own=LAUNCHER, timeout_s=TIMEOUT_S, interval_s=HEARTBEAT_S)
+        self._monitor = HeartbeatMonitor(bus.signals, clock, self._detector, self._on_tick)
 
     def master_ended(self) -> None:
         """Expect no heartbeats of the master until it sends the first."""
-        self._watch.forget(MASTER)
+        self._detector.forget(MASTER)
 
     async def run(self) -> None:
         """Watch; never returns."""
-        listening = asyncio.create_task(self._listen(), name="heartbeats of the master")
+        sending = asyncio.create_task(keep_beating(self._bus.signals, self._envelopes, HEARTBEAT_S), name="heartbeats")
         try:
-            while not listening.done():
-                await self._bus.signals.beat(self._envelopes.beat({}))
-                await asyncio.sleep(HEARTBEAT_S)
-                for silent in self._watch.tick(self._clock.monotonic()):
-                    if silent.pod == MASTER:
-                        self._kill_master()
-                if self._watch.deaf_s > TIMEOUT_S:
-                    self._watch.excuse_deafness()
-                    self._kill_broker()
-            await listening
+            await self._monitor.run(HEARTBEAT_S)
         finally:
-            listening.cancel()
+            sending.cancel()
 
-    async def _listen(self) -> None:
-        async for beat in self._bus.signals.beats():
-            if beat.name in (LAUNCHER, MASTER):
-                self._watch.hear(beat.name, beat.incarnation)
+    def _on_tick(self, missed: list[MissedHeartbeats]) -> None:
+        if any(each.pod == MASTER for each in missed):
+            self._kill_master()
+        if self._detector.broker_timed_out():
+            self._kill_broker()

@@ -1,5 +1,5 @@
-"""The master: plans tasks, keeps pods running, schedules evaluation, closes the job with an audit.
+"""The master: dispatches tasks, restarts pods, triggers evaluations, moves partitions, and audits the finished job.
 
-``core`` is pure: ``evolve(state, record)`` and ``decide(state, now)``. May import ``elasticdl.shared``; must not import
-TensorFlow or NumPy, nor any other service.
+``core`` decides and is pure: ``evolve(state, record)`` and ``decide(state, now_s)``. ``service.py`` is its shell,
+``outbox.py`` runs its commands. May import ``elasticdl.shared``. Must not import TensorFlow, NumPy or other services.
 """

@@ -1,4 +1,4 @@
-"""``python -m elasticdl.master.main``: one term of a job's master, configured by the environment."""
+"""``python -m elasticdl.master.main``: runs one term of a job's master, configured by environment variables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 import structlog
 
-from elasticdl.master.final_ledgers import read_ledgers
+from elasticdl.master.outbox import read_ledgers
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.errors import FencedError
@@ -26,7 +26,7 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
     """Run a master until its job is final."""
     bus = await nats_bus.connect(settings.nats_url, settings.job, settings.bus)
     envelopes = EnvelopeFactory(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=SystemClock())
-    beats = asyncio.create_task(keep_beating(bus.signals, envelopes, settings.beat_interval_s))
+    heartbeats = asyncio.create_task(keep_beating(bus.signals, envelopes, settings.beat_interval_s))
     try:
         master = Master(
             bus,
@@ -34,7 +34,7 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
             incarnation,
             read_ledgers,
             MasterOptions(
-                silence_s=settings.silence_s,
+                heartbeat_timeout_s=settings.heartbeat_timeout_s,
                 beat_interval_s=settings.beat_interval_s,
                 snapshot_records=settings.core_snapshot_records,
                 return_deliveries=settings.return_deliveries,
@@ -43,7 +43,7 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
         state = await master.run()
         _log.info("job ended", state=state.job_state.value)
     finally:
-        beats.cancel()
+        heartbeats.cancel()
         await bus.close()
 
 
@@ -51,7 +51,7 @@ def main() -> int:
     """Entry point.
 
     Returns:
-        0 when the job is final; else see ``elasticdl.shared.process.exit_codes``, and the log says why.
+        0 when the job is final; otherwise see ``elasticdl.shared.process.exit_codes``, and the log has the reason.
     """
     incarnation = new_incarnation()
     try:
@@ -65,12 +65,12 @@ def main() -> int:
         )
         asyncio.run(serve(settings, incarnation))
     except FencedError as error:
-        # Somebody else is the master; a keeper that does not know of anybody else tries again.
+        # Another instance is the master; a launcher that does not know about it restarts this one.
         _log.error("another master has taken over", reason=str(error))
         return EXIT_AWAY
-    except Exception as error:  # The process' outermost frame: Python's own exit code would look like a refusal.
+    except Exception as error:  # The outermost frame: Python's own exit code would look like EXIT_REFUSED.
         code = exit_code(error)
-        _log.error("the master can't go on", reason=str(error), exc_info=code == EXIT_FAULT)
+        _log.error("the master can't continue", reason=str(error), exc_info=code == EXIT_FAULT)
         return code
     return 0
 

@@ -1,7 +1,7 @@
 """The outbox: runs the commands of acknowledged decisions and reports the outcome to the log.
 
-Commands begin in the order of the log. Orders to one ps stay in that order, but nobody else waits for its answers: a ps
-that died with an order in its hands leaves it unanswered for seconds, and the command that starts it again comes later.
+Commands start in the order of the log. Orders to one ps stay in that order, but no other command waits for its answers:
+a ps that crashes leaves an order unanswered for seconds, and the command that restarts it comes after that order.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError,
 from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.commands import Command, Dispatch
 from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, GroupLedger, LedgersRead
-from elasticdl.shared.model.manifests import DamagedError, damage
+from elasticdl.shared.model.manifests import DamagedError, damage, read_manifest
 from elasticdl.shared.model.placement import Placement, decode_placement, encode_placement
 from elasticdl.shared.names import LAUNCHER, PodName
 from elasticdl.shared.process.clock import Clock
+from elasticdl.shared.storage import open_store
 
 ORDER_TRIES_S_MAX = 10.0
-"""Seconds that an order to another process is repeated before it counts as failed; the core then learns from events."""
+"""Seconds during which an order to another process is retried before it counts as failed."""
 LedgerReader = Callable[[str], tuple[GroupLedger, ...]]
-"""URI of a snapshot's manifest -> the ledgers in it; blocks."""
+"""(URI of a snapshot's manifest) -> the ledgers in it; blocks."""
 
 PsOrder = commands.TakeSnapshot | commands.HoldGroup | commands.OpenPin | commands.ClosePin
 
@@ -41,13 +42,13 @@ _log = structlog.get_logger()
 
 
 @dataclass(slots=True, kw_only=True)
-class _UnderWay:
-    """A decision whose commands have begun.
+class _RunningDecision:
+    """A decision whose commands are running.
 
     Attributes:
-        seq: its place in the log.
-        open: commands without an outcome.
-        failures: commands that could not be carried out.
+        seq: its log sequence.
+        open: number of commands without an outcome.
+        failures: commands that could not be run.
     """
 
     seq: int
@@ -56,27 +57,27 @@ class _UnderWay:
 
 
 class OrderRefusedError(ElasticDLError):
-    """A process said no to an order; the core learns from that process' own events what became of it."""
+    """A process refused an order; its own events tell the core the outcome."""
 
 
 class Outbox:
-    """Commands waiting to be run. Each is idempotent, so a successor may run it once more."""
+    """Runs commands in the order of the log. Each is idempotent, so a successor may run it once more."""
 
     def __init__(
         self, bus: Bus, clock: Clock, read_ledgers: LedgerReader, state: State, report: Callable[[Event], None]
     ) -> None:
         self.state = state
         self.term = 0
-        """Of the master that runs the commands, whoever has decided them."""
+        """Term of the master that runs the commands, which another master may have decided."""
         self.return_deliveries = True
-        """Give a dead worker's deliveries back; otherwise their leases do it, as they do while there is no master."""
+        """Whether to return deliveries of ended workers to the queue; otherwise their leases expire."""
         self._bus = bus
         self._clock = clock
         self._read_ledgers = read_ledgers
         self._report = report
         self._waiting: asyncio.Queue[tuple[int, Decided] | BaseException] = asyncio.Queue()
-        self._under_way: deque[_UnderWay] = deque()
-        self._orderings: set[asyncio.Task[None]] = set()
+        self._running: deque[_RunningDecision] = deque()
+        self._order_tasks: set[asyncio.Task[None]] = set()
         self._last_orders: dict[PodName, asyncio.Task[None]] = {}
 
     def put(self, seq: int, decided: Decided) -> None:
@@ -84,10 +85,10 @@ class Outbox:
         self._waiting.put_nowait((seq, decided))
 
     async def run(self) -> None:
-        """Run commands for ever.
+        """Run commands until cancelled.
 
         Raises:
-            ElasticDLError: the bus refuses for good.
+            ElasticDLError: the bus refuses permanently.
         """
         try:
             while True:
@@ -96,40 +97,40 @@ class Outbox:
                     raise item
                 await self._begin(*item)
         finally:
-            for ordering in self._orderings:
-                ordering.cancel()
+            for task in self._order_tasks:
+                task.cancel()
 
     async def _begin(self, seq: int, decided: Decided) -> None:
-        """Carry out what is not for a ps, and line up what is."""
-        under_way = _UnderWay(seq=seq, open=len(decided.commands))
-        self._under_way.append(under_way)
+        """Run the commands of a decision; orders to a ps are queued behind its earlier orders."""
+        running = _RunningDecision(seq=seq, open=len(decided.commands))
+        self._running.append(running)
         for position, command in enumerate(decided.commands):
-            carry_out = partial(self._carry_out, under_way, position, command, decided.term)
+            run = partial(self._run_command, running, position, command, decided.term)
             if isinstance(command, PsOrder):
-                self._line_up(command.ps, carry_out)
+                self._queue_order(command.ps, run)
             else:
-                await carry_out()
+                await run()
 
-    def _line_up(self, ps: PodName, order: Callable[[], Awaitable[None]]) -> None:
+    def _queue_order(self, ps: PodName, order: Callable[[], Awaitable[None]]) -> None:
         ordering = asyncio.create_task(_after(self._last_orders.get(ps), order))
         self._last_orders[ps] = ordering
-        self._orderings.add(ordering)
+        self._order_tasks.add(ordering)
         ordering.add_done_callback(self._ordered)
 
     def _ordered(self, ordering: asyncio.Task[None]) -> None:
-        self._orderings.discard(ordering)
+        self._order_tasks.discard(ordering)
         if not ordering.cancelled() and (error := ordering.exception()):
             self._waiting.put_nowait(error)
 
-    async def _carry_out(self, under_way: _UnderWay, position: int, command: Command, term: int) -> None:
+    async def _run_command(self, running: _RunningDecision, position: int, command: Command, term: int) -> None:
         try:
-            await self._run(command, cause=str(under_way.seq), term=term)
+            await self._run(command, cause=str(running.seq), term=term)
         except (TransientError, OrderRefusedError) as error:
             _log.warning("command failed", command=type(command).__name__, reason=str(error))
-            under_way.failures.append(CommandFailure(position=position, message=str(error)))
-        under_way.open -= 1
-        while self._under_way and not self._under_way[0].open:
-            done = self._under_way.popleft()
+            running.failures.append(CommandFailure(position=position, message=str(error)))
+        running.open -= 1
+        while self._running and not self._running[0].open:
+            done = self._running.popleft()
             done.failures.sort(key=lambda failure: failure.position)
             self._report(CommandsRan(up_to=done.seq, failures=tuple(done.failures)))
 
@@ -159,13 +160,13 @@ class Outbox:
         try:
             ledgers = await asyncio.to_thread(self._read_ledgers, command.manifest)
         except DamagedError as error:
-            _log.error("a final snapshot is damaged", reason=str(error))
+            _log.error("final snapshot is damaged", reason=str(error))
             self._report(damage(command.ps, error, ""))
             return
         self._report(LedgersRead(ps=command.ps, manifest=command.manifest, ledgers=ledgers))
 
     async def _publish(self, dispatch: Dispatch, term: int) -> None:
-        """Queue the messages of a dispatch, however long the broker is away: the core never dispatches them again."""
+        """Queue the messages of a dispatch, retrying without limit: the core never dispatches them again."""
         queued = [(task, dispatch.again) for task in task_messages(self.state, dispatch, term)]
         while True:
             try:
@@ -175,7 +176,7 @@ class Outbox:
                 await asyncio.sleep(error.retry_after_s)
 
     async def _publish_placement(self, placement: Placement) -> None:
-        """Make a version of the placement known, however long the broker is away; a later one that is there stays."""
+        """Publish a version of the placement, retrying without limit; it never replaces a later version."""
         while True:
             try:
                 entry = await self._bus.registers.read(PLACEMENT)
@@ -185,7 +186,7 @@ class Outbox:
                     )
                 return
             except FencedError:
-                continue  # A former master, or a message that it sent before it died: look again.
+                continue  # Another master has written since: read again.
             except TransientError as error:
                 _log.warning("placement not published yet", version=placement.version, reason=str(error))
                 await asyncio.sleep(error.retry_after_s)
@@ -194,7 +195,7 @@ class Outbox:
         give_up_s = self._clock.monotonic() + ORDER_TRIES_S_MAX
 
         def is_hopeless(_tries: RetryCallState) -> bool:
-            # Whoever starts under this name next is told anew.
+            # The core orders it again from the pod's next process.
             return self._clock.monotonic() >= give_up_s or self._has_exited(pod)
 
         retrying = AsyncRetrying(
@@ -219,3 +220,16 @@ async def _after(before: asyncio.Task[None] | None, then: Callable[[], Awaitable
     if before:
         await asyncio.wait([before])
     await then()
+
+
+def read_ledgers(manifest: str) -> tuple[GroupLedger, ...]:
+    """Read the ledgers of every group in a snapshot, for the audit.
+
+    Args:
+        manifest: URI of the snapshot's manifest.
+
+    Raises:
+        TransientError: the store is unreachable.
+        PermanentError: the manifest is missing or damaged.
+    """
+    return read_manifest(open_store(manifest), manifest).ledgers

@@ -1,4 +1,4 @@
-"""Deciding again: whether today's code would have decided what a log says was decided."""
+"""Verification: re-runs the decisions of a log and compares them with the recorded ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from elasticdl.shared.messages.events import Decided, LogRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What came of it.
+    """The result of a verification.
 
     Attributes:
-        state: the log folded.
+        state: the folded log.
         last_seq: sequence number of its last record.
-        decisions: how many were decided again.
-        differences: one line for each that would be another one now.
+        decisions: number of decisions that were re-run.
+        differences: one line for each decision that differs now.
     """
 
     state: State
@@ -27,7 +27,7 @@ class Verification:
 
 
 async def verify(records: AsyncIterator[LogRecord]) -> Verification:
-    """Fold a log from its beginning, and decide again wherever its masters did.
+    """Fold a log from its beginning, and re-run each decision of its masters.
 
     Args:
         records: the log, in its own order.
@@ -52,17 +52,15 @@ class _Checker:
         self.differences: list[str] = []
 
     def check(self, state: State, record: LogRecord) -> None:
-        """Compare one decision with what would be decided now."""
+        """Compare one decision with the present code's."""
         decided = record.envelope.event
         if not isinstance(decided, Decided):
             return
         self.decisions += 1
         again = decide(state, decided.now_s)
         if again.commands != decided.commands:
-            self.differences.append(
-                f"#{record.seq} decided {_told(decided.commands)}, now it would be {_told(again.commands)}"
-            )
+            self.differences.append(f"#{record.seq}: recorded {_text(decided.commands)}, now {_text(again.commands)}")
 
 
-def _told(commands: tuple[object, ...]) -> str:
+def _text(commands: tuple[object, ...]) -> str:
     return ", ".join(str(command) for command in commands) or "nothing"

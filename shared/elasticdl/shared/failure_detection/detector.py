@@ -1,7 +1,7 @@
-"""Who has not been heard of for too long: a pure watch over heartbeats.
+"""Decides from heartbeats which processes have failed. Pure.
 
-Only time in which the watcher heard *itself* through the broker counts as silence of others: while the watcher was
-frozen or the broker away, nobody else can be blamed.
+Time counts only while the observer receives its *own* heartbeats through NATS. While the observer is frozen or NATS is
+unreachable, missing heartbeats prove nothing about other processes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from elasticdl.shared.names import Incarnation, PodName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Silent:
-    """Somebody who has not been heard of.
+class MissedHeartbeats:
+    """A process whose heartbeats are missing.
 
     Attributes:
         pod: its name.
-        incarnation: the life that was last heard of.
-        silent_s: seconds of listening without a sign of it.
+        incarnation: its instance.
+        silent_s: seconds without a heartbeat, of the time that counts.
     """
 
     pod: PodName
@@ -26,72 +26,70 @@ class Silent:
     silent_s: float
 
 
-class SilenceWatch:
-    """Adds up listening time and remembers when everybody was last heard.
+class FailureDetector:
+    """Remembers when each process sent its last heartbeat, in time that counts.
 
     Args:
-        own: name under which the watcher itself beats.
-        limit_s: seconds of silence after which somebody is reported, once.
+        own: name under which the observer sends heartbeats itself.
+        timeout_s: seconds without a heartbeat after which a process is reported, once.
         interval_s: seconds between two heartbeats and between two calls of ``tick``.
     """
 
-    def __init__(self, *, own: PodName, limit_s: float, interval_s: float) -> None:
+    def __init__(self, *, own: PodName, timeout_s: float, interval_s: float) -> None:
         self._own = own
-        self._limit_s = limit_s
+        self._timeout_s = timeout_s
         self._interval_s = interval_s
-        self._listened_s = 0.0
-        self._own_heard = False
-        self._deaf_s = 0.0
+        self._observed_s = 0.0
+        self._own_received = False
+        self._unreachable_s = 0.0
         self._ticked_s: float | None = None
-        self._heard: dict[tuple[PodName, Incarnation], float] = {}
+        self._last: dict[tuple[PodName, Incarnation], float] = {}
 
-    @property
-    def deaf_s(self) -> float:
-        """Seconds since the watcher last heard itself: so long the broker has been away."""
-        return self._deaf_s
-
-    def excuse_deafness(self) -> None:
-        """Something is done about the broker: count its absence from zero again."""
-        self._deaf_s = 0.0
-
-    def hear(self, pod: PodName, incarnation: Incarnation) -> None:
-        """A heartbeat has arrived."""
+    def on_heartbeat(self, pod: PodName, incarnation: Incarnation) -> None:
+        """Record a heartbeat."""
         if pod == self._own:
-            self._own_heard = True
+            self._own_received = True
         else:
-            self._heard[pod, incarnation] = self._listened_s
+            self._last[pod, incarnation] = self._observed_s
 
     def expect(self, pod: PodName, incarnation: Incarnation) -> None:
-        """Somebody ought to be beating: if it was never heard, its silence begins now."""
-        self._heard.setdefault((pod, incarnation), self._listened_s)
+        """Expect heartbeats of a process; if it has sent none, its timeout begins now."""
+        self._last.setdefault((pod, incarnation), self._observed_s)
 
     def forget(self, pod: PodName) -> None:
-        """A process has ended: nobody expects to hear it."""
-        for key in [key for key in self._heard if key[0] == pod]:
-            del self._heard[key]
+        """Expect no heartbeats of a process that has ended."""
+        for key in [key for key in self._last if key[0] == pod]:
+            del self._last[key]
 
-    def tick(self, now_s: float) -> list[Silent]:
-        """Let time pass.
+    def tick(self, now_s: float) -> list[MissedHeartbeats]:
+        """Advance the time.
 
         Args:
             now_s: monotonic clock, seconds.
 
         Returns:
-            Those whose silence has become too long since the last call.
+            The processes whose timeout has passed since the last call.
         """
         passed_s = 0.0 if self._ticked_s is None else min(now_s - self._ticked_s, 2 * self._interval_s)
         self._ticked_s = now_s
-        if not self._own_heard:
-            self._deaf_s += passed_s
+        if not self._own_received:
+            self._unreachable_s += passed_s
             return []
-        self._own_heard = False
-        self._deaf_s = 0.0
-        self._listened_s += passed_s
-        silent = [
-            Silent(pod=pod, incarnation=incarnation, silent_s=self._listened_s - heard_s)
-            for (pod, incarnation), heard_s in self._heard.items()
-            if self._listened_s - heard_s > self._limit_s
+        self._own_received = False
+        self._unreachable_s = 0.0
+        self._observed_s += passed_s
+        missed = [
+            MissedHeartbeats(pod=pod, incarnation=incarnation, silent_s=self._observed_s - last_s)
+            for (pod, incarnation), last_s in self._last.items()
+            if self._observed_s - last_s > self._timeout_s
         ]
-        for each in silent:
-            del self._heard[each.pod, each.incarnation]
-        return silent
+        for each in missed:
+            del self._last[each.pod, each.incarnation]
+        return missed
+
+    def broker_timed_out(self) -> bool:
+        """Whether NATS has not delivered the observer's own heartbeats for ``timeout_s``; reported once per timeout."""
+        if self._unreachable_s <= self._timeout_s:
+            return False
+        self._unreachable_s = 0.0
+        return True

@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cached_property
 from itertools import accumulate
 
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import check_range
 from elasticdl.shared.job.permutation import Permutation, derive_key
 from elasticdl.shared.names import TaskId
 
@@ -101,8 +101,7 @@ class Plan:
             ("--num_epochs", self.epochs, 1, 1 << 31),
             ("--max_step", self.max_step, 0, 1 << 62),
         ):
-            if not low <= value <= high:
-                raise UserError(f"{flag}={value} is out of range", hint=f"It must be {low} to {high}.", usage=True)
+            check_range(flag, value, low, high)
 
     @property
     def task_records(self) -> int:

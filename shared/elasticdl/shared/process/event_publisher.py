@@ -1,11 +1,16 @@
-"""Publishes a process's events on the job's log, in order and from any thread."""
+"""Publishers of a process's events on the job's log, in order: a blocking one for threads, a queued one for asyncio."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 
+from elasticdl.shared.bus.ports import EventLog
+from elasticdl.shared.bus.reading import open_run
 from elasticdl.shared.messages.events import Envelope, Event
+from elasticdl.shared.names import PodName, Service, new_incarnation
+from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 
@@ -36,3 +41,47 @@ class EventPublisher:
         # The lock is held while appending, so that the numbers arrive in order: readers ignore lower ones.
         with self._lock:
             self._append(self._envelopes.envelope(event, cause=cause))
+
+
+class QueuedEventPublisher:
+    """Appends events to the log in the order in which they were published; ``publish`` does not wait.
+
+    Args:
+        log: the job's log.
+        clock: for the time of each event.
+        service: the service that publishes.
+        name: its pod name.
+    """
+
+    def __init__(self, log: EventLog, clock: Clock, service: Service, name: PodName) -> None:
+        self._log = log
+        self._envelopes = EnvelopeFactory(service=service, name=name, incarnation=new_incarnation(), clock=clock)
+        self._queue: asyncio.Queue[Envelope] = asyncio.Queue()
+
+    def publish(self, event: Event, cause: str = "") -> None:
+        """Queue an event; to be called on the loop's thread."""
+        self._queue.put_nowait(self._envelopes.envelope(event, cause=cause))
+
+    async def open(self, event: Event) -> None:
+        """Append the first event of a run at once; only while the queue is empty.
+
+        Raises:
+            TransientError: NATS is unreachable.
+            PermanentError: the log is full or gone.
+        """
+        await open_run(self._log, self._envelopes.envelope(event))
+
+    async def run(self) -> None:
+        """Append queued events; never returns.
+
+        Raises:
+            TransientError: NATS is unreachable.
+            PermanentError: the log is full or gone.
+        """
+        while True:
+            await self._log.append(await self._queue.get())
+            self._queue.task_done()
+
+    async def flush(self) -> None:
+        """Wait until all events queued so far are on the log. ``run`` has to be running."""
+        await self._queue.join()

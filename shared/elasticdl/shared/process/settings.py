@@ -80,7 +80,7 @@ class ProcessSettings:
 class MasterSettings(ProcessSettings):
     """Settings of the master."""
 
-    silence_s: float = field(default=6.0, metadata=_NOT_NEGATIVE)
+    heartbeat_timeout_s: float = field(default=6.0, metadata=_NOT_NEGATIVE)
     """Seconds without a heartbeat after which a process is restarted: six missed ones, detected within ten seconds."""
     return_deliveries: bool = True
     """Whether the tasks of a worker that has ended return to the queue at once. Otherwise they return when their leases

@@ -152,6 +152,11 @@ class State:
         return [pod for pod in self.pods_of(service) if pod.phase is PodPhase.RUNNING]
 
     @property
+    def running_pods(self) -> list[Pod]:
+        """The pods of all services that have reported ready."""
+        return [pod for pod in self.pods.values() if pod.phase is PodPhase.RUNNING]
+
+    @property
     def holders(self) -> tuple[PodName, ...]:
         """The ps that own partitions of the model."""
         return tuple(pod_name(Service.PS, number) for number in self.placement.holders)

@@ -1,1 +1,1 @@
-"""Core snapshots: the master's folded state, saved so that a successor need not replay the whole event log."""
+"""Core snapshots: the master's folded state, saved so that a successor does not replay the whole event log."""

@@ -1,8 +1,7 @@
-"""Core snapshots: the folded state as bytes, with the place in the log up to which it was folded and its schema.
+"""The encoding of core snapshots: the folded state as bytes, with its position in the log and its schema.
 
-A snapshot is only a short cut. One that is damaged, of another schema or of another log is no snapshot, and the log is
-folded from its beginning. Nothing is written by hand here: the bytes follow from the fields of the dataclasses, and so
-does the schema, which also covers the code that folds.
+A snapshot only saves time. If it is damaged, of another schema or of another log, the log is folded from its beginning.
+The encoding follows from the fields of the dataclasses, and so does the schema, which also covers the core's source.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _MAGIC = b"EDLC"
 _SCHEMA_BYTES = _CHECKSUM_BYTES = 16
 _SEQ_BYTES = 8
 _COMPRESSION = 1
-"""The fastest: these are kilobytes."""
+"""The fastest level: snapshots have kilobytes."""
 
 
 def encode(state: State) -> bytes:
@@ -36,29 +35,29 @@ def decode(data: bytes) -> State:
     """Inverse of ``encode``.
 
     Raises:
-        ProtocolError: it is damaged, or of another schema than this program's.
+        ProtocolError: the snapshot is damaged, or of another schema.
     """
     head_end = len(_MAGIC) + _SCHEMA_BYTES + _SEQ_BYTES
     head, body = data[len(_MAGIC) : head_end], data[head_end + _CHECKSUM_BYTES :]
     if not data.startswith(_MAGIC) or data[head_end : head_end + _CHECKSUM_BYTES] != _checksum(head + body):
-        raise ProtocolError("it is damaged: its checksum differs")
+        raise ProtocolError("the checksum differs, so it is damaged")
     if head[:_SCHEMA_BYTES] != schema():
         raise ProtocolError("it was written by another version of this program")
     state: State = _plain().load(json.loads(zlib.decompress(body)))
     if state.training and state.spec:
-        state.training.plan = state.spec.plan  # One object, as when folded: what a plan computes, it computes once.
+        state.training.plan = state.spec.plan  # One object, as when folded: a plan caches what it computes.
     return state
 
 
 def seq_of(data: bytes) -> int:
-    """Sequence number of the last input in a snapshot, whatever its schema; 0 for what is none."""
+    """Sequence number of the last input in a snapshot of any schema; 0 if it is not a snapshot."""
     start = len(_MAGIC) + _SCHEMA_BYTES
     return int.from_bytes(data[start : start + _SEQ_BYTES], "big") if data.startswith(_MAGIC) else 0
 
 
 @cache
 def schema() -> bytes:
-    """What has to be equal for a snapshot to be of use: the state's classes and fields, and how records are folded."""
+    """Digest of the state's classes and fields and of the core's source; a usable snapshot has the same."""
     digest = hashlib.sha256(_plain().structure.encode())
     for source in sorted(Path(core.__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())

@@ -1,4 +1,4 @@
-"""From the log to the present state: the core snapshot, if it is of any use, and what came after it."""
+"""Recovers the present state: from the core snapshot, if it is usable, and the log after it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """A job as its log tells it now.
+    """A recovered job.
 
     Attributes:
-        state: everything folded.
+        state: the folded log.
         read_seq: sequence number of the last record that was read; 0: the log is empty.
-        snapshot_seq: where the core snapshot ended; 0: the log was folded from its beginning.
+        snapshot_seq: last record in the core snapshot; 0: the log was folded from its beginning.
         entry_seq: number of the core snapshot's register entry, used or not; 0: there is none.
     """
 
@@ -41,8 +41,8 @@ async def recover(bus: Bus, until: int = 0) -> Recovered:
         until: sequence number of the last record to fold; 0: all.
 
     Raises:
-        TransientError: the broker stayed away.
-        PermanentError: a part of the log is gone.
+        TransientError: NATS was unreachable for too long.
+        PermanentError: a part of the log is lost.
         ProtocolError: a record that this version can't read.
     """
     entry = await bus.core_snapshots.read(MASTER)
@@ -62,7 +62,7 @@ async def recover(bus: Bus, until: int = 0) -> Recovered:
 
 
 async def _usable(log: EventLog, data: bytes, until: int) -> State | None:
-    """A snapshot's state, if this program can read it and it is of this log."""
+    """A snapshot's state, if this version can read it and it belongs to this log."""
     seq = core_snapshot.seq_of(data)
     if not seq or (until and seq > until):
         return None
@@ -70,11 +70,11 @@ async def _usable(log: EventLog, data: bytes, until: int) -> State | None:
         state = core_snapshot.decode(data)
         anchor = await record_at(log, seq)
     except ProtocolError as error:
-        _log.warning("the core snapshot is of no use, the log is folded from its beginning", reason=str(error))
+        _log.warning("core snapshot not usable, folding the whole log", reason=str(error))
         return None
     if until and state.master_seq > until:
         return None
     if anchor is None or anchor.envelope.id != state.last_id:
-        _log.warning("the core snapshot is of another log, this one is folded from its beginning", seq=seq)
+        _log.warning("core snapshot belongs to another log, folding the whole log", seq=seq)
         return None
     return state

@@ -1,4 +1,4 @@
-"""Writes core snapshots now and then, so that a successor need not fold the whole log."""
+"""The cadence of core snapshots: one per so many log records, so that a successor need not fold the whole log."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _log = structlog.get_logger()
 class CoreSnapshotWriter:
     """Keeps the latest core snapshot of the master up to date.
 
-    Whatever goes wrong costs time at the next start and nothing else, so nothing here ends the master. One that was
-    overtaken may still write: what it folded is a beginning of the log, and nothing older replaces what is there.
+    A failure only makes the next start slower, so no error here ends the master. A master that was fenced may still
+    write: its state is a prefix of the log, and an older snapshot never replaces a newer one.
 
     Args:
-        register: where the snapshot is.
-        every: log records between two snapshots; 0: none are written.
-        recovered: where this term began.
+        register: stores the snapshot.
+        every: log records between two snapshots; 0: no snapshots.
+        recovered: the state in which this term began.
     """
 
     def __init__(self, register: KeyValue, every: int, recovered: Recovered) -> None:
@@ -35,7 +35,7 @@ class CoreSnapshotWriter:
         self._last_seq = recovered.snapshot_seq
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
         self.is_busy = False
-        """Whether a snapshot is still to be written; the next one waits for it."""
+        """Whether a snapshot is being written; the next one waits for it."""
 
     def offer(self, state: State) -> None:
         """Take a snapshot if one is due; ``state`` may change once this returns."""
@@ -45,20 +45,20 @@ class CoreSnapshotWriter:
             self._waiting.put_nowait(core_snapshot.encode(state))
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Write snapshots until cancelled."""
         while True:
             data = await self._waiting.get()
             try:
                 await self._write(data)
             except (TransientError, PermanentError) as error:
-                _log.warning("no core snapshot", bytes=len(data), reason=str(error))
+                _log.warning("core snapshot not written", bytes=len(data), reason=str(error))
             self.is_busy = False
 
     async def _write(self, data: bytes) -> None:
         try:
             self._entry_seq = await self._register.write(MASTER, data, after=self._entry_seq)
         except FencedError:
-            # Another master, or an earlier write whose answer was lost: only a newer snapshot stays.
+            # Another master, or an earlier write whose answer was lost: the newer snapshot stays.
             present = await self._register.read(MASTER)
             self._entry_seq = present.seq if present else 0
             if present is None or core_snapshot.seq_of(present.value) < core_snapshot.seq_of(data):
