@@ -252,7 +252,7 @@ def test_restarts_are_reported_in_plain_words(log: Log) -> None:
     log.add(Service.MASTER, PodName("master"), events.TermStarted(term=1_795_298_981))
     assert log.shown[-1] == "The new master has recovered the job's state from the event log."
     log.add(
-        Service.MASTER, PodName("master"), events.SilenceNoticed(pod=PS, incarnation=Incarnation("x"), silent_s=6.2)
+        Service.MASTER, PodName("master"), events.HeartbeatsMissed(pod=PS, incarnation=Incarnation("x"), silent_s=6.2)
     )
     assert log.shown[-1] == "No heartbeat from ps-0 for 6 s. Restarting it."
 

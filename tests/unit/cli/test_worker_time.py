@@ -149,7 +149,7 @@ async def test_all_batches_of_a_killed_worker_are_counted() -> None:
     driver.start_all()
     bus, observer = MemoryBroker().connect(), SequenceObserver()
     async with followed(driver, bus, observer) as monitor:
-        life = driver.life("worker-0")
+        life = driver.incarnation("worker-0")
         await bus.signals.beat(beat(1.0, 120.0, life))
         of_ps = replace(beat(1.0, 0.0), service=Service.PS, name=PodName("ps-0"), metrics={"step": 117.0})
         await bus.signals.beat(of_ps)
@@ -169,7 +169,7 @@ async def test_a_ps_without_groups_does_not_reduce_goodput() -> None:
     driver.start_all()
     bus, observer = MemoryBroker().connect(), SequenceObserver()
     async with followed(driver, bus, observer) as monitor:
-        await bus.signals.beat(beat(1.0, 200.0, driver.life("worker-0")))
+        await bus.signals.beat(beat(1.0, 200.0, driver.incarnation("worker-0")))
         for name, step in (("ps-0", 200.0), ("ps-1", 20.0)):
             await bus.signals.beat(
                 replace(beat(1.0, 0.0), service=Service.PS, name=PodName(name), metrics={"step": step})
@@ -184,7 +184,7 @@ async def test_the_step_of_a_snapshot_counts_even_if_no_heartbeat_has_reported_i
     driver.start_all()
     bus, observer = MemoryBroker().connect(), SequenceObserver()
     async with followed(driver, bus, observer) as monitor:
-        life = driver.life("ps-0")
+        life = driver.incarnation("ps-0")
         told = Beat(
             service=Service.PS, name=PodName("ps-0"), incarnation=Incarnation(life), time_s=1.0, metrics={"step": 3.0}
         )

@@ -1,4 +1,4 @@
-"""Drives the master's core without a broker: appends events as services would, decides as the shell would."""
+"""Drives the master's core without a broker: appends the events of services, and decides as the shell does."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def job_spec(training: Plan | None = None, **changes: object) -> JobSpec:
 
 
 class Driver:
-    """A log, a state, and the commands that were decided but not looked at yet."""
+    """A log, a state, and the decided commands that a test has not taken yet."""
 
     def __init__(self, spec: JobSpec | None = None) -> None:
         self.log: list[LogRecord] = []
@@ -58,12 +58,12 @@ class Driver:
         self.now_s = 0.0
         self.commands: list[Command] = []
         self._numbers: dict[Incarnation, int] = {}
-        self._lives: dict[PodName, int] = {}
+        self._starts: dict[PodName, int] = {}
         self.feed(events.JobSubmitted(spec=spec or job_spec()), Service.LAUNCHER, "launcher")
         self.feed(events.TermStarted(term=1), Service.MASTER, "master")
 
     def feed(self, event: Event, service: Service, name: str, incarnation: str = "") -> None:
-        """Append an input, then decide until there is nothing to do."""
+        """Append an input, then decide until no command is left."""
         self._append(event, service, name, incarnation or name)
         for _ in range(50):
             decision = decide(self.state, self.now_s)
@@ -78,17 +78,17 @@ class Driver:
             )
             self._append(decided, Service.MASTER, "master", "master")
             self.commands += decision.commands
-        raise AssertionError(f"decides for ever: {decision}")
+        raise AssertionError(f"no end of decisions: {decision}")
 
     def _append(self, event: Event, service: Service, name: str, incarnation: str) -> None:
-        life = Incarnation(incarnation)
-        self._numbers[life] = self._numbers.get(life, 0) + 1
+        sender = Incarnation(incarnation)
+        self._numbers[sender] = self._numbers.get(sender, 0) + 1
         self.now_s += 0.01
         envelope = Envelope(
             service=service,
             name=PodName(name),
-            incarnation=life,
-            number=self._numbers[life],
+            incarnation=sender,
+            number=self._numbers[sender],
             time_s=self.now_s,
             event=event,
         )
@@ -102,32 +102,32 @@ class Driver:
         self.commands = [command for command in self.commands if not isinstance(command, kind)]
         return found
 
-    def life(self, pod: str) -> str:
-        """Incarnation id of a pod's present life."""
-        return f"{pod}.{self._lives.get(PodName(pod), 0)}"
+    def incarnation(self, pod: str) -> str:
+        """Id of a pod's present instance."""
+        return f"{pod}.{self._starts.get(PodName(pod), 0)}"
 
     def start_pod(
         self, pod: str, ledgers: Mapping[str, LedgerRecord] | None = None, *, initialised: bool = False
     ) -> None:
-        """A process appears under this name and says that it is ready; ``initialised``: a ps has a model, too."""
+        """A process starts under this name and reports ready; ``initialised``: a ps has a model, too."""
         service = Service(pod.split("-")[0])
-        self._lives[PodName(pod)] = self._lives.get(PodName(pod), 0) + 1
-        self.say_as_launcher(events.PodStarted(pod=PodName(pod), service=service, pid=self.pid(pod)))
+        self._starts[PodName(pod)] = self._starts.get(PodName(pod), 0) + 1
+        self.feed_from_launcher(events.PodStarted(pod=PodName(pod), service=service, pid=self.pid(pod)))
         if service is Service.WORKER:
-            self.feed(events.WorkerStarted(), service, pod, self.life(pod))
+            self.feed(events.WorkerStarted(), service, pod, self.incarnation(pod))
             return
         groups = tuple(group for ledger in (ledgers or {}).values() for group in self.groups(pod, ledger))
-        self.feed(events.PsStarted(address="127.0.0.1:1", ledgers=groups), service, pod, self.life(pod))
+        self.feed(events.PsStarted(address="127.0.0.1:1", ledgers=groups), service, pod, self.incarnation(pod))
         if initialised and service is Service.PS:
-            self.feed(events.ModelInitialised(signature="s", parameters=1), service, pod, self.life(pod))
+            self.feed(events.ModelInitialised(signature="s", parameters=1), service, pod, self.incarnation(pod))
 
     def groups(self, ps: str, ledger: LedgerRecord) -> tuple[GroupLedger, ...]:
         """A ledger as that of everything that a ps has."""
         return (GroupLedger(group=GroupId("g"), ledger=ledger, partitions=self.state.owned(PodName(ps))),)
 
     def pid(self, pod: str) -> int:
-        """Process id of a pod's present life."""
-        return 1000 * self._lives[PodName(pod)] + int(pod.split("-")[1])
+        """Process id of a pod's present instance."""
+        return 1000 * self._starts[PodName(pod)] + int(pod.split("-")[1])
 
     def start_all(self, *, initialised: bool = False) -> None:
         """Start everything that the master asked for."""
@@ -144,16 +144,16 @@ class Driver:
             exit_code=exit_code,
             **details,  # type: ignore[arg-type]
         )
-        self.say_as_launcher(event)
+        self.feed_from_launcher(event)
 
-    def say_as_launcher(self, event: Event) -> None:
+    def feed_from_launcher(self, event: Event) -> None:
         """Append an input of the launcher that opened the present run."""
         self.feed(event, Service.LAUNCHER, "launcher", self.state.run)
 
     def finish(self, task: int, worker: str = "worker-0", purpose: Purpose = Purpose.TRAIN, **details: object) -> None:
-        """A worker finishes a task, credited by every ps' present life unless said otherwise."""
+        """A worker finishes a task, credited by every ps' present instance unless ``details`` has other credits."""
         ps = [pod.name for pod in self.state.pods_of(Service.PS)]
-        details.setdefault("credits", {name: self.life(name) for name in ps})
+        details.setdefault("credits", {name: self.incarnation(name) for name in ps})
         details.setdefault("batches", 5)
         details.setdefault("placement_version", self.state.placement.version)
         event = events.TaskFinished(
@@ -162,7 +162,7 @@ class Driver:
             attempt=1,
             **details,  # type: ignore[arg-type]
         )
-        self.feed(event, Service.WORKER, worker, self.life(worker))
+        self.feed(event, Service.WORKER, worker, self.incarnation(worker))
 
     def fire(self, timer: str) -> None:
         """A timer that the core has asked for comes due."""
@@ -182,7 +182,7 @@ class Driver:
         return self.state.failure.message if self.state.failure else ""
 
     def is_in(self, job_state: JobState) -> bool:
-        """Whether the job stands so."""
+        """Whether the job is in this state."""
         return self.state.job_state is job_state
 
     def check_replay(self) -> None:
@@ -202,7 +202,7 @@ def close(driver: Driver, ledger: LedgerRecord, ps: tuple[str, ...] = ("ps-0",))
     for order in orders:
         name, ledgers = f"memory://{order.ps}/1", driver.groups(order.ps, ledger)
         taken = events.SnapshotTaken(manifest=name, request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1)
-        driver.feed(taken, Service.PS, order.ps, driver.life(order.ps))
+        driver.feed(taken, Service.PS, order.ps, driver.incarnation(order.ps))
     for reading in driver.take(commands.ReadLedgers):
         read = events.LedgersRead(ps=reading.ps, manifest=reading.manifest, ledgers=driver.groups(reading.ps, ledger))
         driver.feed(read, Service.MASTER, "master", "master")

@@ -1,9 +1,10 @@
-"""Histories of jobs drawn by hypothesis: whatever may happen to a job, in any order that its core allows."""
+"""Histories of jobs, drawn by hypothesis: any event that may happen to a job, in any order."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import strategies as st
 from tests.unit.master.driver import Driver, job_spec, plan
@@ -11,14 +12,14 @@ from tests.unit.master.driver import Driver, job_spec, plan
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
-from elasticdl.shared.messages.events import ExitCause, FailureKind
+from elasticdl.shared.messages.events import Decided, Envelope, ExitCause, FailureKind, LogRecord
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 
 Draw = Callable[[st.SearchStrategy[int]], int]
 
 
 class History:
-    """A job to which one thing after the other happens."""
+    """A job, and the random events that happen to it."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
@@ -34,14 +35,14 @@ class History:
         self._started: set[str] = set()
         self._term = 1
 
-    def go_on(self) -> None:
-        """One thing happens."""
-        things = (
+    def step(self) -> None:
+        """Let one random event happen."""
+        actions = (
             *[self._start, self._work, self._work, self._work, self._evaluate],
-            *[self._take, self._fail, self._exit, self._step, self._silence, self._scale],
+            *[self._take, self._fail, self._exit, self._reach_step, self._miss_heartbeats, self._scale],
             *[self._new_term, self._timer, self._early, self._close, self._stop_or_resume],
         )
-        things[self._number(len(things))]()
+        actions[self._number(len(actions))]()
 
     def _number(self, below: int) -> int:
         return self._draw(st.integers(0, below - 1))
@@ -68,7 +69,7 @@ class History:
         driver = self.driver
         for order in driver.take(commands.OpenPin):
             pinned = events.ModelPinned(evaluation=order.evaluation, step=self._number(50))
-            driver.feed(pinned, Service.PS, order.ps, driver.life(order.ps))
+            driver.feed(pinned, Service.PS, order.ps, driver.incarnation(order.ps))
         for purpose in (Purpose.EVALUATE, Purpose.MERGE, Purpose.EXPORT):
             for number in driver.dispatched(purpose):
                 states = {"loss": (array("d", [1.0]).tobytes(),)}
@@ -78,13 +79,13 @@ class History:
         task = TaskRef(purpose=Purpose.TRAIN, number=self._number(self.driver.state.plan.tasks))
         worker = self._worker()
         taken = events.TaskTaken(task=task, dispatch=1, attempt=1, reply=f"$JS.ACK.{self._number(9)}")
-        self.driver.feed(taken, Service.WORKER, worker, self.driver.life(worker))
+        self.driver.feed(taken, Service.WORKER, worker, self.driver.incarnation(worker))
 
     def _fail(self) -> None:
         task = TaskRef(purpose=Purpose.TRAIN, number=self._number(4))
         failed = events.TaskFailed(task=task, dispatch=1, attempt=1, kind=FailureKind.USER_CODE, message="ünder\0")
         worker = self._worker()
-        self.driver.feed(failed, Service.WORKER, worker, self.driver.life(worker))
+        self.driver.feed(failed, Service.WORKER, worker, self.driver.incarnation(worker))
 
     def _exit(self) -> None:
         if self._started:
@@ -92,16 +93,16 @@ class History:
             held = events.RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=1), batch=self._number(2))
             self.driver.exit_pod(self._pod(), cause, running_batches=(held,))
 
-    def _step(self) -> None:
+    def _reach_step(self) -> None:
         step = 20 * self._number(5)
-        self.driver.feed(events.StepReached(step=step), Service.PS, "ps-0", self.driver.life("ps-0"))
+        self.driver.feed(events.StepReached(step=step), Service.PS, "ps-0", self.driver.incarnation("ps-0"))
 
-    def _silence(self) -> None:
+    def _miss_heartbeats(self) -> None:
         if self._started:
             pod = self._pod()
-            life = Incarnation(self.driver.life(pod))
-            noticed = events.SilenceNoticed(pod=PodName(pod), incarnation=life, silent_s=6.5)
-            self.driver.feed(noticed, Service.MASTER, "master", "master")
+            incarnation = Incarnation(self.driver.incarnation(pod))
+            missed = events.HeartbeatsMissed(pod=PodName(pod), incarnation=incarnation, silent_s=6.5)
+            self.driver.feed(missed, Service.MASTER, "master", "master")
 
     def _scale(self) -> None:
         wanted = events.ScaleRequested(workers=1 + self._number(3), ps=self._number(4))
@@ -120,7 +121,7 @@ class History:
             self.driver.feed(fired, Service.MASTER, "master", "master")
 
     def _early(self) -> None:
-        """A process speaks before its keeper says that there is one."""
+        """A process reports ready before the process adapter has reported its start."""
         self.driver.feed(events.WorkerStarted(notes=("a", "b")), Service.WORKER, "worker-1", f"x.{self._number(9)}")
 
     def _close(self) -> None:
@@ -130,7 +131,7 @@ class History:
             taken = events.SnapshotTaken(
                 manifest="m", request=order.request, ledgers=driver.groups(order.ps, record), size_bytes=1, seconds=0.1
             )
-            driver.feed(taken, Service.PS, order.ps, driver.life(order.ps))
+            driver.feed(taken, Service.PS, order.ps, driver.incarnation(order.ps))
         for reading in driver.take(commands.ReadLedgers):
             read = events.LedgersRead(
                 ps=reading.ps, manifest=reading.manifest, ledgers=driver.groups(reading.ps, record)
@@ -142,3 +143,28 @@ class History:
             self.driver.feed(events.StopRequested(reason="test"), Service.CLIENT, "client")
         elif self.driver.state.is_final:
             self.driver.feed(events.JobResumed(reason="test"), Service.LAUNCHER, "launcher")
+
+
+def arriving_late(log: list[LogRecord], is_late: Callable[[], bool]) -> list[LogRecord]:
+    """The same log, in which other inputs come between some decisions' last input and their arrival."""
+    arrived: list[LogRecord] = []
+    delayed: list[Envelope] = []
+    places: dict[int, int] = {}
+
+    def append(envelope: Envelope) -> None:
+        arrived.append(LogRecord(seq=len(arrived) + 1, envelope=envelope))
+
+    for record in log:
+        event = record.envelope.event
+        if isinstance(event, Decided):
+            delayed.append(replace(record.envelope, event=replace(event, after_seq=places[event.after_seq])))
+            continue
+        if delayed and (record.envelope.service is Service.MASTER or not is_late()):
+            for envelope in delayed:
+                append(envelope)
+            delayed.clear()
+        append(record.envelope)
+        places[record.seq] = len(arrived)
+    for envelope in delayed:
+        append(envelope)
+    return arrived

@@ -83,7 +83,7 @@ def test_a_restored_ps_replaces_its_credits(driver: Driver) -> None:
 def test_a_task_finished_under_an_older_incarnation_is_not_credited(driver: Driver) -> None:
     driver.start_all()
     driver.dispatched()
-    stale = driver.life("ps-0")
+    stale = driver.incarnation("ps-0")
     driver.exit_pod("ps-0", ExitCause.OUTSIDE)
     driver.start_pod("ps-0", {"g": LedgerRecord()})
     driver.finish(3, credits={"ps-0": stale})
@@ -96,7 +96,7 @@ def test_a_dead_workers_deliveries_are_returned(driver: Driver) -> None:
     driver.start_all()
     task = TaskRef(purpose=Purpose.TRAIN, number=0)
     taken = events.TaskTaken(task=task, dispatch=1, attempt=1, reply="$JS.ACK.x")
-    driver.feed(taken, Service.WORKER, "worker-1", driver.life("worker-1"))
+    driver.feed(taken, Service.WORKER, "worker-1", driver.incarnation("worker-1"))
     driver.exit_pod("worker-1", ExitCause.OUTSIDE)
     assert [command.reply for command in driver.take(commands.ReturnDelivery)] == ["$JS.ACK.x"]
     assert [command.pod for command in driver.take(commands.StartPod)] == ["worker-1"]
@@ -115,9 +115,9 @@ def test_user_code_that_fails_everywhere_ends_the_job(driver: Driver) -> None:
         last_record=150,
     )
     for _ in range(2):
-        driver.feed(failed, Service.WORKER, "worker-0", driver.life("worker-0"))
+        driver.feed(failed, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
         assert driver.failure() == ""
-    driver.feed(failed, Service.WORKER, "worker-1", driver.life("worker-1"))
+    driver.feed(failed, Service.WORKER, "worker-1", driver.incarnation("worker-1"))
     assert "records 100 to 149 of file:///data/a.csv" in driver.failure()
 
 
@@ -187,7 +187,7 @@ def test_a_worker_that_exits_with_code_0_unannounced_has_crashed(driver: Driver)
 
 def test_a_worker_that_said_goodbye_has_not(driver: Driver) -> None:
     driver.start_all()
-    driver.feed(events.WorkerStopped(reason="SIGTERM"), Service.WORKER, "worker-0", driver.life("worker-0"))
+    driver.feed(events.WorkerStopped(reason="SIGTERM"), Service.WORKER, "worker-0", driver.incarnation("worker-0"))
     driver.exit_pod("worker-0", ExitCause.FINISHED, exit_code=0)
     assert driver.state.pods[PodName("worker-0")].faults == 0
 
@@ -203,7 +203,7 @@ def test_a_stop_before_there_is_a_model_does_not_wait_for_a_snapshot(driver: Dri
 
 def test_stop_ends_workers_then_snapshots_then_ends(driver: Driver) -> None:
     driver.start_all()
-    driver.feed(events.ModelInitialised(signature="s", parameters=1), Service.PS, "ps-0", driver.life("ps-0"))
+    driver.feed(events.ModelInitialised(signature="s", parameters=1), Service.PS, "ps-0", driver.incarnation("ps-0"))
     driver.feed(events.StopRequested(reason="Ctrl-C"), Service.CLIENT, "client")
     assert {command.pod for command in driver.take(commands.StopPod)} == {"worker-0", "worker-1"}
     assert driver.take(commands.TakeSnapshot) == []
@@ -211,7 +211,7 @@ def test_stop_ends_workers_then_snapshots_then_ends(driver: Driver) -> None:
     driver.exit_pod("worker-1", ExitCause.FINISHED, exit_code=0)
     (order,) = driver.take(commands.TakeSnapshot)
     taken = events.SnapshotTaken(manifest="m", request=order.request, ledgers=(), size_bytes=1, seconds=0.1)
-    driver.feed(taken, Service.PS, "ps-0", driver.life("ps-0"))
+    driver.feed(taken, Service.PS, "ps-0", driver.incarnation("ps-0"))
     assert driver.is_in(JobState.STOPPED)
     driver.feed(events.JobResumed(reason="user"), Service.CLIENT, "client")
     assert {command.pod for command in driver.take(commands.StartPod)} == {"ps-0", "worker-0", "worker-1"}
@@ -224,7 +224,7 @@ def test_the_audit_wants_a_group_of_every_ps() -> None:
         driver.finish(task)
     for order in driver.take(commands.TakeSnapshot):
         taken = events.SnapshotTaken(manifest="m", request=order.request, ledgers=(), size_bytes=1, seconds=0.1)
-        driver.feed(taken, Service.PS, order.ps, driver.life(order.ps))
+        driver.feed(taken, Service.PS, order.ps, driver.incarnation(order.ps))
     held = driver.groups("ps-0", whole(driver.state.plan))
     for ps, ledgers in (("ps-0", held), ("ps-1", ())):
         read = events.LedgersRead(ps=PodName(ps), manifest="m", ledgers=ledgers)
@@ -268,8 +268,8 @@ def test_an_unresponsive_process_is_killed_and_replaced(driver: Driver, pod: str
     driver.start_all()
     task = TaskRef(purpose=Purpose.TRAIN, number=0)
     taken = events.TaskTaken(task=task, dispatch=1, attempt=1, reply="$JS.ACK.x")
-    driver.feed(taken, Service.WORKER, "worker-1", driver.life("worker-1"))
-    missed = events.SilenceNoticed(pod=PodName(pod), incarnation=Incarnation(driver.life(pod)), silent_s=6.5)
+    driver.feed(taken, Service.WORKER, "worker-1", driver.incarnation("worker-1"))
+    missed = events.HeartbeatsMissed(pod=PodName(pod), incarnation=Incarnation(driver.incarnation(pod)), silent_s=6.5)
     driver.feed(missed, Service.MASTER, "master", "master")
     assert driver.take(commands.StopPod) == [commands.StopPod(pod=PodName(pod), reason="unresponsive", kill=True)]
     assert len(driver.take(commands.ReturnDelivery)) == (1 if pod == "worker-1" else 0)
@@ -280,7 +280,7 @@ def test_an_unresponsive_process_is_killed_and_replaced(driver: Driver, pod: str
 
 def test_silence_of_a_former_life_changes_nothing(driver: Driver) -> None:
     driver.start_all()
-    missed = events.SilenceNoticed(pod=PS, incarnation=Incarnation("older"), silent_s=6.5)
+    missed = events.HeartbeatsMissed(pod=PS, incarnation=Incarnation("older"), silent_s=6.5)
     driver.feed(missed, Service.MASTER, "master", "master")
     assert driver.take(commands.StopPod) == []
 
@@ -344,7 +344,7 @@ def test_more_workers_are_started_and_fewer_are_stopped_without_touching_the_oth
 
 def take_task(driver: Driver, task: int, worker: str) -> None:
     taken = events.TaskTaken(task=TaskRef(purpose=Purpose.TRAIN, number=task), dispatch=1, attempt=1, reply=f"r{task}")
-    driver.feed(taken, Service.WORKER, worker, driver.life(worker))
+    driver.feed(taken, Service.WORKER, worker, driver.incarnation(worker))
 
 
 def test_an_idle_worker_gets_a_second_attempt_at_a_slow_task(driver: Driver) -> None:

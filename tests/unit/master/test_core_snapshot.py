@@ -1,10 +1,9 @@
-"""Core snapshots: nothing is lost in them, and what is of no use is not used."""
+"""Core snapshots: they are complete, and one that is not usable is not used."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.master.driver import Driver, job_spec, plan
-from tests.unit.master.histories import History
+from tests.unit.master.histories import History, arriving_late
 from tests.unit.shared_bus.strategies import values
 
 from elasticdl.master.core import Fold, State, fold
@@ -22,9 +21,9 @@ from elasticdl.master.snapshots.writer import CoreSnapshotWriter
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.events import Decided, Envelope, LogRecord
+from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.messages.json_codec import JsonCodec
-from elasticdl.shared.names import MASTER, Incarnation, Service
+from elasticdl.shared.names import MASTER, Incarnation
 
 
 def example() -> Driver:
@@ -44,7 +43,7 @@ def restored(state: State) -> State:
 def test_a_snapshot_and_the_rest_of_the_log_give_the_state_of_the_whole_log(data: st.DataObject, percent: int) -> None:
     history = History(data.draw)
     for _ in range(data.draw(st.integers(0, 40))):
-        history.go_on()
+        history.step()
     log = history.driver.log
     place = len(log) * percent // 100
     snapshot = restored(fold(log[:place]))
@@ -61,38 +60,13 @@ def test_a_snapshot_and_the_rest_of_the_log_give_the_state_of_the_whole_log(data
 def test_decisions_that_arrive_late_are_folded_where_they_were_made(data: st.DataObject) -> None:
     history = History(data.draw)
     for _ in range(data.draw(st.integers(0, 40))):
-        history.go_on()
-    arrived = fold(_arriving(history.driver.log, lambda: data.draw(st.booleans())))
+        history.step()
+    arrived = fold(arriving_late(history.driver.log, lambda: data.draw(st.booleans())))
     for field in fields(State):
         if field.name not in ("seq", "master_seq", "pending_commands"):  # Those name places in the log.
             assert getattr(arrived, field.name) == getattr(history.driver.state, field.name), field.name
     pending = history.driver.state.pending_commands
     assert [each.commands for _, each in arrived.pending_commands] == [each.commands for _, each in pending]
-
-
-def _arriving(log: list[LogRecord], is_late: Callable[[], bool]) -> list[LogRecord]:
-    """The same things happen, but inputs of others come between some decisions' last input and their arrival."""
-    arrived: list[LogRecord] = []
-    under_way: list[Envelope] = []
-    places: dict[int, int] = {}
-
-    def append(envelope: Envelope) -> None:
-        arrived.append(LogRecord(seq=len(arrived) + 1, envelope=envelope))
-
-    for record in log:
-        event = record.envelope.event
-        if isinstance(event, Decided):
-            under_way.append(replace(record.envelope, event=replace(event, after_seq=places[event.after_seq])))
-            continue
-        if under_way and (record.envelope.service is Service.MASTER or not is_late()):
-            for envelope in under_way:
-                append(envelope)
-            under_way.clear()
-        append(record.envelope)
-        places[record.seq] = len(arrived)
-    for envelope in under_way:
-        append(envelope)
-    return arrived
 
 
 @given(values(Envelope) | values(JobSpec))
@@ -191,7 +165,7 @@ async def test_a_state_before_the_snapshot_is_folded_from_the_beginning() -> Non
 
 
 async def written(bus: MemoryBus, snapshots: CoreSnapshotWriter, state: State, seq: int) -> int:
-    """Offer a state and wait until the register says so."""
+    """Offer a state and wait until the register has it."""
     state.seq = seq
     snapshots.offer(state)
     writing = asyncio.create_task(snapshots.run())

@@ -31,15 +31,15 @@ def test_for_a_damaged_final_snapshot_another_one_is_asked_for(driver: Driver) -
     ledgers = driver.groups(PS, whole(driver.state.plan))
     (order,) = driver.take(commands.TakeSnapshot)
     taken = events.SnapshotTaken(manifest="m/1", request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1)
-    driver.feed(taken, Service.PS, PS, driver.life(PS))
+    driver.feed(taken, Service.PS, PS, driver.incarnation(PS))
     assert driver.take(commands.ReadLedgers) == [commands.ReadLedgers(ps=PS, manifest="m/1")]
     driver.feed(unreadable("m/1"), Service.MASTER, "master", "master")
     (again,) = driver.take(commands.TakeSnapshot)
     assert (again.request, again.flush, again.damaged) == (order.request, True, "m/1")
-    driver.feed(taken, Service.PS, PS, driver.life(PS))  # The first order's, repeated: it comes to nothing.
+    driver.feed(taken, Service.PS, PS, driver.incarnation(PS))  # The first order's, repeated: it comes to nothing.
     assert not driver.take(commands.ReadLedgers)
     taken = events.SnapshotTaken(manifest="m/2", request=order.request, ledgers=ledgers, size_bytes=1, seconds=0.1)
-    driver.feed(taken, Service.PS, PS, driver.life(PS))
+    driver.feed(taken, Service.PS, PS, driver.incarnation(PS))
     assert driver.take(commands.ReadLedgers) == [commands.ReadLedgers(ps=PS, manifest="m/2")]
     driver.feed(events.LedgersRead(ps=PS, manifest="m/2", ledgers=ledgers), Service.MASTER, "master", "master")
     assert driver.state.closing.audit is not None
@@ -56,7 +56,7 @@ def test_a_storage_that_keeps_no_final_snapshot_fails_the_job(driver: Driver) ->
         taken = events.SnapshotTaken(
             manifest=f"m/{number}", request=order.request, ledgers=(), size_bytes=1, seconds=0.1
         )
-        driver.feed(taken, Service.PS, PS, driver.life(PS))
+        driver.feed(taken, Service.PS, PS, driver.incarnation(PS))
         driver.feed(unreadable(f"m/{number}"), Service.MASTER, "master", "master")
     assert f"m/{DAMAGED_MAX} is missing" in driver.failure()
     assert driver.is_in(JobState.STOPPING)

@@ -31,7 +31,7 @@ def evaluate(driver: Driver, validation: Plan) -> None:
     """Pin, evaluate and merge, if the master wants an evaluation."""
     for order in driver.take(commands.OpenPin):
         pinned = events.ModelPinned(evaluation=order.evaluation, step=17)
-        driver.feed(pinned, Service.PS, order.ps, driver.life(order.ps))
+        driver.feed(pinned, Service.PS, order.ps, driver.incarnation(order.ps))
     tasks = driver.dispatched(Purpose.EVALUATE)
     assert len(tasks) in (0, validation.tasks)
     for number in tasks:
@@ -47,7 +47,9 @@ def test_a_ps_death_during_an_evaluation_starts_it_again_under_a_new_number() ->
     for task in range(20):
         driver.finish(task)
     (order,) = driver.take(commands.OpenPin)
-    driver.feed(events.ModelPinned(evaluation=order.evaluation, step=100), Service.PS, "ps-0", driver.life("ps-0"))
+    driver.feed(
+        events.ModelPinned(evaluation=order.evaluation, step=100), Service.PS, "ps-0", driver.incarnation("ps-0")
+    )
     driver.exit_pod("ps-0", ExitCause.OUTSIDE)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
     (again,) = driver.take(commands.OpenPin)
@@ -58,10 +60,10 @@ def test_a_ps_death_during_an_evaluation_starts_it_again_under_a_new_number() ->
 def test_no_evaluation_begins_before_every_ps_has_its_model() -> None:
     driver = Driver(job_spec(validation=plan(records=100, epochs=1), validation_data=job_spec().data, ps=2))
     driver.start_all()
-    driver.feed(events.StepReached(step=10), Service.PS, "ps-0", driver.life("ps-0"))
+    driver.feed(events.StepReached(step=10), Service.PS, "ps-0", driver.incarnation("ps-0"))
     for ps in ("ps-0", "ps-1"):
         assert driver.take(commands.OpenPin) == []
-        driver.feed(events.ModelInitialised(signature="s", parameters=1), Service.PS, ps, driver.life(ps))
+        driver.feed(events.ModelInitialised(signature="s", parameters=1), Service.PS, ps, driver.incarnation(ps))
     assert [order.ps for order in driver.take(commands.OpenPin)] == ["ps-0", "ps-1"]
     driver.check_replay()
 
@@ -71,7 +73,7 @@ def test_a_model_is_known_of_a_ps_whose_keeper_speaks_last() -> None:
     for event in (events.PsStarted(address="127.0.0.1:1"), events.ModelInitialised(signature="s", parameters=1)):
         driver.feed(event, Service.PS, "ps-0", "ps-0.1")
     driver.start_all()
-    driver.feed(events.StepReached(step=10), Service.PS, "ps-0", driver.life("ps-0"))
+    driver.feed(events.StepReached(step=10), Service.PS, "ps-0", driver.incarnation("ps-0"))
     assert len(driver.take(commands.OpenPin)) == 1
 
 
@@ -81,7 +83,7 @@ def test_an_evaluation_waits_until_what_a_ps_lost_is_learned_again() -> None:
     for task in range(6):
         driver.finish(task)
     driver.exit_pod("ps-0", ExitCause.OUTSIDE)
-    driver.feed(events.StepReached(step=30), Service.PS, "ps-0", driver.life("ps-0"))
+    driver.feed(events.StepReached(step=30), Service.PS, "ps-0", driver.incarnation("ps-0"))
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 4),), step=20)})
     for task in (4, 5):
         assert driver.take(commands.OpenPin) == []
@@ -118,12 +120,12 @@ def test_a_step_that_a_restored_ps_reaches_once_more_asks_for_nothing() -> None:
     driver = Driver(job_spec(validation=validation, validation_data=job_spec().data, evaluation_steps=50))
     driver.start_all(initialised=True)
     for step in (50, 100):
-        driver.feed(events.StepReached(step=step), Service.PS, "ps-0", driver.life("ps-0"))
+        driver.feed(events.StepReached(step=step), Service.PS, "ps-0", driver.incarnation("ps-0"))
         evaluate(driver, validation)
     driver.exit_pod("ps-0", ExitCause.OUTSIDE)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 8),), step=40)})
     for step in (50, 100, 150):
-        driver.feed(events.StepReached(step=step), Service.PS, "ps-0", driver.life("ps-0"))
+        driver.feed(events.StepReached(step=step), Service.PS, "ps-0", driver.incarnation("ps-0"))
         evaluate(driver, validation)
     reasons = [evaluation.reason for evaluation in driver.state.evaluations]
     assert reasons == ["step 50 is reached", "step 100 is reached", "step 150 is reached"]
@@ -138,8 +140,10 @@ def test_a_pin_that_was_opened_too_late_is_closed() -> None:
         driver.finish(task)
     first, second = driver.take(commands.OpenPin)
     driver.exit_pod("ps-0", ExitCause.OUTSIDE)
-    driver.feed(events.ModelPinned(evaluation=second.evaluation, step=9), Service.PS, "ps-1", driver.life("ps-1"))
+    driver.feed(
+        events.ModelPinned(evaluation=second.evaluation, step=9), Service.PS, "ps-1", driver.incarnation("ps-1")
+    )
     assert driver.take(commands.ClosePin) == [commands.ClosePin(ps=second.ps, evaluation=second.evaluation)]
-    driver.feed(events.ModelPinned(evaluation=first.evaluation, step=9), Service.PS, "ps-0", driver.life("ps-0"))
+    driver.feed(events.ModelPinned(evaluation=first.evaluation, step=9), Service.PS, "ps-0", driver.incarnation("ps-0"))
     assert driver.take(commands.ClosePin) == []
     driver.check_replay()

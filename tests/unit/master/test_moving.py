@@ -27,7 +27,7 @@ def driver() -> Iterator[Driver]:
 
 
 def initialise(driver: Driver, ps: str) -> None:
-    driver.feed(events.ModelInitialised(signature="s", parameters=1), Service.PS, ps, driver.life(ps))
+    driver.feed(events.ModelInitialised(signature="s", parameters=1), Service.PS, ps, driver.incarnation(ps))
 
 
 def scale(driver: Driver, ps: int) -> None:
@@ -46,7 +46,7 @@ def snapshot(driver: Driver, size_bytes: int = 1) -> commands.TakeSnapshot:
         size_bytes=size_bytes,
         seconds=0.1,
     )
-    driver.feed(taken, Service.PS, order.ps, driver.life(order.ps))
+    driver.feed(taken, Service.PS, order.ps, driver.incarnation(order.ps))
     return order
 
 
@@ -57,7 +57,7 @@ def hold(driver: Driver, ledger: LedgerRecord | None = None, failure: str = "") 
         group=group_id(order.partitions), ledger=ledger or LedgerRecord(), partitions=order.partitions
     )
     held = events.GroupHeld(move=order.move, manifest=order.manifest, ledgers=(ledgers,), failure=failure)
-    driver.feed(held, Service.PS, order.ps, driver.life(order.ps))
+    driver.feed(held, Service.PS, order.ps, driver.incarnation(order.ps))
     return order
 
 
@@ -196,7 +196,7 @@ def test_a_ps_that_is_not_wanted_any_more_and_dies_is_read_from_its_snapshot(dri
     scale(driver, 2)
     move(driver)
     taken = events.SnapshotTaken(manifest="memory://ps-1/9", request=0, ledgers=(), size_bytes=1, seconds=0.1)
-    driver.feed(taken, Service.PS, "ps-1", driver.life("ps-1"))
+    driver.feed(taken, Service.PS, "ps-1", driver.incarnation("ps-1"))
     scale(driver, 1)
     driver.exit_pod("ps-1", events.ExitCause.OUTSIDE)
     published(driver)
@@ -211,7 +211,7 @@ def test_a_ps_that_is_not_wanted_any_more_and_dies_is_read_from_its_snapshot(dri
         manifest="memory://ps-1/9",
         ledgers=(GroupLedger(group=group_id(((128, 256),)), ledger=LedgerRecord(), partitions=((128, 256),)),),
     )
-    driver.feed(held, Service.PS, "ps-0", driver.life("ps-0"))
+    driver.feed(held, Service.PS, "ps-0", driver.incarnation("ps-0"))
     published(driver)
     assert shares(driver) == {0: PARTITIONS}
     assert driver.state.all_ps_running
@@ -221,7 +221,7 @@ def test_a_job_resumed_with_fewer_ps_reads_the_others_from_their_snapshots(drive
     scale(driver, 2)
     move(driver)
     taken = events.SnapshotTaken(manifest="memory://ps-1/9", request=0, ledgers=(), size_bytes=1, seconds=0.1)
-    driver.feed(taken, Service.PS, "ps-1", driver.life("ps-1"))
+    driver.feed(taken, Service.PS, "ps-1", driver.incarnation("ps-1"))
     driver.feed(events.JobResumed(reason="test", ps=1), Service.LAUNCHER, "launcher")
     assert published(driver).version == 2, "the orders of before are gone: the table is made known again"
     assert [order.pod for order in driver.take(commands.StartPod)] == ["ps-0", "worker-0"]
@@ -239,7 +239,7 @@ def test_a_donor_whose_snapshot_can_not_be_read_is_started_after_all(driver: Dri
     scale(driver, 2)
     move(driver)
     taken = events.SnapshotTaken(manifest="memory://ps-1/9", request=0, ledgers=(), size_bytes=1, seconds=0.1)
-    driver.feed(taken, Service.PS, "ps-1", driver.life("ps-1"))
+    driver.feed(taken, Service.PS, "ps-1", driver.incarnation("ps-1"))
     driver.feed(events.JobResumed(reason="test", ps=1), Service.LAUNCHER, "launcher")
     driver.take(commands.StartPod)
     driver.start_pod("ps-0", {"g": LedgerRecord()})
@@ -260,7 +260,7 @@ def test_evaluations_and_moves_exclude_each_other() -> None:
     driver.start_all()
     initialise(driver, "ps-0")
     reached = events.StepReached(step=10)
-    driver.feed(reached, Service.PS, "ps-0", driver.life("ps-0"))
+    driver.feed(reached, Service.PS, "ps-0", driver.incarnation("ps-0"))
     assert len(driver.take(commands.OpenPin)) == 1
     scale(driver, 2)
     assert driver.take(commands.BeginMove) == [], "the evaluation comes first"
@@ -269,7 +269,7 @@ def test_evaluations_and_moves_exclude_each_other() -> None:
     assert evaluation is not None
     finish_evaluation(driver)
     assert len(driver.take(commands.BeginMove)) == 1
-    driver.feed(events.StepReached(step=20), Service.PS, "ps-0", driver.life("ps-0"))
+    driver.feed(events.StepReached(step=20), Service.PS, "ps-0", driver.incarnation("ps-0"))
     assert driver.take(commands.OpenPin) == [], "the move comes first"
     move(driver)
     assert sorted(order.ps for order in driver.take(commands.OpenPin)) == [PS_0, PS_1]
@@ -280,7 +280,7 @@ def finish_evaluation(driver: Driver) -> None:
     evaluation = driver.state.evaluation
     assert evaluation is not None
     pinned = events.ModelPinned(evaluation=evaluation.number, step=10)
-    driver.feed(pinned, Service.PS, "ps-0", driver.life("ps-0"))
+    driver.feed(pinned, Service.PS, "ps-0", driver.incarnation("ps-0"))
     for purpose in ("evaluate", "merge"):
         for command in driver.take(commands.Dispatch):
             if command.purpose.value != purpose:

@@ -53,7 +53,7 @@ def give_back(driver: Driver, task: int, *counted: tuple[int, int], loss: float 
         states=sums(loss * batches),
         counted=counted,
     )
-    driver.feed(event, Service.WORKER, "worker-0", driver.life("worker-0"))
+    driver.feed(event, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
 
 
 def totals(driver: Driver, epoch: int = 0) -> EpochTotals:

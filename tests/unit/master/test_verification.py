@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.master.driver import Driver
-from tests.unit.master.histories import History
+from tests.unit.master.histories import History, arriving_late
 
 from elasticdl.master.core import fold
 from elasticdl.master.verification import verify
@@ -39,7 +39,7 @@ async def test_verification_finds_no_difference_and_exactly_those_that_are_made(
     """A log that this code wrote holds no difference; a decision that lost a command is one, wherever it stands."""
     history = History(data.draw)
     for _ in range(data.draw(st.integers(0, 30))):
-        history.go_on()
+        history.step()
     log = history.driver.log
     found = await verify(read(log))
     assert found.differences == ()
@@ -55,6 +55,16 @@ async def test_verification_finds_no_difference_and_exactly_those_that_are_made(
     (difference,) = (await verify(read(cut))).differences
     assert difference.startswith(f"#{changed.seq}: ")
     assert str(commands_of(changed)[0]) in difference
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+async def test_decisions_that_arrive_late_are_rerun_in_the_state_in_which_they_were_made(data: st.DataObject) -> None:
+    history = History(data.draw)
+    for _ in range(data.draw(st.integers(0, 30))):
+        history.step()
+    found = await verify(read(arriving_late(history.driver.log, lambda: data.draw(st.booleans()))))
+    assert found.differences == ()
 
 
 def commands_of(record: LogRecord) -> tuple[Command, ...]:

@@ -68,7 +68,7 @@ class EventMessages:
                 )
             case events.WorkerFailed(message=message) if continues:
                 yield f"{envelope.name} failed: {_first_line(message)}"
-            case events.SilenceNoticed(pod=pod, silent_s=silent_s):
+            case events.HeartbeatsMissed(pod=pod, silent_s=silent_s):
                 yield f"No heartbeat from {pod} for {silent_s:.0f} s. Restarting it."
             case events.TermStarted(term=term) if term > 1:
                 yield "The new master has recovered the job's state from the event log."

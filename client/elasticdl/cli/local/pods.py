@@ -18,7 +18,7 @@ from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.messages.commands import Command, StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodStarted
 from elasticdl.shared.names import PodName, Service
-from elasticdl.shared.process.running_batches import file_of, read_batches, read_in_hand
+from elasticdl.shared.process.running_batches import file_of, read_batches, read_running_batches
 
 MODULES: Mapping[Service, str] = {
     Service.MASTER: "elasticdl.master.main",
@@ -132,7 +132,7 @@ class LocalPods:
         out_of_memory = self._settings.oom_watch.has_killed(ended.name, ended.exit_code)
         cause = exit_cause(ended.exit_code, out_of_memory=out_of_memory)
         running_batches = file_of(self._run.running_batches / ended.name, ended.pid)
-        held = read_in_hand(running_batches) if service is Service.WORKER else ()
+        held = read_running_batches(running_batches) if service is Service.WORKER else ()
         batches = read_batches(running_batches) if service is Service.WORKER else 0
         running_batches.unlink(missing_ok=True)
         self._publish(

@@ -16,7 +16,7 @@ from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import FencedError, InvariantError
 from elasticdl.shared.failure_detection.detector import FailureDetector, MissedHeartbeats
 from elasticdl.shared.failure_detection.monitor import HeartbeatMonitor
-from elasticdl.shared.messages.events import Decided, Envelope, Event, LogRecord, SilenceNoticed, TermStarted
+from elasticdl.shared.messages.events import Decided, Envelope, Event, HeartbeatsMissed, LogRecord, TermStarted
 from elasticdl.shared.names import MASTER, Incarnation, Service
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
@@ -215,5 +215,5 @@ class Master:
         for each in missed:
             if (each.pod, each.incarnation) in running:
                 self._inbox.put_nowait(
-                    SilenceNoticed(pod=each.pod, incarnation=each.incarnation, silent_s=each.silent_s)
+                    HeartbeatsMissed(pod=each.pod, incarnation=each.incarnation, silent_s=each.silent_s)
                 )

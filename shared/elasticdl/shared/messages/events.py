@@ -321,8 +321,7 @@ class SnapshotDamaged:
         snapshot: URI of its manifest.
         object: URI of the damaged object.
         problem: what is wrong with it.
-        instead: URI of the manifest that the ps restores instead; empty: there is none, or the audit found the damage
-            and orders a new snapshot.
+        instead: URI of the manifest that the ps restores instead; empty: none, or the audit orders a new snapshot.
     """
 
     ps: PodName
@@ -383,7 +382,7 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SilenceNoticed:
+class HeartbeatsMissed:
     """No heartbeat of a process arrived in time: it has been silent for ``silent_s`` seconds."""
 
     pod: PodName
@@ -458,7 +457,7 @@ Event = (
     | StepReached
     | TermStarted
     | TimerFired
-    | SilenceNoticed
+    | HeartbeatsMissed
     | LedgersRead
     | CommandsRan
     | Decided

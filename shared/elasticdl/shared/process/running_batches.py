@@ -105,7 +105,7 @@ class RunningBatchesFile:
         self.close()
 
 
-def read_in_hand(path: Path) -> tuple[RunningBatch, ...]:
+def read_running_batches(path: Path) -> tuple[RunningBatch, ...]:
     """The batches that the worker of this file was running; none if it ran none or there is no valid file."""
     content = _content(path)
     if not content:

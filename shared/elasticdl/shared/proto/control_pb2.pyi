@@ -1889,7 +1889,7 @@ class TimerFired(_message.Message):
 Global___TimerFired: _TypeAlias = TimerFired  # noqa: Y015
 
 @_typing.final
-class SilenceNoticed(_message.Message):
+class HeartbeatsMissed(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     POD_FIELD_NUMBER: _builtins.int
@@ -1911,7 +1911,7 @@ class SilenceNoticed(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SilenceNoticed: _TypeAlias = SilenceNoticed  # noqa: Y015
+Global___HeartbeatsMissed: _TypeAlias = HeartbeatsMissed  # noqa: Y015
 
 @_typing.final
 class LedgersRead(_message.Message):
@@ -2046,7 +2046,7 @@ class Envelope(_message.Message):
     STEP_REACHED_FIELD_NUMBER: _builtins.int
     TERM_STARTED_FIELD_NUMBER: _builtins.int
     TIMER_FIRED_FIELD_NUMBER: _builtins.int
-    SILENCE_NOTICED_FIELD_NUMBER: _builtins.int
+    HEARTBEATS_MISSED_FIELD_NUMBER: _builtins.int
     LEDGERS_READ_FIELD_NUMBER: _builtins.int
     COMMANDS_RAN_FIELD_NUMBER: _builtins.int
     DECIDED_FIELD_NUMBER: _builtins.int
@@ -2098,7 +2098,7 @@ class Envelope(_message.Message):
     @_builtins.property
     def timer_fired(self) -> Global___TimerFired: ...
     @_builtins.property
-    def silence_noticed(self) -> Global___SilenceNoticed: ...
+    def heartbeats_missed(self) -> Global___HeartbeatsMissed: ...
     @_builtins.property
     def ledgers_read(self) -> Global___LedgersRead: ...
     @_builtins.property
@@ -2139,7 +2139,7 @@ class Envelope(_message.Message):
         step_reached: Global___StepReached | None = ...,
         term_started: Global___TermStarted | None = ...,
         timer_fired: Global___TimerFired | None = ...,
-        silence_noticed: Global___SilenceNoticed | None = ...,
+        heartbeats_missed: Global___HeartbeatsMissed | None = ...,
         ledgers_read: Global___LedgersRead | None = ...,
         commands_ran: Global___CommandsRan | None = ...,
         decided: Global___Decided | None = ...,
@@ -2147,11 +2147,11 @@ class Envelope(_message.Message):
         snapshot_damaged: Global___SnapshotDamaged | None = ...,
         group_held: Global___GroupHeld | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "silence_noticed", b"silence_noticed", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "incarnation", b"incarnation", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "service", b"service", "silence_noticed", b"silence_noticed", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "silence_noticed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

@@ -71,7 +71,7 @@ HANDLERS: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     events.WorkerStarted: pods.on_worker_started,
     events.WorkerStopped: pods.on_worker_stopped,
     events.WorkerFailed: pods.on_worker_failed,
-    events.SilenceNoticed: pods.on_heartbeat_missed,
+    events.HeartbeatsMissed: pods.on_heartbeats_missed,
     events.PsStarted: pods.on_ps_started,
     events.ModelInitialised: pods.on_model_initialised,
     events.TaskTaken: training.on_task_taken,

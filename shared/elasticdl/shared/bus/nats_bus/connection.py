@@ -47,7 +47,7 @@ class RefusedError(PermanentError):
         self.error_code = error_code
 
 
-class NobodyListensError(TransientError):
+class NoRespondersError(TransientError):
     """The subject has no responders: a stream or consumer does not exist, or is not restored yet."""
 
 
@@ -119,7 +119,7 @@ class Connection:
     async def _require_jetstream(self, url: str) -> None:
         try:
             await self.api("INFO", {}, once=True)
-        except NobodyListensError as error:
+        except NoRespondersError as error:
             await self.close()
             raise UserError(
                 f"the NATS server at {redact_url(url)} has JetStream switched off",
@@ -184,7 +184,7 @@ class Connection:
         try:
             return await request()
         except nats.errors.NoRespondersError as error:
-            raise NobodyListensError(f"no responders at {subject}") from error
+            raise NoRespondersError(f"no responders at {subject}") from error
         except nats.errors.MaxPayloadError as error:
             raise PermanentError(
                 f"a message of {len(payload)} bytes for {subject} is above the server's limit of "
@@ -251,7 +251,7 @@ class Connection:
         async def attempt() -> int:
             try:
                 answer = await self.ask(subject, payload, headers)
-            except NobodyListensError:
+            except NoRespondersError:
                 await self._require_stream(stream)
                 raise
             except TransientError:

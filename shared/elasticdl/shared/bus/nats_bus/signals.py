@@ -9,7 +9,7 @@ import structlog
 from nats.aio.msg import Msg
 
 from elasticdl.shared.bus import subjects
-from elasticdl.shared.bus.nats_bus.connection import Connection, NobodyListensError
+from elasticdl.shared.bus.nats_bus.connection import Connection, NoRespondersError
 from elasticdl.shared.bus.ports import OrderHandler
 from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError
@@ -64,7 +64,7 @@ class NatsSignals:
         try:
             headers = {_CAUSE: cause, _TERM: str(term)}
             answer = await self._connection.ask(subject, codec.encode_command(command), headers, timeout_s)
-        except NobodyListensError as error:
+        except NoRespondersError as error:
             raise TransientError(f"{pod} is not reachable") from error
         if answer.data:
             reason = answer.data.decode("utf-8", "replace")

@@ -9,7 +9,7 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from elasticdl.shared.bus import subjects
-from elasticdl.shared.bus.nats_bus.connection import CONSUMER_EXISTS, Connection, NobodyListensError, RefusedError
+from elasticdl.shared.bus.nats_bus.connection import CONSUMER_EXISTS, Connection, NoRespondersError, RefusedError
 from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.job.tasks import TaskMessage
@@ -131,7 +131,7 @@ class NatsTaskQueue:
             await self._create_consumer(consumer, subjects.task(self._connection.job, purpose, again=again))
         try:
             message = await self._connection.ask_for_stored(subject, _NEXT_NOW)
-        except NobodyListensError:
+        except NoRespondersError:
             self._consumers.discard(consumer)  # the server has lost it: create it at the next try
             raise
         status = (message.headers or {}).get("Status")

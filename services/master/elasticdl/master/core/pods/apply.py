@@ -78,7 +78,7 @@ def on_pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> 
         on_unordered_exit(state, pod, event, envelope.time_s)
 
 
-def on_heartbeat_missed(state: State, _envelope: Envelope, event: events.SilenceNoticed) -> None:
+def on_heartbeats_missed(state: State, _envelope: Envelope, event: events.HeartbeatsMissed) -> None:
     """Apply that a running process sent no heartbeat in time."""
     pod = state.pods.get(event.pod)
     if pod and pod.incarnation == event.incarnation and pod.phase is PodPhase.RUNNING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elasticdl.cli.local.exits import exit_cause
-from elasticdl.shared.bus.nats_bus.connection import NobodyListensError
+from elasticdl.shared.bus.nats_bus.connection import NoRespondersError
 from elasticdl.shared.errors import (
     ElasticDLError,
     InvariantError,
@@ -22,7 +22,7 @@ from elasticdl.shared.process.exit_codes import exit_code
     ("error", "cause"),
     [
         (TransientError("broker away"), ExitCause.OUTSIDE),
-        (NobodyListensError("broker away"), ExitCause.OUTSIDE),
+        (NoRespondersError("broker away"), ExitCause.OUTSIDE),
         (UserError("no such column"), ExitCause.REFUSED),
         (PermanentError("disk full"), ExitCause.REFUSED),
         (ProtocolError("not a job"), ExitCause.REFUSED),
