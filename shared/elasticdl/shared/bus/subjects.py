@@ -9,14 +9,14 @@ from elasticdl.shared.names import JobId, PodName, Purpose, Service
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 RING = "ring"
-"""Name of the register that holds the ring generation."""
+"""Name of the register with the ring generation."""
 PLACEMENT = "placement"
-"""Name of the register that holds the table from partitions to ps; every other register has the name of a ps."""
+"""Name of the register with the placement (partition -> ps); every other register has the name of a ps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the table of subjects.
+    """One row of the table of subjects.
 
     Attributes:
         subject: the subject with its variable parts in angle brackets.
@@ -122,22 +122,22 @@ def _join(job: JobId, *tokens: str) -> str:
 
 
 def task(job: JobId, purpose: Purpose, *, again: bool = False) -> str:
-    """Where tasks of a purpose wait; ``again`` for those that were dispatched before."""
+    """The subject of tasks of one purpose; ``again`` for those that were dispatched before."""
     return _join(job, "task", purpose.value, *(("again",) if again else ()))
 
 
 def event(job: JobId, service: Service, name: PodName) -> str:
-    """Where a process reports what happened."""
+    """The subject of a process's events."""
     return _join(job, "event", service.value, name)
 
 
 def decision(job: JobId) -> str:
-    """Where all masters append their decisions: one subject, so that a late one is refused."""
+    """The subject of all masters' decisions: one subject, so that a fenced master's append is refused."""
     return _join(job, "event", "master")
 
 
 def register(job: JobId, name: str) -> str:
-    """The register of a ps, of the placement, or of the ring."""
+    """The subject of the register of a ps, of the placement, or of the ring."""
     return _join(job, name) if name in (RING, PLACEMENT) else _join(job, "model", name)
 
 
@@ -147,7 +147,7 @@ def register_name(job: JobId, subject: str) -> str:
 
 
 def core(job: JobId, name: str) -> str:
-    """The latest core snapshot of a service."""
+    """The subject of the latest core snapshot of a service."""
     return _join(job, "core", name)
 
 
@@ -162,7 +162,7 @@ def beat(job: JobId, service: Service, name: PodName) -> str:
 
 
 def beats(job: JobId) -> str:
-    """All heartbeats of a job (a pattern to subscribe to)."""
+    """The pattern of all heartbeats of a job."""
     return _join(job, "beat") + ".>"
 
 
@@ -172,47 +172,47 @@ def wake(job: JobId) -> str:
 
 
 def order(job: JobId, pod: PodName) -> str:
-    """Where a process takes orders from the master."""
+    """The subject of the master's orders to a process."""
     return _join(job, "order", pod)
 
 
 def tasks_stream(job: JobId) -> str:
-    """The work queue."""
+    """Name of the work queue's stream."""
     return f"EDL-{job}-TASKS"
 
 
 def events_stream(job: JobId) -> str:
-    """The event log."""
+    """Name of the event log's stream."""
     return f"EDL-{job}-EVENTS"
 
 
 def model_stream(job: JobId) -> str:
-    """The registers: one message per subject."""
+    """Name of the registers' stream, which keeps one message per subject."""
     return f"EDL-{job}-MODEL"
 
 
 def core_stream(job: JobId) -> str:
-    """The core snapshots: one message per subject."""
+    """Name of the core snapshots' stream, which keeps one message per subject."""
     return f"EDL-{job}-CORE"
 
 
 def task_patterns(job: JobId) -> list[str]:
-    """What the work queue's stream holds."""
+    """Subject patterns of the work queue's stream."""
     return [_join(job, "task") + ".>"]
 
 
 def event_patterns(job: JobId) -> list[str]:
-    """What the event log's stream holds."""
+    """Subject patterns of the event log's stream."""
     return [_join(job, "event") + ".>"]
 
 
 def register_patterns(job: JobId) -> list[str]:
-    """What the registers' stream holds."""
+    """Subject patterns of the registers' stream."""
     return [_join(job, "model") + ".>", _join(job, RING), _join(job, PLACEMENT)]
 
 
 def core_patterns(job: JobId) -> list[str]:
-    """What the core snapshots' stream holds."""
+    """Subject patterns of the core snapshots' stream."""
     return [_join(job, "core") + ".>"]
 
 

@@ -1,4 +1,4 @@
-"""The index of a source: where records begin, and the sum of their hashes up to there."""
+"""The index of a source: the positions of its records, and the sums of their hashes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from elasticdl.shared.job.plan import Source
 from elasticdl.shared.storage import ObjectStore
 
 STRIDE_RECORDS = 256
-"""A mark at least every so many records: 24 bytes of index each; a read decodes at most this much more than asked."""
+"""Most records between two marks. A mark takes 24 bytes; a read decodes at most so many records more than needed."""
 STRIDE_BYTES_LOG2 = 20
-"""A mark also where a record begins in another MiB than the one before, for large records."""
+"""A mark also at each record that begins in another MiB than the one before, for large records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,7 +27,7 @@ class SourceIndex:
 
     Attributes:
         number: the source's number in the plan; part of every record's hash.
-        source: what was indexed.
+        source: the indexed source.
         columns: names and types as found in this source; empty for TFRecord.
         marks: record number of each mark, ascending, shape ``[m + 1]``.
         positions: where that record begins: a byte offset, in Parquet the number of its row group; shape ``[m + 1]``.
@@ -47,7 +47,7 @@ class SourceIndex:
         return int(self.sums[-1])
 
     def around(self, start: int, end: int) -> tuple[int, int, int]:
-        """What to read for the records ``[start, end)``, ``start < end``.
+        """The range to read for the records ``[start, end)``, ``start < end``.
 
         Returns:
             The record number of the last mark at or before ``start``, its position, and the position of the first mark

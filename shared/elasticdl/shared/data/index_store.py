@@ -56,7 +56,7 @@ class IndexLostError(PermanentError):
 
 
 class IndexStore:
-    """Saves and loads indices by what they were made of.
+    """Saves and loads indexes by their source and options.
 
     Args:
         store: holds the run's objects.
@@ -69,7 +69,7 @@ class IndexStore:
 
     @classmethod
     def of_job(cls, storage: str) -> IndexStore:
-        """Where a job keeps its indices.
+        """The store of a job's indexes.
 
         Args:
             storage: URI of the job's storage.
@@ -77,7 +77,7 @@ class IndexStore:
         return cls(open_store(storage), join(storage, "index"))
 
     def save(self, index: SourceIndex, options: ReaderOptions) -> None:
-        """Keep an index."""
+        """Save an index."""
         self._store.write(self._uri(index.source, index.number, options), to_bytes(index))
 
     def load(self, source: Source, number: int, options: ReaderOptions) -> SourceIndex:

@@ -1,4 +1,4 @@
-"""From a path to the facts that a plan is made of: sources, schema, indices."""
+"""Plans a data set: from a path to its sources, schema and indexes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from elasticdl.shared.job.plan import Shard, Source
 from elasticdl.shared.storage import ObjectStore, display
 
 _READ_RECORDS = 1 << 16
-"""Records that are read at a time where some value is wrong."""
+"""Records that are read at a time to find a wrong value."""
 
 
 class PlannedData(NamedTuple):
-    """A data set, ready to be planned with.
+    """A data set, ready for a plan.
 
     Attributes:
         sources: in planning order.
@@ -54,12 +54,12 @@ def plan_sources(
         schema: of the training data, when this is the validation data: it must fit, and is returned unchanged.
 
     Raises:
-        UserError: the data is missing, empty, damaged or inconsistent; names the file, and the record where it is one.
+        UserError: the data is missing, empty, damaged or inconsistent; names the file, and if possible the record.
     """
     objects = discover(training_data, store)
     indices = [build_index(store, data, number, options) for number, data in enumerate(objects)]
     if not any(index.source.records for index in indices):
-        raise UserError(f"{training_data} holds no records", hint="Training needs at least one.")
+        raise UserError(f"{training_data} has no records", hint="Training needs at least one.")
     found = DataSchema(
         format=objects[0].format,
         columns=_joined(indices, objects[0].format),
@@ -74,7 +74,7 @@ def plan_sources(
 
 
 def _joined(indices: Sequence[SourceIndex], data_format: DataFormat) -> tuple[Column, ...]:
-    """The columns of all sources, each with a type that holds the values of all."""
+    """The columns of the data set, each with a type that holds the values of all sources."""
     named = [index for index in indices if index.columns]
     if not named:
         return ()
@@ -92,7 +92,7 @@ def _joined(indices: Sequence[SourceIndex], data_format: DataFormat) -> tuple[Co
         if index.source.records:
             kinds = [column.type for column in index.columns]
             types = _wider(names, types, kinds, index.source, data_format) if types else kinds
-    # A column without any value is read as text.
+    # A column without values is read as text.
     return tuple(
         Column(name=name, type="string" if kind == "null" else kind)
         for name, kind in zip(names, types or ["null"] * len(names), strict=True)
@@ -115,7 +115,7 @@ def _wider(
 
 
 def _check_fits(training_data: str, found: DataSchema, wanted: DataSchema) -> None:
-    """Refuse validation data that the training data's schema does not describe."""
+    """Check that the validation data has the training data's schema."""
     if found.format is not wanted.format:
         raise UserError(
             f"{training_data} is {found.format.value}, the training data {wanted.format.value}",
@@ -130,7 +130,7 @@ def _check_fits(training_data: str, found: DataSchema, wanted: DataSchema) -> No
 
 
 def _check_values_fit(store: ObjectStore, planned: PlannedData) -> None:
-    """Read the CSV files of validation data in which some value is not of the training data's type.
+    """Read the CSV files of validation data that have a value of another type than the training data.
 
     Raises:
         UserError: names the record.

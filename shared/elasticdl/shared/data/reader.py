@@ -22,7 +22,7 @@ class Reader:
         store: holds the sources.
         sources: the plan's.
         schema: the plan's.
-        index: the index of a source by its number; asked once for each source.
+        index: returns the index of a source by its number; called once per source.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Reader:
         """The index of a source.
 
         Raises:
-            UserError: it is the index of other data.
+            UserError: the index belongs to other data.
         """
         if number not in self._indices:
             index = self._index(number)

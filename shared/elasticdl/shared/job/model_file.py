@@ -1,4 +1,4 @@
-"""The user's model file, found and read without running it: what a client can check before anything starts.
+"""Finds and checks the user's model file without running it, before a job starts.
 
 ``--model_def`` is one of ``module.symbol``, ``path/to/file.py`` or ``path/to/file.py:symbol``.
 """
@@ -21,7 +21,7 @@ _FEEDS = ("feed", "feed_batch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFile:
-    """A model file and the function or class in it that makes the model.
+    """A model file and the function or class in it that returns the model.
 
     Attributes:
         path: absolute path of the Python file.
@@ -63,7 +63,7 @@ def parse_params(text: str) -> dict[str, str]:
     """Split ``--model_params`` (``k=v;k=v``) into names and the text of their values.
 
     Raises:
-        UserError: an item is not of the form ``name=value``, or a name comes twice.
+        UserError: an item is not of the form ``name=value``, or a name occurs twice.
     """
     params: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in _ITEM.findall(text))):
@@ -71,13 +71,13 @@ def parse_params(text: str) -> dict[str, str]:
         if not equals or not name.isidentifier():
             raise UserError(f"--model_params: {item!r} is not of the form name=value", usage=True)
         if name in params:
-            raise UserError(f"--model_params: {name!r} is given twice", usage=True)
+            raise UserError(f"--model_params has {name!r} twice", usage=True)
         params[name] = value
     return params
 
 
 def literal_params(params: Mapping[str, str]) -> dict[str, object]:
-    """Values of ``--model_params`` as Python literals; what is no literal stays a string."""
+    """Values of ``--model_params`` as Python literals; other values stay strings."""
     return {name: _literal(value) for name, value in params.items()}
 
 
@@ -158,4 +158,4 @@ def _names(body: list[ast.stmt]) -> Iterator[str]:
 def _missing(file: ModelFile, needed: str, names: set[str], form: str = "") -> UserError:
     near = difflib.get_close_matches(needed, sorted(names), n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"Define {form or needed} at the top level of the file."
-    return UserError(f"{file.path} defines no {form or repr(needed)}", hint=hint)
+    return UserError(f"{file.path} does not define {form or repr(needed)}", hint=hint)

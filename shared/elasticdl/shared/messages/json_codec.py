@@ -1,4 +1,4 @@
-"""Values as plain JSON values and back, derived from type hints: for what one program writes and reads back itself.
+"""Converts values to JSON values and back, derived from type hints, for data that only this program reads.
 
 Dataclasses become lists of their fields' values, without names. Store ``JsonCodec.structure`` beside such values to
 detect that the classes have changed since. Messages between programs are protobuf (``codec.py``).
@@ -21,8 +21,8 @@ Convert = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """How values of one type are converted; ``name`` describes the type."""
+class _Conversion:
+    """The conversion of one type; ``name`` describes the type."""
 
     name: str
     dump: Convert
@@ -34,7 +34,7 @@ class JsonCodec:
 
     Args:
         hint: a type hint: scalars, enums, dataclasses, unions, ``None``, lists, tuples, sets, mappings,
-            RangeSet, and whatever is made of them.
+            RangeSet, and combinations of them.
 
     Raises:
         InvariantError: there is no rule for a type in it.
@@ -42,35 +42,35 @@ class JsonCodec:
 
     def __init__(self, hint: Any) -> None:
         self._classes: dict[str, str] = {}
-        self._ways: dict[Any, _Way] = {}
-        self._way = self._of(hint)
+        self._conversions: dict[Any, _Conversion] = {}
+        self._conversion = self._of(hint)
 
     @property
     def structure(self) -> str:
-        """Every class in the type, with the names and types of its fields: equal as long as the conversion is."""
+        """All classes in the type, with the names and types of their fields; equal if the conversion is the same."""
         classes = "; ".join(f"{name} = {fields}" for name, fields in sorted(self._classes.items()))
-        return f"{self._way.name} where {classes}"
+        return f"{self._conversion.name} where {classes}"
 
     def dump(self, value: Any) -> Any:
         """A value of the type as JSON values."""
-        return self._way.dump(value)
+        return self._conversion.dump(value)
 
     def load(self, plain: Any) -> Any:
         """Inverse of ``dump``.
 
         Raises:
-            ValueError, TypeError, KeyError, LookupError: this was not dumped from the type.
+            ValueError, TypeError, KeyError, LookupError: the value was not dumped from this type.
         """
-        return self._way.load(plain)
+        return self._conversion.load(plain)
 
-    def _of(self, hint: Any) -> _Way:
+    def _of(self, hint: Any) -> _Conversion:
         while hasattr(hint, "__supertype__"):
             hint = hint.__supertype__
-        if hint not in self._ways:
-            self._ways[hint] = self._make(hint)
-        return self._ways[hint]
+        if hint not in self._conversions:
+            self._conversions[hint] = self._make(hint)
+        return self._conversions[hint]
 
-    def _make(self, hint: Any) -> _Way:
+    def _make(self, hint: Any) -> _Conversion:
         origin, arguments = get_origin(hint), get_args(hint)
         if hint in _LEAVES:
             return _LEAVES[hint]
@@ -85,12 +85,12 @@ class JsonCodec:
         if isinstance(origin, type) and issubclass(origin, Mapping):
             return self._mapping(origin, *arguments)
         if isinstance(hint, type) and issubclass(hint, Enum):
-            return _Way(f"{hint.__name__}{sorted(hint.__members__)}", lambda value: value.name, hint.__getitem__)
+            return _Conversion(f"{hint.__name__}{sorted(hint.__members__)}", lambda value: value.name, hint.__getitem__)
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             return self._dataclass(hint)
         raise InvariantError(f"there is no rule to make plain values of {hint!r}")
 
-    def _dataclass(self, kind: Any) -> _Way:
+    def _dataclass(self, kind: Any) -> _Conversion:
         hints = get_type_hints(kind)
         fields = [(each.name, self._of(hints[each.name])) for each in dataclasses.fields(kind)]
         self._classes[kind.__name__] = ", ".join(f"{name}: {way.name}" for name, way in fields)
@@ -103,15 +103,15 @@ class JsonCodec:
         def load(plain: list[Any]) -> Any:
             return kind(**{name: load_(each) for (name, load_), each in zip(loads, plain, strict=True)})
 
-        return _Way(kind.__name__, dump, load)
+        return _Conversion(kind.__name__, dump, load)
 
-    def _union(self, kinds: tuple[Any, ...]) -> _Way:
+    def _union(self, kinds: tuple[Any, ...]) -> _Conversion:
         present = [kind for kind in kinds if kind is not NoneType]
         ways = {kind.__name__: self._of(kind) for kind in present}
         name = " | ".join(way.name for way in ways.values())
         if len(present) == 1 and len(kinds) == 2:
             (way,) = ways.values()
-            return _Way(
+            return _Conversion(
                 f"{name} | None",
                 lambda value: None if value is None else [way.dump(value)],
                 lambda plain: None if plain is None else way.load(plain[0]),
@@ -121,33 +121,33 @@ class JsonCodec:
             kind = type(value).__name__
             return [kind, ways[kind].dump(value)]
 
-        return _Way(name, dump, lambda plain: ways[plain[0]].load(plain[1]))
+        return _Conversion(name, dump, lambda plain: ways[plain[0]].load(plain[1]))
 
-    def _fixed(self, hints: tuple[Any, ...]) -> _Way:
+    def _fixed(self, hints: tuple[Any, ...]) -> _Conversion:
         ways = [self._of(hint) for hint in hints]
-        return _Way(
+        return _Conversion(
             f"({', '.join(way.name for way in ways)})",
             lambda value: [way.dump(each) for way, each in zip(ways, value, strict=True)],
             lambda plain: tuple(way.load(each) for way, each in zip(ways, plain, strict=True)),
         )
 
-    def _sequence(self, kind: type, hint: Any) -> _Way:
+    def _sequence(self, kind: type, hint: Any) -> _Conversion:
         way = self._of(hint)
-        return _Way(
+        return _Conversion(
             f"{kind.__name__} of {way.name}",
             lambda value: [way.dump(each) for each in value],
             lambda plain: kind(way.load(each) for each in plain),
         )
 
-    def _set(self, hint: Any) -> _Way:
+    def _set(self, hint: Any) -> _Conversion:
         way = self._of(hint)
-        return _Way(
+        return _Conversion(
             f"set of {way.name}",
             lambda value: sorted(way.dump(each) for each in value),
             lambda plain: {way.load(each) for each in plain},
         )
 
-    def _mapping(self, kind: type, key_hint: Any, hint: Any) -> _Way:
+    def _mapping(self, kind: type, key_hint: Any, hint: Any) -> _Conversion:
         """In order: a dict remembers the order of insertion, and some decisions go by it."""
         key, way = self._of(key_hint), self._of(hint)
 
@@ -155,7 +155,7 @@ class JsonCodec:
             loaded = {key.load(each_key): way.load(each) for each_key, each in plain}
             return loaded if kind is dict else MappingProxyType(loaded)
 
-        return _Way(
+        return _Conversion(
             f"{kind.__name__} from {key.name} to {way.name}",
             lambda value: [[key.dump(each_key), way.dump(each)] for each_key, each in value.items()],
             load,
@@ -178,10 +178,12 @@ def _ranges(value: set[int] | RangeSet) -> list[list[int]]:
 
 
 _SEQUENCES = (tuple, list)
-_LEAVES: Mapping[Any, _Way] = {
-    **{kind: _Way(kind.__name__, _same, _same) for kind in (int, float, str, bool, NoneType)},
-    bytes: _Way("bytes", _text, base64.b64decode),
-    RangeSet: _Way("ranges", _ranges, RangeSet),
+_LEAVES: Mapping[Any, _Conversion] = {
+    **{kind: _Conversion(kind.__name__, _same, _same) for kind in (int, float, str, bool, NoneType)},
+    bytes: _Conversion("bytes", _text, base64.b64decode),
+    RangeSet: _Conversion("ranges", _ranges, RangeSet),
 }
-_INTEGERS = _Way("set of int", _ranges, lambda plain: {each for start, end in plain for each in range(start, end)})
+_INTEGERS = _Conversion(
+    "set of int", _ranges, lambda plain: {each for start, end in plain for each in range(start, end)}
+)
 """Sets of integers are mostly contiguous."""

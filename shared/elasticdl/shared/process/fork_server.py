@@ -1,22 +1,21 @@
 """``python -m elasticdl.shared.process.fork_server MODULE``: imports a service once and forks its processes.
 
-For the processes of one machine: imports are most of what a service does before it is of any use, and one that takes
-another's place is there at once. The launcher speaks to it over the socket that is its standard input:
+Imports take most of a service's start-up time; with a fork server, a restarted process is ready at once. It serves the
+processes of one machine. The launcher uses it through the socket that is its standard input:
 
     fork server -> launcher    ``READY``, when the import is done
-    launcher -> fork server    JSON of a ``Request``, with three descriptors: output, errors, a pipe to wait at
-    fork server -> launcher    the new process' id
+    launcher -> fork server    JSON of a ``Request``, with three descriptors: output, errors, a pipe to wait for
+    fork server -> launcher    the id of the new process
 
-MODULE is what ``python -m`` runs without a fork server: it has a ``main`` that returns the exit code and may have a
-``prepare`` that imports what it would otherwise import late.
+MODULE is the module that ``python -m`` runs without a fork server. It has a ``main`` that returns the exit code, and
+may have a ``prepare`` that does imports which would otherwise happen late.
 
-A process is forked twice and its first parent ends, which makes it a child of the launcher (a "subreaper"): it is
-waited for, signalled and accounted for like a process that the launcher started itself. It waits until the launcher,
-knowing its id, writes to the pipe; if the launcher hangs up instead, it ends without having done anything.
+A process is forked twice and its first parent exits, so that it becomes a child of the launcher (a "subreaper"), like a
+process that the launcher started itself. It waits until the launcher knows its id and writes to the pipe; if the
+launcher closes the pipe instead, it exits.
 
-Forking is safe because nothing has run: the imports, TensorFlow's and numba's among them, start no threads, and should
-a version do so, this process refuses to be used. OpenBLAS and jemalloc (of Arrow) have threads and handlers that take
-care of them at a fork.
+Forking is safe because no threads run: the imports, TensorFlow's and numba's among them, start none. If a version does,
+this process refuses to serve. OpenBLAS and jemalloc (of Arrow) have threads and fork handlers for them.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from elasticdl.shared.process.fast_import import without_collection
 
 READY = b"ready"
 REQUEST_BYTES_MAX = 128 << 10
-"""An environment beyond it has to be given to a process that is started the usual way."""
+"""Largest request; a process with a larger environment is started without the fork server."""
 _DESCRIPTORS = 3
 _HARMLESS_THREADS = frozenset({"jemalloc_bg_thd"})
 _PR_SET_PDEATHSIG = 1
@@ -50,7 +49,7 @@ _EXIT_ABANDONED = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A process that is wanted.
+    """A request to start a process.
 
     Attributes:
         parent: process id of the launcher.
@@ -61,12 +60,12 @@ class Request:
     environment: Mapping[str, str]
 
     def encode(self) -> bytes:
-        """As it is sent."""
+        """The request as bytes."""
         return json.dumps(asdict(self)).encode()
 
 
 def main(name: str) -> int:
-    """Serve until the launcher hangs up.
+    """Serve until the launcher closes the socket.
 
     Args:
         name: of the module that every fork runs.
@@ -149,7 +148,7 @@ def _replace(descriptor: int, by: int) -> None:
 
 
 def _threads_after_a_fork() -> list[str]:
-    """Names of the threads, this one aside, that are not taken care of at a fork; a first fork shows which are."""
+    """Names of other threads that would not survive a fork; a trial fork shows which ones do."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)

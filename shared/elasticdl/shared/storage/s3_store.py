@@ -49,7 +49,7 @@ class S3Store:
         settings: endpoint, credentials, time limits.
 
     Raises:
-        UserError: the endpoint is no URL, or half of the credentials is missing.
+        UserError: the endpoint is not a URL, or the credentials are incomplete.
     """
 
     def __init__(self, settings: StorageSettings) -> None:
@@ -66,7 +66,7 @@ class S3Store:
                 hint="Set both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
             )
         timeout = urllib3.Timeout(connect=settings.connect_timeout_s, read=settings.read_timeout_s)
-        # Retries are made here, where errors are understood, and not a second time below.
+        # Retries happen here, where errors are classified, and not a second time in urllib3.
         pool = urllib3.PoolManager(timeout=timeout, maxsize=_POOL_CONNECTIONS, retries=urllib3.Retry(0, redirect=2))
         self._client = Minio(
             endpoint=endpoint.netloc,
@@ -140,7 +140,7 @@ class S3Store:
         self._attempt(uri, lambda: self._client.remove_object(bucket, key))
 
     def _get(self, uri: str, start: int, length: int | None, etag: str = "") -> BaseHTTPResponse | None:
-        """An answer whose body is the range, or None where the range begins at or after the object's end."""
+        """A response whose body is the range, or None if the range begins at or after the object's end."""
         bucket, key = bucket_and_key(uri)
         headers: dict[str, str | list[str] | tuple[str]] = {"If-Match": f'"{etag}"'} if etag else {}
         try:
@@ -151,7 +151,7 @@ class S3Store:
             raise
 
     def _attempt(self, uri: str, request: Callable[[], Result]) -> Result:
-        """Run a request, translate its errors, try again after transient ones until ``retry_s`` is over."""
+        """Run a request and translate its errors; retry transient ones for ``retry_s``."""
 
         def translated() -> Result:
             try:
@@ -169,7 +169,7 @@ class S3Store:
 
 
 class _Stream(io.RawIOBase):
-    """One object from a byte on, surviving broken connections."""
+    """A stream of one object from a byte on; it reconnects after a broken connection."""
 
     def __init__(self, store: S3Store, uri: str, start: int) -> None:
         super().__init__()
@@ -252,7 +252,7 @@ def _translate_code(error: S3Error, uri: str, bucket: str, endpoint: str) -> Ela
         case "NoSuchBucket":
             return PermanentError(f"bucket {bucket!r} does not exist at {endpoint}; create it or correct {uri}")
         case "AccessDenied":
-            return PermanentError(f"{endpoint} denies access to {uri}; the credentials in use lack the rights")
+            return PermanentError(f"{endpoint} denies access to {uri}; the credentials lack the permission")
         case "PreconditionFailed":
             return PermanentError(f"{uri} changed while it was being read")
         case code if code in _WRONG_CREDENTIALS:

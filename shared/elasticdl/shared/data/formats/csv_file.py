@@ -30,11 +30,11 @@ _ARROW_TYPES = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.strin
 
 
 def cut(data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
-    """Cut bytes that begin with a record into records.
+    """Split bytes that begin with a record into records.
 
     Args:
         data: the bytes.
-        final: nothing follows, so the last record may lack its line break.
+        final: the bytes end the file, so the last record may lack its line break.
 
     Returns:
         The records without line breaks, where each begins, and how many bytes were used up. An unfinished last record
@@ -115,7 +115,7 @@ class Parser:
         return table
 
     def _explain(self, lines: list[bytes], first: int, error: Exception) -> UserError:
-        """Find the first bad record by halving: it is bad alone too."""
+        """Find the first invalid record by bisection."""
         begin, end = 0, len(lines)
         while end - begin > 1:
             middle = (begin + end) // 2
@@ -145,7 +145,7 @@ def _reason(line: bytes, names: Sequence[str], delimiter: str, error: Exception)
         return _STRAY_QUOTE
     if len(rows) == 1 and len(rows[0]) != len(names):
         return f"it has {len(rows[0])} columns instead of {len(names)}"
-    # pyarrow's message names "CSV column #n" and of rows of the block it was given
+    # pyarrow names "CSV column #n" and rows of the block
     text = str(error).split("CSV conversion error to ")
     if len(text) == 2:
         column = text[0].split("#")[1].partition(":")[0]
@@ -178,7 +178,7 @@ class Scan:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Names and types found; ``null`` where no value was seen."""
+        """Names and types found; ``null`` if a column has no value."""
         types = self._types or ["null"] * len(self._names)
         return tuple(Column(name=name, type=kind) for name, kind in zip(self._names, types, strict=True))
 
@@ -220,7 +220,7 @@ class Scan:
         """The first bytes of the file, with line breaks in place of a byte order mark: positions stay byte offsets."""
         if chunk.startswith(_GZIP):
             raise UserError(
-                f"{display(self._info.uri)} is compressed with gzip, which has no record ranges",
+                f"{display(self._info.uri)} is compressed with gzip, so records can't be read from its middle",
                 hint="Decompress it first (gunzip), or convert it to Parquet.",
             )
         if chunk.startswith(_UTF16):
@@ -228,12 +228,12 @@ class Scan:
         if b"\r" in chunk and b"\n" not in chunk:
             raise UserError(
                 f"{display(self._info.uri)}: its lines end with a carriage return (CR) alone",
-                hint=r"Write line feeds in their place: tr '\r' '\n' < FILE > NEW_FILE",
+                hint=r"Replace them with line feeds: tr '\r' '\n' < FILE > NEW_FILE",
             )
         return b"\n\n\n" + chunk[3:] if chunk.startswith(_BYTE_ORDER_MARK) else chunk
 
     def _begin(self, lines: list[bytes], starts: Positions) -> tuple[list[bytes], Positions]:
-        """Take names from the header, or make them up from the first record."""
+        """Take the names from the header, or generate them for the columns of the first record."""
         delimiter = self._options.csv_delimiter
         try:
             first = next(csv.reader(lines[0].decode().splitlines(keepends=True), delimiter=delimiter))
@@ -242,7 +242,7 @@ class Scan:
         header = self._options.csv_header
         names = [(name.strip() if header else "") or f"column_{number}" for number, name in enumerate(first)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise self._error(f"its header names column {twice[0]!r} twice")
+            raise self._error(f"its header has two columns named {twice[0]!r}")
         self._names = tuple(names)
         self._parser = Parser(self._info.uri, names, None, delimiter)
         return (lines[1:], starts[1:]) if header else (lines, starts)

@@ -24,7 +24,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
 CACHE_BYTES_MAX = 256 << 20
-"""Decoded row groups kept, so that the tasks of one row group decode it once."""
+"""Decoded row groups in the cache, so that the tasks of one row group decode it once."""
 _SCAN_ROWS = 1 << 16
 _MISSING = np.uint64(0x6D69_7373_696E_6721)
 
@@ -66,7 +66,8 @@ def _open(store: ObjectStore, info: ObjectInfo) -> pa.parquet.ParquetFile:
         return pa.parquet.ParquetFile(pa.PythonFile(_RangedFile(store, info), mode="r"), pre_buffer=True)
     except pa.ArrowException as error:
         raise UserError(
-            f"{display(info.uri)} is not a whole Parquet file: {error}", hint="Write the file again, or copy it again."
+            f"{display(info.uri)} is not a complete Parquet file: {error}",
+            hint="Write the file again, or copy it again.",
         ) from error
 
 
@@ -83,7 +84,7 @@ class Scan:
         self._file = _open(store, info)
         self._types = {field.name: _column_type(info.uri, field) for field in self._file.schema_arrow}
         if len(self._types) != len(self._file.schema_arrow):
-            raise UserError(f"{display(info.uri)} has two columns of one name", hint="Rename one of them.")
+            raise UserError(f"{display(info.uri)} has two columns of the same name", hint="Rename one of them.")
 
     @property
     def columns(self) -> tuple[Column, ...]:

@@ -31,13 +31,13 @@ def masked_crc(data: bytes) -> int:
 
 
 def frame(record: bytes) -> bytes:
-    """One record as it lies in a file."""
+    """One record in the format of the file."""
     length = struct.pack("<Q", len(record))
     return b"".join((length, struct.pack("<I", masked_crc(length)), record, struct.pack("<I", masked_crc(record))))
 
 
 def write_records(path: str | Path, records: Iterable[bytes]) -> int:
-    """Write a TFRecord file that appears whole or not at all.
+    """Write a TFRecord file atomically.
 
     Returns:
         The number of records.
@@ -56,7 +56,7 @@ def begins_with_record(data: bytes) -> bool:
 
 
 class FrameDecoder:
-    """Cuts consecutive bytes of one file into records, checking every checksum.
+    """Splits consecutive bytes of one file into records and checks every checksum.
 
     Args:
         uri: named in errors.
@@ -68,11 +68,11 @@ class FrameDecoder:
     def __init__(self, uri: str, *, end: int, record: int = 0, position: int = 0) -> None:
         self._uri = uri
         self._end = end
-        self._headers: dict[bytes, int] = {}  # headers whose checksum was found right; lengths repeat
+        self._headers: dict[bytes, int] = {}  # headers with a valid checksum; lengths repeat
         self.record = record
         self.position = position
         self.needed_bytes = HEADER_BYTES
-        """How many bytes the next record needs at least, as far as known."""
+        """Bytes that the next record needs at least."""
 
     def decode(self, data: bytes) -> tuple[list[bytes], Positions]:
         """The whole records in ``data``, which begins at ``position``, and the byte offset of each.
@@ -123,7 +123,7 @@ class FrameDecoder:
             raise self._corrupt("its data", int(wrong[0]), int(starts[wrong[0]]))
 
     def _advance(self, data: bytes, at: int, records: int) -> None:
-        """Move behind the records; refuse what can't be completed by the bytes that are left."""
+        """Advance behind the records; refuse a record that the rest of the data can't complete."""
         self.record += records
         self.position += at
         rest = data[at : at + HEADER_BYTES]
@@ -140,13 +140,13 @@ class FrameDecoder:
     def _corrupt(self, what: str, ahead: int, at: int, *, compressed: bool = False) -> UserError:
         if compressed:
             return UserError(
-                f"{display(self._uri)} is compressed with gzip, which has no record ranges",
+                f"{display(self._uri)} is compressed with gzip, so records can't be read from its middle",
                 hint="Write it without compression (no TFRecordOptions), or convert it to Parquet.",
             )
         return UserError(
             f"{display(self._uri)} is corrupt: record {self.record + ahead} (from 0) at byte {self.position + at}: the "
             f"checksum of {what} is wrong",
-            hint="Write the file again, or copy it again; is it a TFRecord file at all?",
+            hint="Check that it is a TFRecord file, and write or copy it again.",
         )
 
 
