@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.shared.data.hashing import mix64_array
 from elasticdl.shared.job.permutation import Permutation
 from elasticdl.shared.model.mix64_arrays import mix64_array
 
