@@ -8,14 +8,11 @@ from collections.abc import Callable
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.failure_detection.detector import FailureDetector, MissedHeartbeats
 from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
+from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
 from elasticdl.shared.failure_detection.monitor import HeartbeatMonitor
 from elasticdl.shared.names import LAUNCHER, MASTER, Service, new_incarnation
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
-
-HEARTBEAT_S = 1.0
-TIMEOUT_S = 6.0
-"""Seconds without a heartbeat after which the master counts as hung; detected within ten seconds."""
 
 
 class Watchdog:
@@ -37,7 +34,7 @@ class Watchdog:
         self._envelopes = EnvelopeFactory(
             service=Service.LAUNCHER, name=LAUNCHER, incarnation=new_incarnation(), clock=clock
         )
-        self._detector = FailureDetector(own=LAUNCHER, timeout_s=TIMEOUT_S, interval_s=HEARTBEAT_S)
+        self._detector = FailureDetector(own=LAUNCHER, timeout_s=HEARTBEAT_TIMEOUT_S, interval_s=HEARTBEAT_INTERVAL_S)
         self._monitor = HeartbeatMonitor(bus.signals, clock, self._detector, self._on_tick)
 
     def master_ended(self) -> None:
@@ -46,9 +43,11 @@ class Watchdog:
 
     async def run(self) -> None:
         """Watch; never returns."""
-        sending = asyncio.create_task(keep_beating(self._bus.signals, self._envelopes, HEARTBEAT_S), name="heartbeats")
+        sending = asyncio.create_task(
+            keep_beating(self._bus.signals, self._envelopes, HEARTBEAT_INTERVAL_S), name="heartbeats"
+        )
         try:
-            await self._monitor.run(HEARTBEAT_S)
+            await self._monitor.run(HEARTBEAT_INTERVAL_S)
         finally:
             sending.cancel()
 

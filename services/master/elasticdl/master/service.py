@@ -15,6 +15,7 @@ from elasticdl.master.timer_service import TimerService
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import FencedError, InvariantError
 from elasticdl.shared.failure_detection.detector import FailureDetector, MissedHeartbeats
+from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
 from elasticdl.shared.failure_detection.monitor import HeartbeatMonitor
 from elasticdl.shared.messages.events import Decided, Envelope, Event, HeartbeatsMissed, LogRecord, TermStarted
 from elasticdl.shared.names import MASTER, Incarnation, Service
@@ -39,8 +40,8 @@ class MasterOptions:
         return_deliveries: return the deliveries of an ended worker to the queue at once; otherwise their leases expire.
     """
 
-    heartbeat_timeout_s: float = 6.0
-    beat_interval_s: float = 1.0
+    heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S
+    beat_interval_s: float = HEARTBEAT_INTERVAL_S
     snapshot_records: int = 0
     return_deliveries: bool = True
 

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 
 from elasticdl.shared.names import Incarnation, PodName, Service
 
+HEARTBEAT_INTERVAL_S = 1.0
+"""Default of the seconds between heartbeats; one second keeps the display current at no measurable cost."""
+HEARTBEAT_TIMEOUT_S = 6.0
+"""Default of the seconds without a heartbeat after which a process counts as failed; detected within ten seconds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:

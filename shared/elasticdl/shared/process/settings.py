@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
 from elasticdl.shared.job.spec import LEASE_S
 from elasticdl.shared.names import JobId, PodName
 
@@ -44,8 +45,8 @@ class ProcessSettings:
     """Lowest level that is logged: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``."""
     lease_s: float = field(default=LEASE_S, metadata=_NOT_NEGATIVE)
     """Seconds after which a worker loses a task whose lease it does not renew; the same in all processes of a job."""
-    beat_interval_s: float = field(default=1.0, metadata=_NOT_NEGATIVE)
-    """Seconds between heartbeats; one second keeps the display current at no measurable cost."""
+    beat_interval_s: float = field(default=HEARTBEAT_INTERVAL_S, metadata=_NOT_NEGATIVE)
+    """Seconds between heartbeats."""
     broker_connect_s: float = field(default=15.0, metadata=_NOT_NEGATIVE)
     """Seconds to try the first connection to NATS; after that this process exits and is restarted."""
     broker_retry_s: float = field(default=300.0, metadata=_NOT_NEGATIVE)
@@ -80,8 +81,8 @@ class ProcessSettings:
 class MasterSettings(ProcessSettings):
     """Settings of the master."""
 
-    heartbeat_timeout_s: float = field(default=6.0, metadata=_NOT_NEGATIVE)
-    """Seconds without a heartbeat after which a process is restarted: six missed ones, detected within ten seconds."""
+    heartbeat_timeout_s: float = field(default=HEARTBEAT_TIMEOUT_S, metadata=_NOT_NEGATIVE)
+    """Seconds without a heartbeat after which a process is restarted."""
     return_deliveries: bool = True
     """Whether the tasks of a worker that has ended return to the queue at once. Otherwise they return when their leases
     expire after ``lease_s``, as they do while no master is running; for tests of that."""

@@ -24,6 +24,9 @@ SNAPSHOT_PAUSE = "order snapshots again"
 READ_PAUSE = "read ledgers again"
 """Delays the next reading of ledgers."""
 
+RETRY_S = 1.0
+"""Seconds before a command that could not be run is decided again."""
+
 _START = "start "
 _RESTART = "restart "
 

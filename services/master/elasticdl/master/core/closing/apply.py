@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticdl.master.core.closing.audit import audit
 from elasticdl.master.core.closing.state import Closing
 from elasticdl.master.core.state import State
-from elasticdl.master.core.timers import READ_PAUSE
+from elasticdl.master.core.timers import READ_PAUSE, RETRY_S
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages.commands import JobState, ReadLedgers
 from elasticdl.shared.messages.events import Envelope, LedgersRead, SnapshotDamaged, SnapshotTaken
@@ -13,8 +13,6 @@ from elasticdl.shared.names import PodName
 
 DAMAGED_MAX = 5
 """Damaged final snapshots of one ps in a row that end the job: its storage is not reliable."""
-RETRY_S = 1.0
-"""Seconds before ledgers are read again that could not be read."""
 
 
 def reset_closing(state: State) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
-from elasticdl.master.core.timers import PIN_PAUSE
+from elasticdl.master.core.timers import PIN_PAUSE, RETRY_S
 from elasticdl.shared.messages.commands import Dispatch, JobState, OpenPin
 from elasticdl.shared.messages.events import Envelope, ModelPinned, TaskFinished
-
-RETRY_S = 1.0
-"""Seconds before a pin is ordered again after a ps could not be reached."""
 
 
 def apply_open_pin(state: State, command: OpenPin, now_s: float) -> None:

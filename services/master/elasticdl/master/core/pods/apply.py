@@ -15,10 +15,6 @@ from elasticdl.shared.messages.commands import StartPod, StopPod
 from elasticdl.shared.messages.events import Envelope
 from elasticdl.shared.names import NOBODY, PodName, Service
 
-RETRY_S = 1.0
-"""Seconds before a StartPod or StopPod that failed is decided again."""
-
-
 # --- reported by the process adapter ----------------------------------------------------------------------------
 
 
@@ -180,6 +176,6 @@ def apply_failed_pod_command(state: State, command: StartPod | StopPod, time_s: 
     pod = state.pods.get(command.pod)
     if pod and pod.phase is PodPhase.ORDERED:
         pod.phase = PodPhase.EXITED
-        state.timers[timers.restart_of(pod.name)] = time_s + RETRY_S
+        state.timers[timers.restart_of(pod.name)] = time_s + timers.RETRY_S
     elif pod and isinstance(command, StopPod) and command.kill:
         pod.phase, pod.is_unresponsive = PodPhase.RUNNING, True

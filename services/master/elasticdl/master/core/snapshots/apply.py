@@ -6,12 +6,9 @@ from elasticdl.master.core.closing.apply import on_final_snapshot, on_final_snap
 from elasticdl.master.core.moves.apply import abort_move, apply_move_order, on_donor_snapshot
 from elasticdl.master.core.snapshots.state import RegisteredSnapshot
 from elasticdl.master.core.state import State
-from elasticdl.master.core.timers import SNAPSHOT_PAUSE
+from elasticdl.master.core.timers import RETRY_S, SNAPSHOT_PAUSE
 from elasticdl.shared.messages.commands import JobState, TakeSnapshot
 from elasticdl.shared.messages.events import Envelope, SnapshotDamaged, SnapshotTaken
-
-RETRY_S = 1.0
-"""Seconds before a snapshot is ordered again after a ps could not be reached."""
 
 
 def on_snapshot_taken(state: State, envelope: Envelope, event: SnapshotTaken) -> None:
