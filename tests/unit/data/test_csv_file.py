@@ -92,7 +92,7 @@ def test_quoted_line_breaks_are_part_of_the_value() -> None:
     assert columns(store, planned) == {"a": [1, 2], "b": ['x\ny, "z"\r\n\n', "w"]}
 
 
-def test_a_file_without_records_beside_one_with() -> None:
+def test_a_file_without_records_next_to_one_with_records() -> None:
     assert [source.records for source in plan("a\n", "", "a\n1\n").sources] == [0, 0, 1]
     assert types(plan("a\n", "a\n1\n")) == {"a": "int64"}
 

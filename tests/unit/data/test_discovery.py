@@ -107,7 +107,7 @@ def test_formats(name: str, data: bytes, kind: DataFormat) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\1\2", b"\x1f\x8b rest"])
-def test_content_that_says_nothing(data: bytes) -> None:
+def test_content_of_an_unknown_format(data: bytes) -> None:
     store = MemoryStore()
     store.write("memory://part-0", data)
     with pytest.raises(UserError, match=r"part-0 has no extension and is neither"):

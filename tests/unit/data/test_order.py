@@ -1,4 +1,4 @@
-"""NumPy's way through a permutation is the plan's, whatever the size."""
+"""NumPy computes the same permutation as the plan, for any size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_same_records_as_one_by_one(size: int, key: int, data: st.DataObject
 
 
 @given(size=st.integers(1, 2**48), key=KEYS, data=st.data())
-def test_sizes_that_nobody_writes_down(size: int, key: int, data: st.DataObject) -> None:
+def test_sizes_too_large_to_enumerate(size: int, key: int, data: st.DataObject) -> None:
     permutation = Permutation(size, key)
     start = data.draw(st.integers(0, size - 1))
     stop = min(start + 20, size)

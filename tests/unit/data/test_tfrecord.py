@@ -55,7 +55,7 @@ def test_a_flipped_bit_anywhere_is_noticed(place: int) -> None:
         records_in(bytes(data))
 
 
-def test_gzip_is_refused_in_words() -> None:
+def test_gzip_is_refused_with_a_hint() -> None:
     with pytest.raises(UserError, match="compressed with gzip"):
         records_in(gzip.compress(FILE))
 

@@ -56,7 +56,7 @@ def test_the_audit_fails_a_job_whose_ledger_differs_from_the_plan(driver: Driver
     assert driver.is_in(JobState.STOPPING)
 
 
-def test_what_the_audit_finds_missing_is_dispatched_anew(driver: Driver) -> None:
+def test_tasks_that_the_audit_finds_missing_are_dispatched_again(driver: Driver) -> None:
     driver.start_all()
     for task in driver.dispatched():
         driver.finish(task)
@@ -92,7 +92,7 @@ def test_a_task_finished_under_an_older_incarnation_is_not_credited(driver: Driv
     assert driver.dispatched() == [3]
 
 
-def test_a_dead_workers_deliveries_are_returned(driver: Driver) -> None:
+def test_the_deliveries_of_a_killed_worker_are_returned(driver: Driver) -> None:
     driver.start_all()
     task = TaskRef(purpose=Purpose.TRAIN, number=0)
     taken = events.TaskTaken(task=task, dispatch=1, attempt=1, reply="$JS.ACK.x")
@@ -125,7 +125,7 @@ def running_batches(task: int, batch: int) -> events.RunningBatch:
     return events.RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=batch)
 
 
-def test_a_batch_that_kills_two_workers_is_poison(driver: Driver) -> None:
+def test_a_batch_that_crashes_two_workers_fails_the_job(driver: Driver) -> None:
     driver.start_all()
     computed, fed, other = (running_batches(2, 3), running_batches(2, 4), running_batches(0, 0))
     driver.exit_pod("worker-0", ExitCause.OWN_FAULT, exit_code=-11, running_batches=(computed, fed))
@@ -137,7 +137,7 @@ def test_a_batch_that_kills_two_workers_is_poison(driver: Driver) -> None:
     assert "task train 0" not in driver.failure()
 
 
-def test_batches_that_were_in_hand_at_all_deaths_are_all_named(driver: Driver) -> None:
+def test_all_batches_that_were_running_at_every_crash_are_named(driver: Driver) -> None:
     driver.start_all()
     for worker in ("worker-0", "worker-1"):
         driver.exit_pod(
@@ -148,7 +148,7 @@ def test_batches_that_were_in_hand_at_all_deaths_are_all_named(driver: Driver) -
     driver.check_replay()
 
 
-def test_deaths_with_a_batch_that_is_absorbed_later_are_forgotten(driver: Driver) -> None:
+def test_crashes_with_a_batch_that_is_absorbed_later_are_forgotten(driver: Driver) -> None:
     driver.start_all()
     driver.exit_pod("worker-0", ExitCause.OWN_FAULT, exit_code=-6, running_batches=(running_batches(1, 0),))
     driver.finish(1, worker="worker-1")
@@ -185,7 +185,7 @@ def test_a_worker_that_exits_with_code_0_unannounced_has_crashed(driver: Driver)
     assert "2 workers crashed (exit code 0) while running the same batch" in driver.failure()
 
 
-def test_a_worker_that_said_goodbye_has_not(driver: Driver) -> None:
+def test_a_worker_that_announced_its_stop_has_not_crashed(driver: Driver) -> None:
     driver.start_all()
     driver.feed(events.WorkerStopped(reason="SIGTERM"), Service.WORKER, "worker-0", driver.incarnation("worker-0"))
     driver.exit_pod("worker-0", ExitCause.FINISHED, exit_code=0)
@@ -217,7 +217,7 @@ def test_stop_ends_workers_then_snapshots_then_ends(driver: Driver) -> None:
     assert {command.pod for command in driver.take(commands.StartPod)} == {"ps-0", "worker-0", "worker-1"}
 
 
-def test_the_audit_wants_a_group_of_every_ps() -> None:
+def test_the_audit_requires_a_group_of_every_ps() -> None:
     driver = Driver(job_spec(ps=2))
     driver.start_all()
     for task in driver.dispatched():
@@ -233,7 +233,7 @@ def test_the_audit_wants_a_group_of_every_ps() -> None:
     driver.check_replay()
 
 
-def test_a_merge_that_a_stop_left_undone_is_asked_for_again_after_the_resume() -> None:
+def test_a_merge_that_a_stop_interrupted_is_dispatched_again_after_the_resume() -> None:
     training = plan()
     driver = Driver(job_spec(training, workers=1))
     driver.start_all()
@@ -252,7 +252,7 @@ def test_a_merge_that_a_stop_left_undone_is_asked_for_again_after_the_resume() -
     driver.check_replay()
 
 
-def test_seen_records_change_nothing(driver: Driver) -> None:
+def test_repeated_records_change_nothing(driver: Driver) -> None:
     from elasticdl.master.core import evolve, fold
 
     driver.start_all()
@@ -278,7 +278,7 @@ def test_an_unresponsive_process_is_killed_and_replaced(driver: Driver, pod: str
     assert [command.pod for command in driver.take(commands.StartPod)] == [pod]
 
 
-def test_silence_of_a_former_life_changes_nothing(driver: Driver) -> None:
+def test_missed_heartbeats_of_a_former_instance_change_nothing(driver: Driver) -> None:
     driver.start_all()
     missed = events.HeartbeatsMissed(pod=PS, incarnation=Incarnation("older"), silent_s=6.5)
     driver.feed(missed, Service.MASTER, "master", "master")
@@ -297,7 +297,7 @@ def fire(driver: Driver, timer: str) -> None:
     driver.feed(events.TimerFired(timer=timer, due_s=driver.state.timers[timer]), Service.MASTER, "master", "master")
 
 
-def test_an_order_that_did_not_arrive_is_given_again(driver: Driver) -> None:
+def test_an_order_that_did_not_arrive_is_repeated(driver: Driver) -> None:
     started = driver.take(commands.StartPod)
     ran(driver, 1)
     assert driver.take(commands.StartPod) == []
@@ -305,7 +305,7 @@ def test_an_order_that_did_not_arrive_is_given_again(driver: Driver) -> None:
     assert driver.take(commands.StartPod) == [started[1]]
 
 
-def test_a_snapshot_order_that_did_not_arrive_is_given_again_under_its_number(driver: Driver) -> None:
+def test_a_snapshot_order_that_did_not_arrive_is_repeated_under_its_number(driver: Driver) -> None:
     driver.start_all()
     for task in driver.dispatched():
         driver.finish(task)
@@ -367,7 +367,7 @@ def test_an_idle_worker_gets_a_second_attempt_at_a_slow_task(driver: Driver) -> 
     assert driver.is_in(JobState.CLOSING)
 
 
-def test_nobody_speculates_while_there_is_work_in_the_queue(driver: Driver) -> None:
+def test_no_speculation_while_the_queue_has_tasks(driver: Driver) -> None:
     driver.start_all()
     driver.dispatched()
     take_task(driver, 0, "worker-0")

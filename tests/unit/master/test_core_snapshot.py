@@ -76,7 +76,7 @@ def test_every_kind_of_value_comes_back(value: Any) -> None:
     assert plain.load(json.loads(json.dumps(plain.dump(value)))) == value
 
 
-def test_a_snapshot_grows_with_what_is_under_way_and_not_with_what_is_done() -> None:
+def test_a_snapshot_grows_with_running_tasks_and_not_with_finished_ones() -> None:
     sizes = []
     for records in (10_000, 100_000):
         driver = Driver(job_spec(plan(records=records, epochs=2)))
@@ -89,14 +89,14 @@ def test_a_snapshot_grows_with_what_is_under_way_and_not_with_what_is_done() -> 
 
 
 @pytest.mark.parametrize("place", [0, 5, 25, 30, 50, -1])
-def test_a_damaged_snapshot_is_none(place: int) -> None:
+def test_a_damaged_snapshot_is_refused(place: int) -> None:
     data = bytearray(core_snapshot.encode(example().state))
     data[place] ^= 1
     with pytest.raises(ProtocolError):
         core_snapshot.decode(bytes(data))
 
 
-def test_a_cut_off_snapshot_is_none() -> None:
+def test_a_truncated_snapshot_is_refused() -> None:
     data = core_snapshot.encode(example().state)
     for length in (0, 3, 20, 40, len(data) - 1):
         with pytest.raises(ProtocolError):
@@ -183,12 +183,12 @@ async def test_a_snapshot_is_written_every_so_many_records() -> None:
     assert [await written(bus, snapshots, state, seq) for seq in (9, 10, 19, 21, 30, 31)] == [0, 10, 10, 21, 21, 31]
 
 
-async def test_none_is_written_if_none_is_wanted() -> None:
+async def test_no_snapshot_is_written_if_disabled() -> None:
     bus = MemoryBroker().connect()
     assert await written(bus, CoreSnapshotWriter(bus.core_snapshots, 0, await recover(bus)), State(), 1000) == 0
 
 
-async def test_an_overtaken_master_replaces_nothing_newer_and_its_successor_goes_on() -> None:
+async def test_a_fenced_master_replaces_no_newer_snapshot_and_its_successor_continues() -> None:
     broker = MemoryBroker()
     bus = broker.connect()
     recovered = await recover(bus)

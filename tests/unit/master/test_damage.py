@@ -1,4 +1,4 @@
-"""The master and final snapshots that can't be read back."""
+"""Final snapshots that can't be read back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def unreadable(manifest: str) -> events.SnapshotDamaged:
     return events.SnapshotDamaged(ps=PS, snapshot=manifest, object=manifest, problem="is missing")
 
 
-def test_for_a_damaged_final_snapshot_another_one_is_asked_for(driver: Driver) -> None:
+def test_a_damaged_final_snapshot_is_taken_again(driver: Driver) -> None:
     driver.start_all()
     for task in driver.dispatched():
         driver.finish(task)
@@ -47,7 +47,7 @@ def test_for_a_damaged_final_snapshot_another_one_is_asked_for(driver: Driver) -
     assert [event.object for event in driver.state.damaged.values()] == ["m/1"]
 
 
-def test_a_storage_that_keeps_no_final_snapshot_fails_the_job(driver: Driver) -> None:
+def test_repeatedly_damaged_final_snapshots_fail_the_job(driver: Driver) -> None:
     driver.start_all()
     for task in driver.dispatched():
         driver.finish(task)

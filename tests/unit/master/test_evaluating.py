@@ -1,4 +1,4 @@
-"""Evaluations in the master's core: when they start, what becomes of them, which pins are closed."""
+"""Evaluations in the master's core: triggers, phases, and which pins are closed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_no_evaluation_begins_before_every_ps_has_its_model() -> None:
     driver.check_replay()
 
 
-def test_a_model_is_known_of_a_ps_whose_keeper_speaks_last() -> None:
+def test_a_model_counts_although_the_process_adapter_reports_last() -> None:
     driver = Driver(job_spec(validation=plan(records=100, epochs=1), validation_data=job_spec().data))
     for event in (events.PsStarted(address="127.0.0.1:1"), events.ModelInitialised(signature="s", parameters=1)):
         driver.feed(event, Service.PS, "ps-0", "ps-0.1")
@@ -77,7 +77,7 @@ def test_a_model_is_known_of_a_ps_whose_keeper_speaks_last() -> None:
     assert len(driver.take(commands.OpenPin)) == 1
 
 
-def test_an_evaluation_waits_until_what_a_ps_lost_is_learned_again() -> None:
+def test_an_evaluation_waits_until_a_restored_ps_has_caught_up() -> None:
     driver = Driver(job_spec(validation=plan(records=100, epochs=1), validation_data=job_spec().data, ps=2))
     driver.start_all(initialised=True)
     for task in range(6):
@@ -115,7 +115,7 @@ def test_an_order_of_a_former_evaluation_fails_without_ending_the_present_one() 
     driver.check_replay()
 
 
-def test_a_step_that_a_restored_ps_reaches_once_more_asks_for_nothing() -> None:
+def test_a_step_that_a_restored_ps_reaches_again_triggers_no_evaluation() -> None:
     validation = plan(records=100, epochs=1)
     driver = Driver(job_spec(validation=validation, validation_data=job_spec().data, evaluation_steps=50))
     driver.start_all(initialised=True)

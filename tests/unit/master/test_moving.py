@@ -1,4 +1,4 @@
-"""The master's part of a move: which partitions go where, step by step, and what a death changes."""
+"""Moves in the master's core: which partitions move, in which steps, and what a crash changes."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def begin(driver: Driver, step: str) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("who", ["ps-0", "ps-1"])
-def test_a_death_in_the_middle_gives_the_move_up_unless_the_donor_is_done(driver: Driver, step: str, who: str) -> None:
+def test_a_crash_during_a_move_aborts_it_unless_the_donor_is_done(driver: Driver, step: str, who: str) -> None:
     begin(driver, step)
     driver.exit_pod(who, events.ExitCause.OUTSIDE)
     if (step, who) == ("catching up", "ps-0"):
@@ -178,14 +178,14 @@ def test_a_death_in_the_middle_gives_the_move_up_unless_the_donor_is_done(driver
 
 
 @pytest.mark.parametrize("step", ["loading", "catching up"])
-def test_a_group_that_can_not_be_held_gives_the_move_up(driver: Driver, step: str) -> None:
+def test_a_group_that_can_not_be_held_aborts_the_move(driver: Driver, step: str) -> None:
     begin(driver, step)
     hold(driver, failure="the snapshot is damaged")
     assert published(driver).version == 2
     assert shares(driver) == {0: PARTITIONS}
 
 
-def test_a_donor_does_not_stay_frozen_for_ever(driver: Driver) -> None:
+def test_a_donor_is_frozen_for_a_limited_time(driver: Driver) -> None:
     begin(driver, "catching up")
     driver.fire("move")
     assert published(driver).version == 2
@@ -235,7 +235,7 @@ def test_a_job_resumed_with_fewer_ps_reads_the_others_from_their_snapshots(drive
     assert driver.is_in(JobState.TRAINING)
 
 
-def test_a_donor_whose_snapshot_can_not_be_read_is_started_after_all(driver: Driver) -> None:
+def test_a_donor_whose_snapshot_can_not_be_read_is_started_again(driver: Driver) -> None:
     scale(driver, 2)
     move(driver)
     taken = events.SnapshotTaken(manifest="memory://ps-1/9", request=0, ledgers=(), size_bytes=1, seconds=0.1)

@@ -1,4 +1,4 @@
-"""What becomes of a decision's commands while the broker is away."""
+"""The outbox runs the commands of decisions, also while NATS is unreachable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AwayAtFirst(MemoryTaskQueue):
         await super().publish(messages)
 
 
-async def test_a_dispatch_is_queued_however_often_the_broker_was_away() -> None:
+async def test_a_dispatch_is_queued_however_often_nats_was_unreachable() -> None:
     broker = MemoryBroker()
     bus = broker.connect()
     bus.tasks = AwayAtFirst(Client(Bell()), bus.tasks.state)
@@ -49,7 +49,7 @@ async def test_a_dispatch_is_queued_however_often_the_broker_was_away() -> None:
     assert [delivery.task.task.number if delivery else None for delivery in taken] == [0, 1, None]
 
 
-def test_a_successor_sends_the_messages_of_the_term_that_decided() -> None:
+def test_a_successor_sends_the_messages_of_the_term_that_decided_them() -> None:
     state = Driver().state
     dispatch = Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 2),))
     before = task_messages(state, dispatch, term=1)
@@ -58,7 +58,7 @@ def test_a_successor_sends_the_messages_of_the_term_that_decided() -> None:
     assert {message.term for message in before} == {1}
 
 
-async def test_a_damaged_final_snapshot_is_reported_and_ends_nobody() -> None:
+async def test_a_damaged_final_snapshot_is_reported_and_stops_no_process() -> None:
     reports: asyncio.Queue[Event] = asyncio.Queue()
 
     def read(manifest: str) -> tuple[()]:
@@ -74,7 +74,7 @@ async def test_a_damaged_final_snapshot_is_reported_and_ends_nobody() -> None:
     running.cancel()
 
 
-async def test_nobody_waits_for_the_answer_of_a_ps_that_is_gone() -> None:
+async def test_no_other_command_waits_for_a_ps_that_is_gone() -> None:
     broker = MemoryBroker()
     reports: asyncio.Queue[Event] = asyncio.Queue()
     outbox = Outbox(broker.connect(), SystemClock(), lambda manifest: (), Driver().state, reports.put_nowait)

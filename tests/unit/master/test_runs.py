@@ -1,4 +1,4 @@
-"""Runs of a job: its first one, and those that go on, with its log or without."""
+"""Runs of a job: the first one, and resumes with and without the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def driver() -> Iterator[Driver]:
     driver.check_replay()
 
 
-def test_numbers_go_on_above_all_that_the_lost_log_can_have_used(driver: Driver) -> None:
+def test_numbers_continue_above_all_that_the_lost_log_can_have_used(driver: Driver) -> None:
     driver.start_all()
     (dispatch,) = driver.take(commands.Dispatch)
     assert dispatch.dispatch > RESUMED_S
@@ -38,7 +38,7 @@ def test_numbers_go_on_above_all_that_the_lost_log_can_have_used(driver: Driver)
     assert task_messages(driver.state, dispatch, term=driver.state.term)[0].message_id.startswith("launcher.2.train.0.")
 
 
-def test_what_the_ledgers_hold_is_not_dispatched(driver: Driver) -> None:
+def test_tasks_in_the_ledgers_are_not_dispatched(driver: Driver) -> None:
     driver.take(commands.StartPod)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 7), (9, 12)))})
     assert driver.dispatched() == [7, 8, *range(12, 40)]
@@ -47,7 +47,7 @@ def test_what_the_ledgers_hold_is_not_dispatched(driver: Driver) -> None:
     assert driver.dispatched() == [6], "what an older snapshot lacks is dispatched all the same"
 
 
-def test_a_job_that_had_learned_everything_is_audited_at_once(driver: Driver) -> None:
+def test_a_job_whose_training_was_complete_is_audited_at_once(driver: Driver) -> None:
     driver.take(commands.StartPod)
     driver.start_pod("ps-0", {"g": whole(driver.state.plan)})
     assert driver.is_in(JobState.CLOSING)
@@ -75,7 +75,7 @@ def test_the_time_between_two_runs_is_in_no_duration() -> None:
     driver.check_replay()
 
 
-def test_the_last_words_of_a_former_launcher_say_nothing_about_the_present_run() -> None:
+def test_late_events_of_a_former_launcher_do_not_change_the_present_run() -> None:
     driver = Driver(job_spec(workers=1))
     driver.start_all()
     driver.feed(events.JobResumed(reason="resumed"), Service.LAUNCHER, "launcher.2")

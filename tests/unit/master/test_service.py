@@ -1,4 +1,4 @@
-"""The master's shell on the in-memory broker, beside services that answer as the real ones do."""
+"""The master's shell on the in-memory broker, with services that answer like the real ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKER = PodName("worker-0")
 
 
 class EnvelopeFactory:
-    """Appends events in somebody's name."""
+    """Appends events in the name of a process."""
 
     def __init__(self, bus: MemoryBus, service: Service, name: str) -> None:
         self.bus, self.service, self.name = bus, service, PodName(name)
@@ -142,7 +142,7 @@ async def test_a_job_from_submission_to_audit() -> None:
         await check(services, await master(services).run())
 
 
-async def test_a_successor_goes_on_where_a_killed_master_was() -> None:
+async def test_a_successor_continues_the_job_of_a_killed_master() -> None:
     async with cluster(plan(records=20_000, epochs=2)) as services:
         first = asyncio.create_task(master(services).run())
         while services.ledger.step < 50:
@@ -154,7 +154,7 @@ async def test_a_successor_goes_on_where_a_killed_master_was() -> None:
         await check(services, final)
 
 
-async def test_a_master_that_was_overtaken_is_refused() -> None:
+async def test_a_fenced_master_is_refused() -> None:
     async with cluster(plan(records=20_000, epochs=2)) as services:
         services.may_work.clear()
         first = asyncio.create_task(master(services).run())

@@ -1,4 +1,4 @@
-"""Losses, metrics, batches and records of an epoch: every batch that somebody told of counts once."""
+"""Losses, metrics, batches and records of an epoch: every reported batch counts once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sums(value: float) -> MetricStates:
 
 
 def finish(driver: Driver, task: int, *counted: tuple[int, int], loss: float = 1.0) -> None:
-    """A task is finished by somebody whose batches all had this loss."""
+    """A worker finishes a task; all its batches had this loss."""
     batches = sum(end - start for start, end in counted)
     driver.finish(
         task,
@@ -67,7 +67,7 @@ def known(driver: Driver) -> tuple[int, int, float, float]:
     return of.batches, of.records, of.loss_sum, of.states["loss"][0][0]
 
 
-def test_a_task_that_is_done_again_adds_nothing(driver: Driver) -> None:
+def test_a_repeated_task_adds_nothing_to_the_statistics(driver: Driver) -> None:
     finish(driver, 0, (0, 5))
     driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
     driver.start_pod("ps-0")
@@ -77,7 +77,7 @@ def test_a_task_that_is_done_again_adds_nothing(driver: Driver) -> None:
     assert totals(driver).tasks == 1
 
 
-def test_what_was_given_back_counts_with_what_somebody_else_made_of_the_rest(driver: Driver) -> None:
+def test_a_returned_task_counts_together_with_the_rest_from_another_worker(driver: Driver) -> None:
     give_back(driver, 0, (0, 2), loss=3.0)
     assert known(driver) == (2, 20, 6.0, 6.0)
     finish(driver, 0, (2, 5))
@@ -86,29 +86,29 @@ def test_what_was_given_back_counts_with_what_somebody_else_made_of_the_rest(dri
     assert known(driver) == (5, 50, 9.0, 9.0)
 
 
-def test_of_what_overlaps_the_larger_part_counts(driver: Driver) -> None:
-    finish(driver, 0, (3, 5), loss=3.0)  # Somebody who was killed had done the others.
+def test_of_overlapping_statistics_the_larger_part_counts(driver: Driver) -> None:
+    finish(driver, 0, (3, 5), loss=3.0)  # A killed worker had computed the others.
     give_back(driver, 0, (2, 4), loss=9.0)
     assert known(driver) == (2, 20, 6.0, 6.0)
     finish(driver, 0, (0, 5))
     assert known(driver) == (5, 50, 5.0, 5.0)
 
 
-def test_an_old_log_tells_of_the_last_batches_and_never_of_too_many(driver: Driver) -> None:
+def test_in_an_old_log_the_last_batches_count_and_never_too_many(driver: Driver) -> None:
     driver.finish(0, batches=2, records=20, loss_sum=2.0, states=sums(2.0))
     give_back(driver, 0, (0, 3))
     driver.finish(1, batches=8, records=80, loss_sum=8.0, states=sums(8.0))  # Three of them twice.
     assert known(driver) == (5, 50, 5.0, 5.0)
 
 
-def test_a_result_without_batches_begins_no_epoch(driver: Driver) -> None:
+def test_a_result_without_batches_starts_no_epoch(driver: Driver) -> None:
     finish(driver, 20)
     give_back(driver, 20)
     assert driver.state.training is not None
     assert not driver.state.training.epochs
 
 
-def test_the_loss_of_an_epoch_is_that_of_its_metrics_once_they_are_there() -> None:
+def test_the_loss_of_an_epoch_is_the_metric_once_it_is_merged() -> None:
     of = EpochTotals(batches=2, loss_sum=3.0)
     assert of.loss == 1.5
     of.results = {"loss": 1.25}

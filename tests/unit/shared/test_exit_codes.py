@@ -1,4 +1,4 @@
-"""Exit codes, as the services give them and the launcher reads them."""
+"""Exit codes of services, and how the launcher classifies them."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ from elasticdl.shared.process.exit_codes import exit_code
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_the_launcher_understands_what_a_service_ends_with(error: Exception, cause: ExitCause) -> None:
+def test_the_launcher_classifies_the_exit_of_a_service(error: Exception, cause: ExitCause) -> None:
     assert exit_cause(exit_code(error)) is cause

@@ -1,4 +1,4 @@
-"""Metric states as arrays: their sums, and what travels."""
+"""Metric states as arrays: their sums and their encoding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ARRAYS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4).map(np.array)
 
 
 @given(states=st.dictionaries(st.sampled_from(["loss", "auc"]), st.lists(ARRAYS, max_size=3)))
-def test_states_survive_the_journey(states: dict[str, list[np.ndarray]]) -> None:
+def test_states_survive_encoding(states: dict[str, list[np.ndarray]]) -> None:
     travelled = decode_states(encode_states(states))
     assert travelled.keys() == states.keys()
     for name, arrays in states.items():

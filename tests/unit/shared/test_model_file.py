@@ -59,7 +59,7 @@ def test_a_missing_file_names_where_it_was_looked_for(tmp_path: Path) -> None:
         (GOOD + "def broken(:\n", "line 5: invalid syntax: def broken"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_nearest_name(tmp_path: Path, text: str, message: str) -> None:
+def test_the_error_names_the_nearest_name(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "net.py").write_text(text)
     with pytest.raises(UserError, match=message):
         check_syntax(ModelFile(path=tmp_path / "net.py"))

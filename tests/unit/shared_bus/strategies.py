@@ -1,4 +1,4 @@
-"""Arbitrary values of every type that travels, derived from the type hints."""
+"""Arbitrary values of every message type, derived from the type hints."""
 
 from __future__ import annotations
 

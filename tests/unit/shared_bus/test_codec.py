@@ -60,7 +60,7 @@ FINISHED_BYTES = bytes.fromhex(
     "616c1100000000000000405801"
 )
 BEFORE_PLACEMENTS = bytes.fromhex(FINISHED_BYTES.hex().replace("ea01500a05", "ea014e0a05").removesuffix("5801"))
-"""The same as it was written before it named a version of the placement."""
+"""The bytes of a version that had no placement version."""
 
 
 @pytest.mark.parametrize("kind", get_args(Event), ids=lambda kind: kind.__name__)
@@ -112,7 +112,7 @@ def test_a_message_without_any_field_set_is_still_an_event() -> None:
     assert codec.decode_envelope(codec.encode_envelope(sent)) == sent
 
 
-def test_texts_that_are_no_unicode_are_made_readable() -> None:
+def test_texts_that_are_not_unicode_are_made_readable() -> None:
     sent = envelope(WorkerFailed(kind=FailureKind.USER_CODE, message="bad name \udcff"))
     received = codec.decode_envelope(codec.encode_envelope(sent)).event
     assert isinstance(received, WorkerFailed)
@@ -131,7 +131,7 @@ def test_texts_that_are_no_unicode_are_made_readable() -> None:
     ],
     ids=["garbage", "empty", "unknown enum", "unset enum", "no event", "invalid plan"],
 )
-def test_bad_bytes_are_the_peers_fault(data: bytes) -> None:
+def test_malformed_bytes_are_a_protocol_error(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         codec.decode_envelope(data)
 
@@ -151,7 +151,7 @@ def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
             continue
 
 
-def test_a_value_that_does_not_fit_is_our_fault() -> None:
+def test_a_value_that_does_not_fit_is_an_invariant_error() -> None:
     with pytest.raises(InvariantError, match="Envelope"):
         codec.encode_envelope(envelope(StepReached(step=1 << 63)))
     with pytest.raises(InvariantError):

@@ -52,7 +52,7 @@ def test_json_lines_with_names() -> None:
     }
 
 
-def test_people_get_lines_without_braces() -> None:
+def test_a_terminal_gets_readable_lines() -> None:
     stream = Terminal()
     configure(stream).warning("snapshot.late", seconds=9)
     assert "snapshot.late" in stream.getvalue()

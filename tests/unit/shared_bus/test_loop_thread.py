@@ -56,7 +56,7 @@ def test_a_call_that_takes_too_long_is_cancelled(loop: LoopThread) -> None:
     assert cancelled.wait(DEADLINE_S)
 
 
-def test_a_coroutines_own_timeout_is_not_ours(loop: LoopThread) -> None:
+def test_a_coroutines_own_timeout_is_passed_on(loop: LoopThread) -> None:
     async def impatient() -> None:
         raise TimeoutError("mine")
 

@@ -40,13 +40,13 @@ def test_numbers_are_read() -> None:
     assert (settings.port, settings.lease_s, settings.bus.lease_s) == (4711, 0.5, 0.5)
 
 
-def test_a_process_looks_for_the_broker_as_patiently_at_its_start_as_later() -> None:
+def test_the_settings_of_the_bus_follow_from_those_of_the_process() -> None:
     settings = from_environment(PsSettings, {**NEEDED, "ELASTICDL_BROKER_RETRY_S": "42"})
     assert (settings.bus.connect_s, settings.bus.retry_s) == (15.0, 42.0)
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_what_has_no_default_is_demanded_by_name(name: str) -> None:
+def test_a_missing_required_setting_is_named(name: str) -> None:
     with pytest.raises(UserError, match=name):
         from_environment(WorkerSettings, {key: value for key, value in NEEDED.items() if key != name})
 
