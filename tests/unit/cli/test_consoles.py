@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cli.commands.jobs import list_jobs
+from elasticdl.cli.display.consoles import error_console, error_text
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.shared.names import JobId
 
@@ -26,3 +27,15 @@ def test_a_list_of_jobs_is_not_wrapped_in_a_pipe_and_shows_damaged_ones(
     assert data in line
     assert "damaged" in next(line for line in printed.splitlines() if "job-2" in line)
     assert "job.json is damaged" in printed and "start a new job and delete this folder" in printed
+
+
+@pytest.mark.parametrize(("no_color", "colors"), [("", True), ("1", False)])
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch, no_color: str, colors: bool) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    console = error_console()
+    with console.capture() as captured:
+        console.print(error_text("it failed"))
+    assert ("[1;31m" in captured.get()) == colors
+    assert "it failed" in captured.get()

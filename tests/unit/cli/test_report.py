@@ -57,7 +57,7 @@ def test_the_report_of_a_job_that_was_aborted(log: Log, tmp_path: Path) -> None:
     out = io.StringIO()
     report.print_summary(facts, Console(file=out, width=200))
     assert "training metrics: no --validation_data given" in out.getvalue()
-    assert "10.0 s: 4.5 s until the first gradient, 3.5 s training, 2.0 s stopping" in out.getvalue()
+    assert "10.0 s: start-up 4.5 s, training 3.5 s, stopping 2.0 s" in out.getvalue()
     assert "worker-fork-server  2.0 s CPU" in out.getvalue()
     assert "75.0% of 4 computed batches were useful" in out.getvalue()
     assert "useful 38%  recomputed 12%  stalled 0%  starting 50%" in out.getvalue()
@@ -73,7 +73,7 @@ def test_the_durations_of_a_resumed_job_are_those_of_the_last_run(log: Log, tmp_
     assert facts["train_all_s"] == 90.0
     out = io.StringIO()
     report.print_summary(facts, Console(file=out, width=200))
-    assert "35.0 s since the resume: 10.0 s until the first gradient, 20.0 s training" in out.getvalue()
+    assert "35.0 s since the resume: start-up 10.0 s, training 20.0 s" in out.getvalue()
     assert "records/s  (all runs)" in out.getvalue()
     late = report.build(result_of(log, first_gradient_s=151.0), RunDirectory(tmp_path, SPEC.job), 120.0, 155.0)
     assert [late[part] for part in ("start_s", "train_s", "close_s")] == [30.0, 0.0, 5.0]

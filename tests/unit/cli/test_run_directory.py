@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cli.commands.jobs import scale, stop
-from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, default_root, find
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, default_root, find, replace_text
 from elasticdl.cli.submission.model_digest import changed_files, combined, file_digests
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
@@ -100,3 +100,21 @@ def test_hints_give_the_run_directory_unless_it_is_the_default(tmp_path: Path, m
     monkeypatch.setenv("ELASTICDL_RUN_DIR", str(tmp_path))
     with pytest.raises(UserError, match=r"elasticdl status job-1$"):
         stop("job-1", tmp_path)
+
+
+def test_a_file_is_replaced_completely_or_not_at_all(tmp_path: Path) -> None:
+    file, link = tmp_path / "report.json", tmp_path / "link"
+    file.write_text("old")
+    link.symlink_to(file)
+    replace_text(link, "new")
+    assert (file.read_text(), link.is_symlink()) == ("new", True)
+    with pytest.raises(UnicodeEncodeError):
+        replace_text(file, "half\udcff")
+    assert file.read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "report.json"]
+
+
+def test_a_record_of_the_first_version_keeps_its_hint(tmp_path: Path) -> None:
+    run = made(tmp_path, "job-1")
+    (run.path / "job.json").write_text('{"job": "job-1", "created_s": 1.0, "state": "failed", "advice": "Fix it."}')
+    assert run.read().next_step == "Fix it."

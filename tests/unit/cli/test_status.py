@@ -10,11 +10,15 @@ from rich.console import Console
 from tests.unit.cli.job_log import PS, SPEC, TASK, WORKER, Log
 
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
+from elasticdl.cli.display.task_table import TaskFilter, task_rows
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.master.core import State
+from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.messages.events import FailureKind
+from elasticdl.shared.names import PodName, Purpose, Service
 
 
 @pytest.fixture
@@ -36,9 +40,9 @@ def log() -> Log:
     return log
 
 
-def shown(state: State) -> str:
+def shown(state: State, evaluations: int = 0) -> str:
     out = io.StringIO()
-    print_state(state, Console(file=out, width=200), 120.0)
+    print_state(state, Console(file=out, width=200), 120.0, evaluations=evaluations)
     return out.getvalue()
 
 
@@ -65,3 +69,37 @@ def test_json_tells_running_from_exited_processes(log: Log, tmp_path: Path, aliv
     facts = status_facts(run, log.state, alive=alive)
     assert (facts["state"], facts["pods"]["worker-0"]["pid"]) == (state, pid)
     assert facts["pods"]["worker-0"]["phase"] == facts["pods"]["master"]["phase"] == ("running" if alive else "exited")
+
+
+def test_only_the_latest_evaluations_are_shown_unless_all_are_wanted(log: Log) -> None:
+    for number in range(1, 9):
+        evaluation = Evaluation(number=number, reason="", epoch=0, final=False, started_s=1.0)
+        evaluation.phase = EvaluationPhase.DONE
+        evaluation.pins[PS], evaluation.results = number, {"loss": 0.5}
+        log.state.evaluations.append(evaluation)
+    few, every = shown(log.state, evaluations=2), shown(log.state)
+    assert [line.split(":")[0] for line in few.splitlines() if line.startswith("validation")] == [
+        "validation at step 7",
+        "validation at step 8",
+    ]
+    assert "The latest 2 of 8 evaluations. To show all: --evaluations=0" in few
+    assert every.count("validation at step") == 8 and "latest" not in every
+
+
+def test_tasks_are_listed_by_state(log: Log) -> None:
+    log.decide(commands.Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 2),)))
+    running, more = task_rows(log.state, TaskFilter.RUNNING, 10)
+    assert [row[-1] for row in running] == ["running on worker-0"]
+    assert not more
+    unfinished, more = task_rows(log.state, None, 1)
+    assert (len(unfinished), more) == (1, True)
+    assert task_rows(log.state, TaskFilter.FINISHED, 10) == ([], False)
+    assert task_rows(log.state, TaskFilter.FAILED, 10) == ([], False)
+    failed = events.TaskFailed(
+        task=TASK, dispatch=1, attempt=1, kind=FailureKind.USER_CODE, message="feed() raised", batch=1
+    )
+    log.add(Service.WORKER, WORKER, failed)
+    ((*_, state),), _ = task_rows(log.state, TaskFilter.FAILED, 10)
+    assert state.endswith(", failed once")
+    with pytest.raises(UserError, match="--state=lost is not a state of tasks"):
+        TaskFilter.parse("lost")

@@ -99,7 +99,10 @@ def _confirm(chosen: list[RunDirectory], states: Mapping[JobId, str]) -> bool:
     console = plain_console()
     for run in chosen:
         console.print(f"{run.path} ({states[run.job]})")
-    return typer.confirm(f"Delete {count(len(chosen), 'job')}? Deleted jobs can't be resumed.")
+    agreed = typer.confirm(f"Delete {count(len(chosen), 'job')}? Deleted jobs can't be resumed.")
+    if not agreed:
+        console.print("Nothing was deleted.")
+    return agreed
 
 
 def _old(root: Path, settings: CleanSettings) -> list[RunDirectory]:

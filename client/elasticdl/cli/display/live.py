@@ -124,7 +124,7 @@ def _block(progress: ProgressSnapshot) -> Group:
         ProgressBar(total=1.0, completed=progress.done, width=30),
         Text(f"{progress.done:4.0%}"),
         Text(f"epoch {progress.epoch[0]}/{progress.epoch[1]}"),
-        Text(f"{progress.records_per_s:,.0f} records/s"),
+        Text(f"{progress.records_per_s:,.0f} records/s" if progress.records_per_s else ""),
         Text("" if progress.loss is None else f"loss {progress.loss:.4f}"),
         Text(stopwatch(progress.elapsed_s), style="dim"),
     )

@@ -288,12 +288,12 @@ def _all_runs(report: Report) -> str:
 def _time_text(report: Report) -> str:
     parts = []
     if report["start_s"] is not None:
-        parts.append(f"{report['start_s']:.1f} s until the first gradient")
+        parts.append(f"start-up {report['start_s']:.1f} s")
     if report["train_s"] is not None:
-        parts.append(f"{report['train_s']:.1f} s training")
+        parts.append(f"training {report['train_s']:.1f} s")
     if report["close_s"] is not None:
         succeeded = report["state"] == JobState.SUCCEEDED.value
-        parts.append(f"{report['close_s']:.1f} s {'audit, evaluation and export' if succeeded else 'stopping'}")
+        parts.append(f"{'audit and export' if succeeded else 'stopping'} {report['close_s']:.1f} s")
     since = " since the resume" if report["resumes"] else ""
     return f"{report['wall_s']:.1f} s{since}" + (f": {', '.join(parts)}" if parts else "")
 

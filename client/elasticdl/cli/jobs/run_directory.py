@@ -342,7 +342,7 @@ def replace_text(path: Path, text: str) -> None:
     try:
         temporary.write_text(text)
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise

@@ -120,7 +120,8 @@ def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
     )
     return [
         f"Job {spec.job}: {work}. Seed {plan.seed}.",
-        f"{processes_text(spec)}, {count(threads_each(spec.workers + spec.ps), 'thread')} each. Logs: {run.logs}",
+        f"{processes_text(spec)}, {count(threads_each(spec.workers + spec.ps), 'thread')} each.",
+        f"Logs: {run.logs}",
     ]
 
 

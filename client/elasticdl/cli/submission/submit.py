@@ -201,17 +201,16 @@ def _check_exists(path: str, flag: str, model: ModelSpec) -> None:
         return
     if local.is_symlink():
         raise broken_link(local)
+    siblings = [entry.name for entry in local.parent.iterdir()] if local.parent.is_dir() else []
+    near = difflib.get_close_matches(local.name, siblings, n=1)
     stem = Path(model.path).stem
     example = next((name for name in DATA_SETS if stem.startswith(name)), None)
-    if example:
+    if near:
+        hint = f"Did you mean {local.parent / near[0]}?"
+    elif example:
         hint = f"To write the example data there: elasticdl zoo data {example} {local.parent}"
     elif local.parent.is_dir():
-        near = difflib.get_close_matches(local.name, [entry.name for entry in local.parent.iterdir()], n=1)
-        hint = (
-            f"Did you mean {local.parent / near[0]}?"
-            if near
-            else f"The folder {local.parent} exists; check the name after it."
-        )
+        hint = f"The folder {local.parent} exists; check the name after it."
     else:
         hint = f"{local.parent} does not exist either."
     raise UserError(f"--{flag}={path} does not exist", hint=hint, usage=True)
