@@ -4,7 +4,7 @@
     elasticdl train --model_def=deepfm.custom_model --training_data=clicks/train --validation_data=clicks/test \
         --minibatch_size=512 --output=output
 
-The example data is planted: its ``about.json`` holds the best AUC that any model can reach.
+The example data is generated; its ``about.json`` holds the best possible AUC.
 """
 
 import keras

@@ -1,8 +1,9 @@
 """The command line and the local launcher.
 
-``main`` is the application, ``submit`` turns flags into a job, ``launcher`` keeps a local job's processes, ``live`` and
-``report`` show what the log says. Above every service in the layers: inspection folds a log with the master's own core.
+``main`` holds the commands, ``options`` and ``submission.flags`` their options. ``submission`` turns flags into a job,
+``local`` runs it, ``display`` shows it, ``jobs`` finds its folder and its event log, ``commands`` does the rest. The
+command line is above all services in the layers: to inspect a job it folds the event log with the master's own core.
 
-May import typer, rich, psutil and ``elasticdl.*``. Must not import TensorFlow, nor numpy, pyarrow or nats before a
-command needs them: ``elasticdl --help`` answers at once.
+May import typer, rich, psutil and ``elasticdl.*``. Must not import TensorFlow, and must import numpy, pyarrow and nats
+only when a command needs them: ``elasticdl --help`` has to answer at once.
 """

@@ -1,6 +1,6 @@
 """The example data of the model zoo, written by ``elasticdl zoo data NAME DIR`` into ``DIR/train`` and ``DIR/test``.
 
-One module per data set, imported when it is asked for. May import numpy, pyarrow, scikit-learn and
+One module per data set, imported on demand. May import numpy, pyarrow, scikit-learn and
 ``elasticdl.shared.data``. Must not import TensorFlow: records are encoded by ``example.proto`` of this package.
 """
 

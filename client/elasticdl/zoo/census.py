@@ -1,6 +1,6 @@
-"""Made-up people in the shape of the census income data: 13 columns as CSV and whether somebody earns over 50K.
+"""Generated people in the format of the census income data: 13 CSV columns, and whether the income is over 50K.
 
-The label follows a planted rule (logistic in the columns, with two crossings), so the best reachable AUC is known.
+The label follows a known rule (logistic in the columns, with two crossed features), so the best possible AUC is known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.zoo.scores import auc, log_loss
-from elasticdl.zoo.writing import TEST, TRAIN, DataSummary, Wanted, part_paths, refuse
+from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, DataSummary, part_paths, refuse
 
 RECORDS = 32_000
 TEST_SHARE = 0.25
@@ -39,22 +39,22 @@ _OCCUPATION_EFFECT = np.linspace(-0.9, 0.9, len(OCCUPATIONS))[[5, 6, 12, 2, 1, 4
 _WORKCLASS_EFFECT = np.array([0.0, 0.3, 0.1, -1.5])
 
 
-def make(wanted: Wanted) -> DataSummary:
+def make(request: DataRequest) -> DataSummary:
     """Write both folders."""
-    refuse(wanted, "census", source=True)
-    records = {TRAIN: wanted.records or RECORDS}
+    refuse(request, "census", source=True)
+    records = {TRAIN: request.records or RECORDS}
     records[TEST] = max(1, round(records[TRAIN] * TEST_SHARE))
     best: dict[str, float] = {}
     for number, (part, count) in enumerate(records.items()):
-        lines, probabilities, labels = _people(count, np.random.default_rng((wanted.seed, number)))
-        _write(wanted.folder / part, lines)
+        lines, probabilities, labels = _people(count, np.random.default_rng((request.seed, number)))
+        _write(request.folder / part, lines)
         best = {
             "auc": auc(labels, probabilities),
             "log_loss": log_loss(labels, probabilities),
         }  # The last is the test's.
     return DataSummary(
         name="census",
-        folder=wanted.folder,
+        folder=request.folder,
         train_records=records[TRAIN],
         test_records=records[TEST],
         best=best,

@@ -1,13 +1,13 @@
-"""Click logs in the shape of Criteo's, drawn from a known factorisation machine, as Parquet.
+"""Generated click logs in the format of Criteo's, from a known factorisation machine, as Parquet.
 
 Columns: ``label`` (int8), ``i1`` to ``i13`` (float32, standard normal), ``c1`` to ``c26`` (int32, popular ids first).
 A record's click is drawn with probability
 
     sigmoid(bias + sum_j a_j i_j + sum_f w_f[c_f] + sum_{f<g} <v_f[c_f], v_g[c_g]>),
 
-Rendle's factorisation machine of degree 2, so the AUC of the true probabilities is the best that any model can reach.
-Ids are drawn from bounded Zipf distributions, and the effect of an id shrinks with its rank: what is seen too rarely to
-be learned matters little.
+Rendle's factorisation machine of degree 2, so the AUC of the true probabilities is the best possible one.
+Ids are drawn from bounded Zipf distributions, and the effect of an id shrinks with its rank, so ids that are too rare
+to be learned matter little.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from elasticdl.shared.storage.atomic import replacing
 from elasticdl.zoo.scores import auc, log_loss
-from elasticdl.zoo.writing import TEST, TRAIN, DataSummary, Wanted, part_paths, refuse
+from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, DataSummary, part_paths, refuse
 
 RECORDS = 500_000
 TEST_SHARE = 0.1
@@ -32,7 +32,7 @@ VOCABULARIES = (
     10_000, 500, 10_000, 10_000, 300, 20, 5_000, 600, 3, 10_000, 5_000, 10_000, 3_000,
     26, 5_000, 10_000, 10, 4_000, 2_000, 4, 10_000, 18, 15, 10_000, 100, 5_000,
 )  # fmt: skip
-"""How many ids each categorical column has: few here, many there, as in Criteo's data."""
+"""Number of ids of each categorical column; they differ as much as in Criteo's data."""
 RECORDS_PER_FILE = 100_000
 ROWS_PER_GROUP = 20_000
 
@@ -47,7 +47,7 @@ _RANK_DECAY = 0.8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClickModel:
-    """The planted factorisation machine.
+    """The factorisation machine that generates the labels.
 
     Attributes:
         numbers: (13,), the weight of each number.
@@ -62,8 +62,8 @@ class ClickModel:
     shares: tuple[NDArray[np.float64], ...]
 
     @classmethod
-    def plant(cls, seed: int) -> ClickModel:
-        """Draw a model."""
+    def random(cls, seed: int) -> ClickModel:
+        """Draw random parameters."""
         random = np.random.default_rng((seed, 0))
         weights, factors, shares = [], [], []
         for size in VOCABULARIES:
@@ -103,19 +103,19 @@ class ClickModel:
         return probabilities
 
 
-def make(wanted: Wanted) -> DataSummary:
+def make(request: DataRequest) -> DataSummary:
     """Write both folders."""
-    refuse(wanted, "deepfm", source=True)
-    train = wanted.records or RECORDS
+    refuse(request, "deepfm", source=True)
+    train = request.records or RECORDS
     test = max(1, round(train * TEST_SHARE))
-    model = ClickModel.plant(wanted.seed)
-    for _ in _write(model, wanted.folder / TRAIN, train, (wanted.seed, 1)):
+    model = ClickModel.random(request.seed)
+    for _ in _write(model, request.folder / TRAIN, train, (request.seed, 1)):
         pass
-    chunks = list(_write(model, wanted.folder / TEST, test, (wanted.seed, 2)))
+    chunks = list(_write(model, request.folder / TEST, test, (request.seed, 2)))
     labels, probabilities = (np.concatenate(column) for column in zip(*chunks, strict=True))
     return DataSummary(
         name="deepfm",
-        folder=wanted.folder,
+        folder=request.folder,
         train_records=train,
         test_records=test,
         best={"auc": auc(labels, probabilities), "log_loss": log_loss(labels, probabilities)},
@@ -127,7 +127,7 @@ def _write(
 ) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.float64]]]:
     """Write a folder file by file; yields each file's labels and true probabilities.
 
-    Each file has random numbers of its own, so that more records mean more files and not other ones.
+    Each file has its own random generator, so that more records give more files and leave the first ones unchanged.
     """
     paths = part_paths(folder, ".parquet")
     for number, start in enumerate(range(0, records, RECORDS_PER_FILE)):

@@ -1,4 +1,4 @@
-"""Images of handwritten digits, 28 x 28: those that ship with scikit-learn, or the real MNIST files.
+"""Images of handwritten digits, 28 x 28: those of scikit-learn, or the original MNIST files.
 
 A record is a ``tf.train.Example`` with ``image`` (784 bytes, row by row, 0 is the background) and ``label`` (0 to 9).
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from elasticdl.shared.data.formats.tfrecord import FrameDecoder, write_records
 from elasticdl.shared.errors import UserError
 from elasticdl.zoo.example_pb2 import Example
-from elasticdl.zoo.writing import TEST, TRAIN, DataSummary, Wanted, part_paths, refuse
+from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, DataSummary, part_paths, refuse
 
 SIDE = 28
 TEST_SHARE = 0.2
@@ -35,26 +35,28 @@ Labels = NDArray[np.int64]
 """(records,)."""
 
 
-def make(wanted: Wanted) -> DataSummary:
+def make(request: DataRequest) -> DataSummary:
     """Write both folders.
 
     Raises:
         UserError: scikit-learn is missing, or the files in ``source`` are not those of MNIST.
     """
-    refuse(wanted, "mnist", records=True)
-    parts = _digits(wanted.seed) if wanted.source is None else {part: _idx(wanted.source, part) for part in _IDX_FILES}
+    refuse(request, "mnist", records=True)
+    parts = (
+        _digits(request.seed) if request.source is None else {part: _idx(request.source, part) for part in _IDX_FILES}
+    )
     for part, (images, labels) in parts.items():
-        _write(wanted.folder / part, images, labels)
+        _write(request.folder / part, images, labels)
     return DataSummary(
         name="mnist",
-        folder=wanted.folder,
+        folder=request.folder,
         train_records=len(parts[TRAIN][1]),
         test_records=len(parts[TEST][1]),
     )
 
 
 def read_images(folder: str | Path) -> tuple[Images, Labels]:
-    """The images and labels in a folder that ``make`` has filled, in the order of the files."""
+    """The images and labels in a folder that ``make`` wrote, in the order of the files."""
     images, labels = [], []
     for path in sorted(Path(folder).glob(f"*{_SUFFIX}")):
         data = path.read_bytes()
@@ -102,8 +104,8 @@ def _digits(seed: int) -> dict[str, tuple[Images, Labels]]:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise UserError(
-            "the handwritten digits are part of scikit-learn, which is not installed",
-            hint="Install it (pip install scikit-learn), or convert the real MNIST files with --source=FOLDER.",
+            "the example data mnist comes from scikit-learn, which is not installed",
+            hint="Install it (pip install scikit-learn), or convert the original MNIST files with --source=DIR.",
         ) from error
     digits = load_digits()
     images = np.rint(upscale(digits.images) * (255 / 16)).astype(np.uint8)
@@ -117,7 +119,7 @@ def _idx(source: Path, part: str) -> tuple[Images, Labels]:
     if images.shape[1:] != (SIDE, SIDE) or labels.shape != (len(images),):
         raise UserError(
             f"{source}: {_IDX_FILES[part][0]} has the shape {images.shape} and {_IDX_FILES[part][1]} {labels.shape}",
-            hint=f"Images must be (records, {SIDE}, {SIDE}) and labels (records,), with as many records.",
+            hint=f"Images must have the shape (records, {SIDE}, {SIDE}), and labels (records,).",
         )
     return images, labels.astype(np.int64)
 
@@ -138,7 +140,7 @@ def _read_idx(source: Path, name: str) -> Images:
     elements = np.frombuffer(data, np.uint8, offset=4 + 4 * data[3])
     if elements.size != math.prod(shape):
         raise UserError(
-            f"{path} says that it has {math.prod(shape)} elements, it has {elements.size}", hint="Download it again."
+            f"{path} has {elements.size} elements; its header says {math.prod(shape)}", hint="Download it again."
         )
     return elements.reshape(shape)
 

@@ -1,4 +1,4 @@
-"""How good scores are at telling positive from negative records, exactly."""
+"""Exact metrics of binary classification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the name of a data set to its files, whichever module makes them."""
+"""Writes example data sets by name; each data set is made by a module of its own."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _EMPTY: Mapping[str, float] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSummary:
-    """What was written.
+    """A data set that was written.
 
     Attributes:
         name: one of ``DATA_SETS``.
         folder: holds the folders ``train`` and ``test``.
-        train_records: number of records to learn from.
-        test_records: number of records to evaluate with.
-        best: metric -> the best value that any model can reach on the test records, where that is known.
+        train_records: number of training records.
+        test_records: number of test records.
+        best: metric -> the best possible value on the test records, if it is known.
     """
 
     name: str
@@ -40,24 +40,24 @@ class DataSummary:
 
     @property
     def train(self) -> Path:
-        """What ``--training_data`` takes."""
+        """Value for ``--training_data``."""
         return self.folder / TRAIN
 
     @property
     def test(self) -> Path:
-        """What ``--validation_data`` takes."""
+        """Value for ``--validation_data``."""
         return self.folder / TEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What was asked for.
+class DataRequest:
+    """A request for a data set.
 
     Attributes:
-        folder: to write into.
-        records: training records; None for the data set's own default.
-        seed: of everything that is drawn.
-        source: folder of files to convert instead of making data; None to make it.
+        folder: folder to write to.
+        records: number of training records; None: the data set's default.
+        seed: of all random numbers.
+        source: folder of files to convert; None: generate the data.
     """
 
     folder: Path
@@ -67,54 +67,54 @@ class Wanted:
 
 
 class _Maker(Protocol):
-    """What every module of a data set has."""
+    """The interface of a data set's module."""
 
-    def make(self, wanted: Wanted) -> DataSummary: ...
+    def make(self, request: DataRequest) -> DataSummary: ...
 
 
 def write(
     name: str, folder: str | Path, *, records: int | None = None, seed: int = 0, source: str | Path | None = None
 ) -> DataSummary:
-    """Write a data set; files of an earlier run are replaced.
+    """Write a data set. Files of an earlier run are replaced.
 
     Args:
         name: one of ``DATA_SETS``.
-        folder: ``folder/train`` and ``folder/test`` are filled.
-        records: training records, for data that is made up; None for the default.
-        seed: same seed, same bytes.
-        source: folder of the real MNIST files, for ``mnist`` only.
+        folder: the files go to ``folder/train`` and ``folder/test``.
+        records: number of training records of generated data; None: the default.
+        seed: the same seed gives the same bytes.
+        source: folder of the original MNIST files, for ``mnist`` only.
 
     Raises:
-        UserError: no such data set, an option that it does not have, or a folder that can't be used.
+        UserError: unknown data set, an option that it does not have, or a folder that can't be used.
     """
     if name not in DATA_SETS:
         raise UserError(
-            f"there is no example data called {name!r}", hint=f"There are: {', '.join(DATA_SETS)}.", usage=True
+            f"there is no example data set {name!r}", hint=f"Use one of {', '.join(DATA_SETS)}.", usage=True
         )
     if records is not None:
         check_range("--records", records, 1, _RECORDS_MAX)
     if seed < 0:
-        raise UserError(f"--seed={seed} is negative", usage=True)
-    wanted = Wanted(
+        raise UserError(f"--seed={seed} is out of range", hint="It must be 0 or more.", usage=True)
+    request = DataRequest(
         folder=Path(folder).expanduser(),
         records=records,
         seed=seed,
         source=Path(source).expanduser() if source is not None else None,
     )
     maker = cast(_Maker, importlib.import_module(f"elasticdl.zoo.{name}"))
-    with _folder_errors(wanted.folder):
-        summary = maker.make(wanted)
+    with _folder_errors(request.folder):
+        summary = maker.make(request)
         about = {"name": name, "seed": seed, "train_records": summary.train_records}
         about |= {"test_records": summary.test_records, "best": dict(summary.best)}
-        (wanted.folder / _ABOUT).write_text(json.dumps(about, indent=2) + "\n")
+        (request.folder / _ABOUT).write_text(json.dumps(about, indent=2) + "\n")
     return summary
 
 
 def best_reachable(validation_data: str | Path) -> dict[str, float]:
-    """Metric -> the best value that any model can reach on this data; empty where nobody knows.
+    """Metric -> the best possible value on this data; empty if it is not known.
 
     Args:
-        validation_data: the ``test`` folder of a data set that ``write`` has made; anything else is fine, too.
+        validation_data: any path; values are known for the ``test`` folder of a data set that ``write`` wrote.
     """
     folder = Path(validation_data)
     if folder.name != TEST:
@@ -123,40 +123,40 @@ def best_reachable(validation_data: str | Path) -> dict[str, float]:
         best = json.loads((folder.parent / _ABOUT).read_text())["best"]
         return {str(name): float(value) for name, value in best.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}  # Somebody else's folder, which happens to look like ours.
+        return {}  # Not one of our folders after all.
 
 
-def refuse(wanted: Wanted, name: str, *, records: bool = False, source: bool = False) -> None:
+def refuse(request: DataRequest, name: str, *, records: bool = False, source: bool = False) -> None:
     """Refuse options that a data set does not have.
 
     Args:
-        wanted: what was asked for.
-        name: of the data set.
+        request: the request.
+        name: the data set.
         records: whether ``--records`` is refused.
         source: whether ``--source`` is refused.
     """
-    if records and wanted.records is not None:
-        raise UserError(f"--records does not go with {name}, which has as many records as it has", usage=True)
-    if source and wanted.source is not None:
-        raise UserError(f"--source does not go with {name}, which is made up", usage=True)
+    if records and request.records is not None:
+        raise UserError(f"--records can't be used with {name}: its number of records is fixed", usage=True)
+    if source and request.source is not None:
+        raise UserError(f"--source can't be used with {name}: its data is generated", usage=True)
 
 
 def part_paths(folder: Path, suffix: str) -> Iterator[Path]:
-    """Make ``folder`` hold no data, and name the files to write one after the other.
+    """Empty a folder, and generate the names of the files to write.
 
     Args:
-        folder: made if it does not exist.
+        folder: is created if it does not exist.
         suffix: of the files, with its dot.
 
     Raises:
-        UserError: the folder holds files that this command did not write, which a job would read as well.
+        UserError: the folder holds files that this command did not write; a job would read them too.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted(folder.iterdir()):
         if not (path.name.startswith("part-") and path.suffix == suffix and path.is_file()):
             raise UserError(
-                f"{folder} holds {path.name}, which is no part of this data set",
-                hint="Give another folder, or move that file away: a job reads every file of its data folder.",
+                f"{folder} contains {path.name}, which does not belong to this data set",
+                hint="Use another folder, or move the file away. A job reads all files of its data folder.",
             )
         path.unlink()
     return (folder / f"part-{number:05d}{suffix}" for number in range(100_000))
@@ -169,5 +169,5 @@ def _folder_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         place = error.filename or folder
         raise UserError(
-            f"{place}: {error.strerror or error}", hint="Give a folder that exists or can be made, with room in it."
+            f"{place}: {error.strerror or error}", hint="Use a folder that you may write to, on a disk with free space."
         ) from error

@@ -77,7 +77,7 @@ def test_real_mnist_files_are_converted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "broken", "says"),
     [
-        ("t10k-labels-idx1-ubyte", lambda data: data[:-1], "says that it has 5 elements, it has 4"),
+        ("t10k-labels-idx1-ubyte", lambda data: data[:-1], "has 4 elements; its header says 5"),
         ("t10k-labels-idx1-ubyte", lambda data: b"<html>" + data, "is not an IDX file"),
         ("train-labels-idx1-ubyte", lambda data: idx(np.zeros(11, np.uint8)), r"\(11,\)"),
         ("train-images-idx3-ubyte", lambda data: idx(np.zeros((12, 8, 8), np.uint8)), r"\(12, 8, 8\)"),
@@ -115,8 +115,8 @@ def test_click_logs_have_criteos_shape_and_the_planted_rate(tmp_path: Path) -> N
     assert 0.1 < table["label"].to_numpy().mean() < 0.6
 
 
-def test_the_pairs_of_the_planted_model_are_summed_as_defined() -> None:
-    model = deepfm.ClickModel.plant(5)
+def test_the_pairs_of_the_generating_model_are_summed_as_defined() -> None:
+    model = deepfm.ClickModel.random(5)
     random = np.random.default_rng(1)
     ids = model.draw_ids(4, random)
     numbers = [random.standard_normal(4, np.float32) for _ in range(deepfm.NUMBERS)]
@@ -173,9 +173,9 @@ def test_wrong_wishes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="mnist, census, deepfm") as caught:
         write("cifar", tmp_path)
     assert caught.value.usage
-    with pytest.raises(UserError, match="--records does not go with mnist"):
+    with pytest.raises(UserError, match="--records can't be used with mnist"):
         write("mnist", tmp_path, records=3)
-    with pytest.raises(UserError, match="--source does not go with census"):
+    with pytest.raises(UserError, match="--source can't be used with census"):
         write("census", tmp_path, source=tmp_path)
     with pytest.raises(UserError, match="--records=0"):
         write("deepfm", tmp_path, records=0)

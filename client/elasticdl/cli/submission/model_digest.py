@@ -1,4 +1,4 @@
-"""What a model file and the modules beside it were when a job was planned, so that a resume notices an edit."""
+"""Digests of a model file and of the modules that it imports, so that a resume detects edits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def combined(digests: Mapping[str, str]) -> str:
 
 
 def changed_files(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Names of files that were edited, removed or added, in order."""
+    """Names of files that were edited, removed or added, sorted."""
     return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
 
 
@@ -48,7 +48,7 @@ def _imports(content: bytes) -> Iterator[str]:
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError):
-        return  # Loading it will tell; here only its content counts.
+        return  # The error shows when the model is loaded; here only the content matters.
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=aliases):
