@@ -14,12 +14,13 @@ SEED_START ?= 0
 N ?= 10000
 PROTOC := ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=protoc-gen-mypy=../$(BIN)/protoc-gen-mypy --python_out=. --mypy_out=quiet:.
 MNIST := data/mnist
+TEST_TOOLS := hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
 
 # Hundreds of processes are started by the tests: without compiled files each of them would compile the project anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations contract integration e2e s3-server cov lint format type imports proto proto-fresh bench bench-chaos bench-moves check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations contract integration e2e s3-server lowest cov lint format type imports proto proto-fresh bench bench-chaos bench-moves check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -83,6 +84,11 @@ e2e: $(READY) s3-server ## Run the end-to-end tests: real processes, real kills
 
 s3-server: $(READY) ## See to it that the tests find an S3 server: build MinIO once, if it is not installed
 	$(BIN)/python -m tests.contract.servers.s3
+
+lowest: $(READY) ## Install the lowest versions that pyproject.toml allows into build/lowest, and run a part of the tests there
+	mkdir -p build && $(BIN)/python .ci/lowest.py > build/lowest.txt && $(BIN)/python -m venv --clear build/lowest
+	build/lowest/bin/python -m pip install --quiet --constraint build/lowest.txt --editable '.[all]' $(TEST_TOOLS)
+	build/lowest/bin/python -m pytest tests/unit tests/contract/bus tests/e2e/test_train.py $(PARALLEL)
 
 cov: $(READY) ## Run the unit tests and report which lines they reach
 	$(PYTEST) tests/unit $(PARALLEL) --cov --cov-report=term --cov-report=html:build/coverage

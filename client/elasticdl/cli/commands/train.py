@@ -12,6 +12,7 @@ from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.running import RunOptions, max_step_note, processes_text, run_job, start_lines
+from elasticdl.cli.submission.extras import check_extras
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.submit import Submission, prepare
 from elasticdl.shared.errors import ElasticDLError
@@ -31,6 +32,7 @@ def train(flags: TrainFlags, root: Path) -> int:
         ElasticDLError: the job can't be planned or started.
     """
     started_s = time.time()
+    check_extras()
     console = JobConsole()
     submission = prepare(flags, root, console.print_line)
     spec = submission.spec

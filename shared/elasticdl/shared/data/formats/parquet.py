@@ -179,7 +179,7 @@ def _column_type(uri: str, field: pa.Field) -> str:
     if pa.types.is_null(kind):
         return "float64"
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return str(np.dtype(kind.to_pandas_dtype()).name)
+        return str(pa.array([], kind).to_numpy(zero_copy_only=False).dtype.name)
     raise UserError(
         f"{display(uri)}: column {field.name!r} has type {field.type}, which can't be read",
         hint="Drop it, or store it as numbers or strings in flat columns.",
