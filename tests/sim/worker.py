@@ -1,151 +1,136 @@
-"""A worker on the virtual clock: the real pipeline, leases and ps rules, with a shell that awaits."""
+"""A worker on the virtual clock: the shipped core, the shipped ps client and the shipped queue code.
+
+Simulated are only the commands' executors: how long a read or a step takes, and numbers in place of TensorFlow.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
-from tests.sim.bus import SimDelivery
 from tests.sim.job import LEASE_S, ROWS, rows_of
 from tests.sim.links import drive, ps_calls, pull_replies
 from tests.sim.process import Process
+from tests.sim.runner import SimRunner
 
 from elasticdl.shared.bus.subjects import PLACEMENT
-from elasticdl.shared.errors import TransientError
-from elasticdl.shared.job.rangeset import RangeSet
-from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import (
-    RunningBatch,
-    TaskFinished,
-    TaskReturned,
-    TaskTaken,
-    WorkerStarted,
-    WorkerStopped,
-)
+from elasticdl.shared.errors import ElasticDLError, InvariantError, TransientError
+from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.messages.registers import PsRegister, decode_register
-from elasticdl.shared.model.placement import Placement, decode_placement
+from elasticdl.shared.model.placement import PARTITIONS, Placement, decode_placement
 from elasticdl.shared.names import PodName, Purpose, Service, TaskId, pod_name
-from elasticdl.worker.ps_client.requests import Absorbed, PushRequest, TaskProgress
+from elasticdl.shared.process.procedures import Issued
+from elasticdl.worker.core import BatchRef, CoreSettings, PipelineSettings, WorkerCore, commands
+from elasticdl.worker.core.commands import Command
+from elasticdl.worker.core.events import (
+    BatchComputed,
+    BatchPulled,
+    BatchPushed,
+    BatchRead,
+    BatchUnreadable,
+    CommandDone,
+    CommandFailed,
+    Event,
+    ExecutionFailed,
+    PinLost,
+    QueueEmpty,
+    Started,
+    StopRequested,
+)
+from elasticdl.worker.execution.broker_lane import Deliveries
+from elasticdl.worker.ps_client.calls import Settled
+from elasticdl.worker.ps_client.requests import PushOutcome
 from elasticdl.worker.ps_client.rules import PinLostError
-from elasticdl.worker.training.leased_tasks import HeldTasks, train_task
-from elasticdl.worker.training.leases import Leases
-from elasticdl.worker.training.pipeline import Progress, Ticket
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-PURPOSES = (Purpose.MERGE, Purpose.EVALUATE, Purpose.EXPORT, Purpose.TRAIN)
-IDLE_POLL_S = 1.0
-PATIENCE_S = 0.2
-RETURN_PAUSE_S = 0.5
+BATCH_DEADLINE_S = 30.0
+STOP_LIMIT_S = 1.8
+UNREADABLE = 0.005
+"""Share of reads that fail while faults are on, because storage does not answer."""
+HANGS = 0.002
+"""Share of steps that never end while faults are on; at most one per simulation, and only beside another worker."""
+
+_hanging: WeakSet[World] = WeakSet()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A batch that is read."""
+@dataclass(slots=True)
+class Weights:
+    """What was pulled for a batch: the receive buffers and whether they were returned."""
 
-    ticket: Ticket
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aside:
-    """A task of another purpose."""
-
-    delivery: SimDelivery
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Complete:
-    """A task that was absorbed already."""
-
-    task: TaskId
-    standing: TaskProgress
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dry:
-    """The queue is empty."""
-
-
-Item = Prepared | Aside | Complete | Dry
-
-
-class _Handed:
-    """A delivery as ``Leases`` and ``HeldTasks`` know it."""
-
-    def __init__(self, delivery: SimDelivery) -> None:
-        self.delivery = delivery
-        self.message = delivery.task
-        self.attempt = delivery.attempt
-        self.reply = delivery.reply
-
-    def ack(self) -> None:
-        raise NotImplementedError("awaited, see WorkerProcess")
-
-    def nak(self) -> None:
-        raise NotImplementedError("awaited, see WorkerProcess")
-
-    def extend(self) -> None:
-        self.delivery.say_extend()
+    settled: Settled
+    is_released: bool = False
 
 
 class WorkerProcess(Process):
-    """One life of one worker; follows ``Worker``, ``Preparer``, ``Puller``, ``Trainer`` and ``OtherTasks``."""
+    """One instance of a worker."""
 
     service = Service.WORKER
 
     def __init__(self, world: World, name: PodName) -> None:
         super().__init__(world, name)
         self.places: dict[PodName, PsRegister] = {}
-        self.running_batches: tuple[RunningBatch, ...] = ()
-        limits = world.job.spec.limits
-        leases = Leases(lease_s=LEASE_S, batch_deadline_s=limits.batch_deadline_s, clock=world.clock)
-        self._leases = leases
-        self._held = HeldTasks(leases)
         self.placement = Placement.even(world.job.spec.ps)
+        self.running_batches: tuple[RunningBatch, ...] = ()
+        self.pipeline = PipelineSettings(
+            staleness=int(world.random.random() < 0.4), prefetch_batches=1 + int(3 * world.random.random())
+        )
+        spec = world.job.spec
+        self._core = WorkerCore(
+            CoreSettings(
+                plan=spec.plan,
+                validation=spec.validation,
+                pipeline=self.pipeline,
+                lease_s=LEASE_S,
+                batch_deadline_s=BATCH_DEADLINE_S,
+                patience_s=0.2,
+            )
+        )
+        self._runner: SimRunner[Event, Command] = SimRunner(
+            self, self._core, execute=self._execute, lane_of=commands.lane_of
+        )
         self._ps = ps_calls(self)
-        self._items: asyncio.Queue[Item] = asyncio.Queue(maxsize=1)
-        self._stop = asyncio.Event()
+        self._deliveries = Deliveries(self.bus.tasks)
         self._known = asyncio.Event()
-        self._computed: dict[TaskId, RangeSet] = {}
-        self._dry = False
+        self._weights: dict[BatchRef, Weights] = {}
+        self._pushed: list[tuple[int, PushOutcome]] = []
+        """Number and outcome of the last pushes."""
+        self._handlers: Mapping[type, Callable[[Any], Awaitable[Any]]] = {
+            commands.InitialiseModel: self._initialise,
+            commands.AskProgress: self._ask_progress,
+            commands.PublishEvent: lambda command: self.say(command.event, cause=command.cause),
+            commands.TakeTask: self._take,
+            commands.AckTask: lambda command: self._answer(self._deliveries.ack(command.lease)),
+            commands.NakTask: lambda command: self._answer(self._deliveries.nak(command.lease)),
+            commands.ExtendLease: lambda command: self._deliveries.extend(command.lease),
+            commands.ReadBatch: self._read,
+            commands.PullBatch: self._pull,
+            commands.ComputeBatch: self._compute,
+            commands.PushBatch: self._push,
+            commands.EvaluateBatch: self._evaluate,
+            commands.ReleaseBatch: self._release,
+            commands.CollectMetrics: self._collect,
+            commands.DiscardMetrics: self._nothing,
+            commands.MergeStates: self._merge,
+            commands.ExportModel: self._export,
+            commands.Exit: self._exit,
+        }
 
     def terminate(self) -> None:
-        if not self._stop.is_set():
-            self.spawn(self._ask_to_stop)
-
-    async def _ask_to_stop(self) -> None:
-        self._stop.set()
+        self._runner.post(StopRequested(reason="SIGTERM"))
+        self.world.loop.call_later(STOP_LIMIT_S, self.end, 0, context=self.life.context)
 
     async def main(self) -> None:
         self.spawn(self._follow_registers)
         self.spawn(self.beat)
-        await self._unless_stopped(self._known.wait())
-        if not self._stop.is_set():
-            await self._unless_stopped(drive(self, self._ps.initialise(self.world.job.initial)))
-        if not self._stop.is_set():
-            await self.say(WorkerStarted())
-            self.spawn(self._keep_leases)
-            self.spawn(self._read)
-            await self._unless_stopped(self._train())
-        await self._give_back(self._held.give_away_all(), "SIGTERM")
-        await self.say(WorkerStopped(reason="SIGTERM"))
-
-    async def _unless_stopped(self, coroutine: object) -> None:
-        """The product's threads look at the stop between two steps; a step that hangs is abandoned after a grace."""
-        task = asyncio.ensure_future(coroutine)  # type: ignore[call-overload]
-        stop = asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            await asyncio.wait({task}, timeout=1.0)
-        stop.cancel()
-        if task.done():
-            task.result()
-        else:
-            task.cancel()
+        self._runner.post(Started())
+        await self.world.loop.create_future()
 
     async def _follow_registers(self) -> None:
         async for name, entry in self.bus.registers.watch():
@@ -156,204 +141,149 @@ class WorkerProcess(Process):
             if all(pod_name(Service.PS, number) in self.places for number in self.placement.holders):
                 self._known.set()
 
-    async def _keep_leases(self) -> None:
-        while True:
-            await asyncio.sleep(self._leases.interval_s)
-            self._leases.extend()
-
-    # --- the reader thread ----------------------------------------------------------------------------------------
-
-    async def _read(self) -> None:
-        while not self._stop.is_set():
-            item = await self._next()
-            if item is not None:
-                await self._items.put(item)
-
-    async def _next(self) -> Item | None:
-        ticket = self._held.take_ticket()
-        if ticket is not None:
-            self._dry = False
-            return Prepared(ticket=ticket)
-        delivery = await self._take(IDLE_POLL_S if self._dry else PATIENCE_S)
-        if delivery is not None:
-            if self._stop.is_set():
-                await delivery.nak()
-                return None
-            self._dry = False
-            return await self._begin(delivery)
-        if self._dry:
-            return None
-        self._dry = True
-        return Dry()
-
-    async def _take(self, wait_s: float) -> SimDelivery | None:
-        tasks = self.bus.tasks
+    async def _execute(self, command: Command) -> Event | None:
+        """As ``Executor.execute``."""
         try:
-            delivery = await tasks.take(PURPOSES)
-            if delivery is None:
-                await tasks.wait(wait_s)
-                delivery = await tasks.take(PURPOSES)
+            if isinstance(command, Issued):
+                result = await self._handlers[type(command.command)](command.command)
+                return CommandDone(number=command.number, result=result)
+            event: Event | None = await self._handlers[type(command)](command)
+        except InvariantError:
+            raise
+        except ElasticDLError as error:
+            if isinstance(command, Issued):
+                return CommandFailed(number=command.number, error=error)
+            return ExecutionFailed(error=error)
+        return event
+
+    # --- broker ---------------------------------------------------------------------------------------------------
+
+    async def _take(self, command: commands.TakeTask) -> Event:
+        try:
+            return await self._deliveries.take(command.wait_s)
         except TransientError:
-            return None
-        return delivery
+            return QueueEmpty(is_unavailable=True)
 
-    async def _begin(self, delivery: SimDelivery) -> Item | None:
-        message = delivery.task
-        await self.say(
-            TaskTaken(task=message.task, dispatch=message.dispatch, attempt=delivery.attempt, reply=delivery.reply),
-            cause=message.message_id,
-        )
-        known = self._held.hold(_Handed(delivery))
-        if known or message.task.purpose is not Purpose.TRAIN:
-            return None if known else Aside(delivery=delivery)
-        task = TaskId(message.task.number)
-        batches = self.world.job.plan.batches_of(task)
-        standing = await drive(self, self._ps.next_batch(task, batches))
-        if self._held.begin(task, batches=batches, next_batch=standing.next_batch):
-            return None
-        return Complete(task=task, standing=standing)
+    @staticmethod
+    async def _answer(answer: Awaitable[None]) -> None:
+        with suppress(TransientError):  # The lease expires.
+            await answer
 
-    # --- the main thread ------------------------------------------------------------------------------------------
+    async def _exit(self, command: commands.Exit) -> None:
+        self.end(command.exit_code)
 
-    async def _train(self) -> None:
-        hand: Ticket | None = None
-        while not self._stop.is_set():
-            if hand is not None and not self._held.is_valid(hand):
-                hand = None
-            errands: list[Item] = []
-            turn = asyncio.ensure_future(self._turn(hand is None, errands))
-            push = await self._compute(hand) if hand is not None else None
-            arrival = await turn
-            if hand is not None and push is not None:
-                await self._push(hand, push)
-            for errand in errands:
-                await self._do(errand)
-            hand = arrival
+    # --- ps -------------------------------------------------------------------------------------------------------
 
-    async def _turn(self, idle: bool, errands: list[Item]) -> Ticket | None:
-        """The pull thread's turn."""
-        while True:
-            item = await self._items.get()
-            match item:
-                case Prepared(ticket=ticket):
-                    if self._held.is_valid(ticket):
-                        number = self.world.job.numbers[ticket.task, ticket.batch]
-                        if not self.world.job.is_empty(number):
-                            await drive(self, self._ps.pull({"rows": rows_of(number)[0]}))
-                        return ticket
-                case Dry():
-                    if not idle or errands:
-                        return None
-                case _:
-                    errands.append(item)
-                    if idle:
-                        return None
+    async def _initialise(self, _: commands.InitialiseModel) -> None:
+        await self._known.wait()
+        await drive(self, self._ps.initialise(self.world.job.initial))
 
-    async def _compute(self, ticket: Ticket) -> PushRequest:
-        self.running_batches = (RunningBatch(task=train_task(ticket.task), batch=ticket.batch),)
-        await asyncio.sleep(self.world.job.shape.compute_s * (0.5 + self.world.random.random()))
-        self.world.computed += 1
-        self._computed.setdefault(ticket.task, RangeSet()).add(ticket.batch)
-        return self.world.job.push(ticket.task, ticket.batch)
+    async def _ask_progress(self, command: commands.AskProgress) -> object:
+        return await drive(self, self._ps.next_batch(command.task, command.batches))
 
-    async def _push(self, ticket: Ticket, push: PushRequest) -> None:
-        outcome = await drive(self, self._ps.push(push))
-        self.probe("pushed")
-        self._leases.progress()
-        self.running_batches = ()
-        progress, deliveries = self._held.answered(ticket, outcome.next_batch)
-        if progress is Progress.FINISHED:
-            await self._finish(deliveries, absorbed=outcome)
-
-    async def _do(self, errand: Item) -> None:
-        match errand:
-            case Complete(task=task, standing=standing):
-                await self._finish(self._held.give_away(train_task(task)), absorbed=standing)
-            case Aside(delivery=delivery):
-                await self._aside(delivery)
-                self._leases.progress()
-
-    async def _finish(
-        self,
-        deliveries: Sequence[object],
-        *,
-        absorbed: Absorbed | None = None,
-        results: Mapping[str, float] | None = None,
-        states: Mapping[str, tuple[bytes, ...]] | None = None,
-    ) -> None:
-        """The event first, then the acknowledgement: see ``Answers``."""
-        handed = [each for each in deliveries if isinstance(each, _Handed)]
-        for delivery in handed[-1:]:
-            task = delivery.message.task
-            train = task.purpose is Purpose.TRAIN
-            counted = self._computed.pop(TaskId(task.number), RangeSet()) if train else RangeSet()
-            event = TaskFinished(
-                task=task,
-                dispatch=delivery.message.dispatch,
-                attempt=delivery.attempt,
-                credits={str(ps): str(life) for ps, life in absorbed.credits.items()} if absorbed else {},
-                placement_version=absorbed.placement_version if absorbed else 1,
-                batches=len(counted) if train else 1,
-                results=results or {},
-                states=states or {},
-                counted=tuple(counted.ranges()),
-            )
-            await self.say(event, cause=delivery.message.message_id)
-        for delivery in handed:
-            await delivery.delivery.ack()
-
-    async def _give_back(self, deliveries: Sequence[object], reason: str) -> None:
-        for delivery in [each for each in deliveries if isinstance(each, _Handed)]:
-            await self._say_returned(delivery, reason)
-            await delivery.delivery.nak()
-
-    async def _drop(self, deliveries: Sequence[object], reason: str) -> None:
-        for delivery in [each for each in deliveries if isinstance(each, _Handed)]:
-            await self._say_returned(delivery, reason)
-            await delivery.delivery.ack()
-
-    async def _say_returned(self, delivery: _Handed, reason: str) -> None:
-        message, counted = delivery.message, RangeSet()
-        if message.task.purpose is Purpose.TRAIN:
-            counted = self._computed.pop(TaskId(message.task.number), RangeSet())
-        await self.say(
-            TaskReturned(
-                task=message.task,
-                dispatch=message.dispatch,
-                attempt=delivery.attempt,
-                reason=reason,
-                counted=tuple(counted.ranges()),
-            )
-        )
-
-    # --- other purposes -------------------------------------------------------------------------------------------
-
-    async def _aside(self, delivery: SimDelivery) -> None:
-        message = delivery.task
-        self._leases.progress()
+    async def _pull(self, command: commands.PullBatch) -> Event:
         try:
-            match message.task.purpose:
-                case Purpose.EVALUATE:
-                    await self._evaluate(message.task, message.evaluation)
-                case Purpose.MERGE:
-                    await self._finish(self._held.give_away(message.task), results={"loss": 1.0})
-                case _:
-                    await self._export(message.task)
+            settled = await drive(self, self._ps.pull(self._ids(command.ref), pin=command.pin))
         except PinLostError:
-            await self._drop(self._held.give_away(message.task), f"evaluation {message.evaluation} is over")
+            return PinLost(ref=command.ref)
+        self._weights[command.ref] = Weights(settled)
+        return BatchPulled(ref=command.ref)
 
-    async def _evaluate(self, task: TaskRef, evaluation: int) -> None:
-        plan = self.world.job.spec.validation
-        assert plan is not None
-        for _ in range(plan.batches_of(TaskId(task.number % plan.tasks))):
-            pulled = pull_replies(await drive(self, self._ps.pull({}, pin=evaluation)))
-            self.world.oracle.pinned(evaluation, {ps: reply.dense for ps, reply in pulled.items()})
-            await asyncio.sleep(self.world.job.shape.compute_s / 2)
-            self._leases.progress()
+    async def _push(self, command: commands.PushBatch) -> Event:
+        ref, following = command.ref, command.pull
+        push = self.world.job.push(TaskId(ref.task.number), ref.batch)
+        if following is None:
+            outcome = await drive(self, self._ps.push(push))
+        else:
+            outcome, settled = await drive(self, self._ps.push_and_pull(push, self._ids(following)))
+            if settled is not None:
+                self._weights[following] = Weights(settled)
+        self.probe("pushed")
+        self.running_batches = ()
+        if outcome.next_batch == ref.batch + 1 and push.dense_gradient is not None:
+            self._pushed = [*self._pushed[-1:], (self._number(ref), outcome)]
+        return BatchPushed(ref=ref, outcome=outcome, has_pulled=following in self._weights)
+
+    async def _release(self, command: commands.ReleaseBatch) -> None:
+        weights = self._weights.pop(command.ref, None)
+        if weights is not None:
+            weights.is_released = True
+
+    def _ids(self, ref: BatchRef) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
+        return {"rows": rows_of(self._number(ref))[0]} if ref.task.purpose is Purpose.TRAIN else {}
+
+    def _number(self, ref: BatchRef) -> int:
+        return self.world.job.numbers[TaskId(ref.task.number), ref.batch]
+
+    # --- input and model ------------------------------------------------------------------------------------------
+
+    async def _read(self, command: commands.ReadBatch) -> Event:
+        ref, world = command.ref, self.world
+        await asyncio.sleep(0.1 * world.job.shape.compute_s * world.random.random())
+        if not world.network.calm and world.random.random() < UNREADABLE:
+            return BatchUnreadable(ref=ref, reason="storage is unavailable")
+        is_training = ref.task.purpose is Purpose.TRAIN
+        is_empty = is_training and world.job.is_empty(self._number(ref))
+        return BatchRead(ref=ref, records=1, is_empty=is_empty)
+
+    async def _compute(self, command: commands.ComputeBatch) -> Event:
+        ref, world = command.ref, self.world
+        weights = self._weights.get(ref)
+        if weights is not None:
+            self._check_freshness(ref, weights)
+        self.running_batches = (RunningBatch(task=ref.task, batch=ref.batch),)
+        await self._step(world.job.shape.compute_s * (0.5 + world.random.random()), weights)
+        world.computed += 1
+        return BatchComputed(ref=ref, loss=0.0 if weights is not None else None)
+
+    async def _evaluate(self, command: commands.EvaluateBatch) -> Event:
+        weights = self._weights[command.ref]
+        pin = weights.settled.sent.parts.requests[0].pin  # type: ignore[union-attr]
+        dense = {ps: reply.dense for ps, reply in pull_replies(weights.settled).items()}
+        self.world.oracle.pinned(pin, dense)
+        await self._step(self.world.job.shape.compute_s / 2, weights)
+        return BatchComputed(ref=command.ref, loss=0.0)
+
+    async def _step(self, seconds: float, weights: Weights | None) -> None:
+        """A step of the model; the receive buffers may alias its tensors until it ends."""
+        world = self.world
+        can_hang = world.job.shape.workers > 1 and not world.network.calm and world not in _hanging
+        if can_hang and world.random.random() < HANGS:
+            _hanging.add(world)
+            world.note(f"a step of {self.incarnation} hangs")
+            await world.loop.create_future()
+        await asyncio.sleep(seconds)
+        if weights is not None and weights.is_released:
+            raise InvariantError("receive buffers were returned while a step used them")
+
+    async def _collect(self, command: commands.CollectMetrics) -> Mapping[str, tuple[bytes, ...]]:
         one = np.ones(1).tobytes()
-        await self._finish(self._held.give_away(task), states={"loss": (one, one)})
+        return {} if command.task.purpose is Purpose.TRAIN else {"loss": (one, one)}
 
-    async def _export(self, task: TaskRef) -> None:
+    async def _nothing(self, _: commands.DiscardMetrics) -> None:
+        return
+
+    async def _merge(self, _: commands.MergeStates) -> Mapping[str, float]:
+        return {"loss": 1.0}
+
+    async def _export(self, _: commands.ExportModel) -> float:
         pulled = pull_replies(await drive(self, self._ps.pull({"rows": np.arange(ROWS)})))
         self.world.oracle.exported = {ps: reply.dense.copy() for ps, reply in pulled.items()}
-        await self._finish(self._held.give_away(task))
+        return 0.0
+
+    def _check_freshness(self, ref: BatchRef, weights: Weights) -> None:
+        """The weights contain every earlier batch of this worker, except as many as the staleness allows."""
+        sent, shape = weights.settled.sent, self.world.job.shape
+        due = self._pushed[: len(self._pushed) - self.pipeline.staleness]
+        if not due or shape.grads_to_wait > 1:
+            return
+        number, outcome = due[-1]
+        restored = dict(weights.settled.incarnations) != dict(outcome.credits)
+        if restored or sent.splitter.version != outcome.placement_version:
+            return
+        flat = np.zeros_like(self.world.job.initial)
+        for part, reply in zip(sent.splitter.parts, pull_replies(weights.settled).values(), strict=True):
+            part.scatter(reply.dense, flat)
+        counts = flat[: PARTITIONS * len(self.world.job.batches)].reshape(PARTITIONS, -1)[:, number]
+        if not counts.all():
+            raise InvariantError(f"{ref} is computed on weights that lack batch {number} of the same worker")

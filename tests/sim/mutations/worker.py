@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
-from tests.sim.worker import WorkerProcess
 
+from elasticdl.worker.core.batch_order import BatchOrder
+from elasticdl.worker.core.commands import AckTask
+from elasticdl.worker.core.task_outcomes import TaskOutcomes
 from elasticdl.worker.ps_client import rules
-from elasticdl.worker.training.pipeline import Pipeline
 
 
 @mutation("a worker continues at the least next batch of all groups", protects=Protects.LIVENESS)
@@ -33,23 +34,30 @@ def minimum_over_groups() -> Iterator[None]:
 
 @mutation("the reply to a push, not the push itself, sets the progress of a task", protects=Protects.EXACTLY_ONCE)
 def replies_set_task_progress() -> Iterator[None]:
-    original = Pipeline.answered
+    original = BatchOrder.answered
 
-    def answered(self: Any, ticket: Any, next_batch: int) -> Any:
-        return original(self, ticket, ticket.batch + 1)
+    def answered(self: Any, ref: Any, next_batch: int) -> Any:
+        return original(self, ref, ref.batch + 1)
 
-    with replaced(Pipeline, "answered", answered):
+    with replaced(BatchOrder, "answered", answered):
         yield
 
 
 @mutation("a task is acknowledged after its TaskFinished is stored", protects=Protects.LIVENESS)
 def event_before_acknowledgement() -> Iterator[None]:
-    original = WorkerProcess._finish
+    finish, drop = TaskOutcomes.finish, TaskOutcomes.drop
 
-    async def finish(self: Any, deliveries: Any, **facts: Any) -> None:
-        for delivery in deliveries:
-            await delivery.delivery.ack()
-        await original(self, deliveries, **facts)
+    def early(original: Any) -> Any:
+        def outcome(self: Any, leases: Any, *arguments: Any, **facts: Any) -> Any:
+            for lease in leases:
+                self._effects.issue(AckTask(lease=lease))
+            yield from original(self, leases, *arguments, **facts)
 
-    with replaced(WorkerProcess, "_finish", finish):
+        return outcome
+
+    with (
+        replaced(TaskOutcomes, "finish", early(finish)),
+        replaced(TaskOutcomes, "drop", early(drop)),
+        replaced(TaskOutcomes, "_acknowledge", lambda self, leases: None),
+    ):
         yield

@@ -1,15 +1,16 @@
-"""A worker's surroundings in memory: a queue, a ps with real ledgers, a model that adds numbers, data on disk."""
+"""A worker in memory: a queue, a ps with real ledgers, a model that adds numbers, data on disk."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.deadline import DEADLINE_S
 
 from elasticdl.shared.data import Reader, ReaderOptions, plan_sources
 from elasticdl.shared.data.formats.tfrecord import write_records
@@ -19,55 +20,41 @@ from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.messages.events import Envelope, Event, TaskFailed, TaskFinished, TaskReturned
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service, TaskId
-from elasticdl.shared.process.clock import VirtualClock
+from elasticdl.shared.process.clock import SystemClock, VirtualClock
+from elasticdl.shared.process.core_runner import CoreRunner, SetTimer
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage import open_store
-from elasticdl.worker.evaluation.auxiliary_tasks import OtherTasks
-from elasticdl.worker.evaluation.evaluator import Validation
-from elasticdl.worker.input.batch_loader import Preparer
+from elasticdl.worker.core import CoreSettings, PipelineSettings, WorkerCore, commands
+from elasticdl.worker.core.commands import Command
+from elasticdl.worker.core.events import Event as WorkerEvent
+from elasticdl.worker.core.events import QueueEmpty, Started, StopRequested, TaskDelivered
+from elasticdl.worker.core.leased_tasks import LeasedTask
+from elasticdl.worker.execution.batch_store import BatchStore
+from elasticdl.worker.execution.compute_lane import ComputeLane, ComputeSettings
+from elasticdl.worker.execution.executor import Executor, lane_handlers
+from elasticdl.worker.execution.input_lane import BatchLoader, Dataset
+from elasticdl.worker.execution.ps_lane import PsLane
 from elasticdl.worker.input.records import TaskRecords
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import Ids
 from elasticdl.worker.ps_client import PinLostError, Pulled, PushOutcome, PushRequest, TaskProgress
-from elasticdl.worker.shutdown import Stop
-from elasticdl.worker.training.context import WorkContext
-from elasticdl.worker.training.leased_tasks import HeldTasks
-from elasticdl.worker.training.leases import Leases
-from elasticdl.worker.training.prefetcher import Puller
-from elasticdl.worker.training.task_outcomes import Answers
-from elasticdl.worker.training.trainer import Meter, Trainer
+from elasticdl.worker.ps_client.rules import contains_push
 
 
 @dataclass
 class FakeDelivery:
     message: TaskMessage
     attempt: int
-    queue: FakeTasks
     answer: str = ""
-    extended: int = 0
-
-    @property
-    def reply(self) -> str:
-        return f"reply.{self.message.message_id}.{self.attempt}"
-
-    def ack(self) -> None:
-        self.answer = "ack"
-
-    def nak(self) -> None:
-        self.answer = "nak"
-        self.queue.again.append((self.message, self.attempt + 1))
-
-    def extend(self) -> None:
-        self.extended += 1
 
 
 @dataclass
 class FakeTasks:
     """Hands out messages; asks the worker to stop once everything is answered."""
 
-    stop: Stop
+    stop: Callable[[str], None]
     waiting: deque[tuple[TaskMessage, int]] = field(default_factory=deque)
     again: deque[tuple[TaskMessage, int]] = field(default_factory=deque)
     deliveries: list[FakeDelivery] = field(default_factory=list)
@@ -76,15 +63,24 @@ class FakeTasks:
     def publish(self, *messages: TaskMessage) -> None:
         self.waiting.extend((message, 1) for message in messages)
 
-    def take(self, wait_s: float) -> FakeDelivery | None:
+    def take(self, _: commands.TakeTask) -> TaskDelivered | QueueEmpty:
         source = self.again or self.waiting
         if source and len(self.deliveries) < self.deliveries_max:
             message, attempt = source.popleft()
-            self.deliveries.append(FakeDelivery(message, attempt, self))
-            return self.deliveries[-1]
+            self.deliveries.append(FakeDelivery(message, attempt))
+            lease = LeasedTask(number=len(self.deliveries), message=message, attempt=attempt)
+            return TaskDelivered(lease=lease)
         if all(delivery.answer for delivery in self.deliveries):
-            self.stop.ask("drained")
-        return None
+            self.stop("drained")
+        return QueueEmpty()
+
+    def ack(self, command: commands.AckTask) -> None:
+        self.deliveries[command.lease.number - 1].answer = "ack"
+
+    def nak(self, command: commands.NakTask) -> None:
+        delivery = self.deliveries[command.lease.number - 1]
+        delivery.answer = "nak"
+        self.again.append((delivery.message, delivery.attempt + 1))
 
 
 @dataclass(frozen=True)
@@ -213,10 +209,14 @@ class FakePs:
             return PushOutcome(next_batch=push.batch, credits={}, step=0, not_finite="dense gradient")
         for group in self.groups:
             group.absorb(push.task, push.batch, push.batches, push.records, push.checksum)
-        standing = self.next_batch(push.task, push.batches)
+        progress = self.next_batch(push.task, push.batches)
         return PushOutcome(
-            next_batch=standing.next_batch, credits=standing.credits, step=max(group.step for group in self.groups)
+            next_batch=progress.next_batch, credits=progress.credits, step=max(group.step for group in self.groups)
         )
+
+    def push_and_pull(self, request: PushRequest, ids: Mapping[str, Ids]) -> tuple[PushOutcome, Pulled | None]:
+        outcome = self.push(request)
+        return outcome, self.pull(ids) if contains_push(request, outcome, sent_once=True) else None
 
 
 def message(number: int, purpose: Purpose = Purpose.TRAIN, **facts: Any) -> TaskMessage:
@@ -229,56 +229,80 @@ class World:
 
     plan: Plan
     records: Callable[[], TaskRecords]
-    hand: RunningBatchesFile
-    stop: Stop = field(default_factory=Stop)
+    running_batches: RunningBatchesFile
     model: FakeModel = field(default_factory=FakeModel)
     ps: FakePs = field(default_factory=FakePs)
     envelopes: list[Envelope] = field(default_factory=list)
     exported: list[int] = field(default_factory=list)
-    meter: Meter = field(default_factory=Meter)
+    errors: list[BaseException] = field(default_factory=list)
+    store: BatchStore = field(default_factory=BatchStore)
 
     def __post_init__(self) -> None:
         self.tasks = FakeTasks(self.stop)
-        self.clock = VirtualClock()
-        self.leases = Leases(lease_s=9.0, batch_deadline_s=300.0, clock=self.clock)
-        self.held = HeldTasks(self.leases)
-        name, life = PodName("worker-0"), Incarnation("cafe")
-        envelopes = EnvelopeFactory(service=Service.WORKER, name=name, incarnation=life, clock=self.clock)
-        self.publisher = EventPublisher(self.envelopes.append, envelopes)
+        name, incarnation = PodName("worker-0"), Incarnation("cafe")
+        factory = EnvelopeFactory(service=Service.WORKER, name=name, incarnation=incarnation, clock=VirtualClock())
+        self.publisher = EventPublisher(self.envelopes.append, factory)
 
     def publish_plan(self) -> None:
         self.tasks.publish(*(message(task) for task in self.plan.task_ids()))
 
-    def run(self, *, validation: bool = True) -> None:
-        answers = Answers(self.publisher)
-        context = WorkContext(
-            model=self.model,
-            ps=self.ps,
-            held=self.held,
-            leases=self.leases,
-            answers=answers,
-            publisher=self.publisher,
-            hand=self.hand,
-            stop=self.stop,
-        )
-        preparer = Preparer(context, tasks=self.tasks, records=self.records(), feeder=FakeFeeder())
-        asides = OtherTasks(
-            context,
-            validation=Validation(records=self.records(), feeder=FakeFeeder()) if validation else None,
-            export=lambda pin, progress: self.exported.append(pin),
-        )
-        trainer = Trainer(
-            context,
+    def stop(self, reason: str) -> None:
+        self.runner.post(StopRequested(reason=reason))
+
+    def run(self, *, validation: bool = True, staleness: int = 0) -> None:
+        settings = CoreSettings(
             plan=self.plan,
-            puller=Puller(context, preparer.items),
-            asides=asides,
-            meter=self.meter,
+            validation=self.plan if validation else None,
+            pipeline=PipelineSettings(staleness=staleness),
             failure_pause_s=0.0,
         )
-        preparer.start()
-        trainer.run()
-        answers.give_back(self.held.give_away_all(), self.stop.reason)
-        preparer.join(10.0)
+        core = CheckedCore(WorkerCore(settings))
+        executor = Executor(self.handlers(validation))
+        self.runner: CoreRunner[WorkerEvent, Command] = CoreRunner(
+            core,
+            execute=executor.execute,
+            lane_of=commands.lane_of,
+            lanes=[lane for lane in commands.LANES if lane != commands.COMPUTE],
+            own_lane=commands.COMPUTE,
+            clock=SystemClock(),
+            failed=self.failed_with,
+        )
+        self.runner.start()
+        self.runner.post(Started())
+        self.runner.run()
+        self.runner.join(DEADLINE_S)
+        for error in self.errors:
+            raise error
+
+    def handlers(self, validation: bool) -> dict[type, Callable[[Any], Any]]:
+        training = Dataset(records=self.records(), feeder=FakeFeeder())
+        loader = BatchLoader(
+            training,
+            Dataset(records=self.records(), feeder=FakeFeeder()) if validation else None,
+            model=self.model,
+            store=self.store,
+            running_batches=self.running_batches,
+        )
+        compute = ComputeLane(
+            ComputeSettings(plan=self.plan, rate_from_worker=False, export=self.exported.append),
+            self.model,
+            self.store,
+            self.running_batches,
+        )
+        return {
+            **lane_handlers(loader, compute, PsLane(self.ps, self.store)),
+            commands.InitialiseModel: lambda _: None,
+            commands.PublishEvent: lambda command: self.publisher.publish(command.event, cause=command.cause),
+            commands.TakeTask: self.tasks.take,
+            commands.AckTask: self.tasks.ack,
+            commands.NakTask: self.tasks.nak,
+            commands.ExtendLease: lambda _: None,
+            commands.Exit: lambda _: self.runner.stop(),
+        }
+
+    def failed_with(self, error: BaseException) -> None:
+        self.errors.append(error)
+        self.runner.stop()
 
     def events(self, *kinds: type[Event]) -> list[Any]:
         return [envelope.event for envelope in self.envelopes if isinstance(envelope.event, kinds or (object,))]
@@ -291,6 +315,18 @@ class World:
 
     def returned(self) -> list[TaskReturned]:
         return self.events(TaskReturned)
+
+
+class CheckedCore:
+    """Verifies the invariants after every event."""
+
+    def __init__(self, core: WorkerCore) -> None:
+        self._core = core
+
+    def handle(self, event: WorkerEvent, now_s: float) -> Sequence[Command | SetTimer]:
+        issued = self._core.handle(event, now_s)
+        self._core.check()
+        return issued
 
 
 MakeWorld = Callable[..., World]

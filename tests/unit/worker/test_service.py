@@ -40,9 +40,9 @@ from elasticdl.shared.process.settings import WorkerSettings
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.storage import open_store
 from elasticdl.shared.wire.server import WireServer
+from elasticdl.worker.core import PipelineSettings
 from elasticdl.worker.ps_client import PsAddress, PsClient, PsDirectory
 from elasticdl.worker.service import Worker
-from elasticdl.worker.shutdown import Stop
 
 pytestmark = pytest.mark.tensorflow
 TOKEN = "secret"
@@ -130,7 +130,7 @@ class Job:
     loop: LoopThread
     bus: Bus
     ps: Ps
-    stop: Stop = field(default_factory=Stop)
+    pipeline: PipelineSettings
     exit_codes: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     appended: threading.Condition = field(default_factory=threading.Condition)
@@ -138,6 +138,17 @@ class Job:
     def __post_init__(self) -> None:
         self.loop.call(self.bus.log.append(self.envelope(JobSubmitted(spec=self.spec))))
         self.loop.spawn(self.follow())
+        self.worker = Worker(
+            settings=WorkerSettings(
+                nats_url="nats://nobody", job=JOB, pod=PodName("worker-0"), token=TOKEN, idle_poll_s=0.05
+            ),
+            incarnation=new_incarnation(),
+            spec=self.loop.call(read_spec(self.bus.log)),
+            bus=self.bus,
+            loop=self.loop,
+            environment={"ELASTICDL_IN_HAND": str(self.folder / "running_batches")},
+            pipeline=self.pipeline,
+        )
         self.thread = threading.Thread(target=self.live, daemon=True)
 
     def envelope(self, event: Event) -> Envelope:
@@ -151,18 +162,7 @@ class Job:
                 self.appended.notify_all()
 
     def live(self) -> None:
-        worker = Worker(
-            settings=WorkerSettings(
-                nats_url="nats://nobody", job=JOB, pod=PodName("worker-0"), token=TOKEN, idle_poll_s=0.05
-            ),
-            incarnation=new_incarnation(),
-            spec=self.loop.call(read_spec(self.bus.log)),
-            bus=self.bus,
-            loop=self.loop,
-            stop=self.stop,
-            environment={"ELASTICDL_IN_HAND": str(self.folder / "hand")},
-        )
-        self.exit_codes.append(worker.run())
+        self.exit_codes.append(self.worker.run())
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -190,7 +190,7 @@ class Job:
         return [event for event in self.of(TaskFinished) if event.task.purpose is purpose]
 
     def end(self) -> None:
-        self.stop.ask("test")
+        self.worker.stop("test")
         self.thread.join(30)
         self.ps.close()
         self.loop.stop()
@@ -203,7 +203,7 @@ MakeJob = Callable[..., Job]
 def make_job(tmp_path: Path) -> Iterator[MakeJob]:
     jobs: list[Job] = []
 
-    def make(*, model: str = MODEL, output: bool = False) -> Job:
+    def make(*, model: str = MODEL, output: bool = False, staleness: int = 0) -> Job:
         folder = tmp_path / f"job{len(jobs)}"
         folder.mkdir()
         (folder / "model.py").write_text(model)
@@ -250,7 +250,8 @@ def make_job(tmp_path: Path) -> Iterator[MakeJob]:
         async def connect() -> Bus:
             return MemoryBroker().connect()
 
-        jobs.append(Job(spec, folder, loop, loop.call(connect()), Ps(plan)))
+        pipeline = PipelineSettings(staleness=staleness)
+        jobs.append(Job(spec, folder, loop, loop.call(connect()), Ps(plan), pipeline))
         return jobs[-1]
 
     yield make
@@ -313,7 +314,7 @@ def test_a_worker_trains_evaluates_merges_and_exports(make_job: MakeJob) -> None
     assert (job.folder / "output" / "model.keras").is_file()
     assert (job.folder / "output" / "saved_model" / "saved_model.pb").is_file()
 
-    job.stop.ask("SIGTERM")
+    job.worker.stop("SIGTERM")
     job.wait(lambda: job.of(WorkerStopped))
     job.thread.join(30)
     assert job.exit_codes == [0]
@@ -332,10 +333,11 @@ def test_user_code_that_raises_in_the_loss_is_refused_at_start(make_job: MakeJob
     assert job.of(TaskFailed) == []
 
 
-def test_a_seeded_run_of_one_worker_is_bit_identical(make_job: MakeJob) -> None:
-    one, other = make_job(), make_job()
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_seeded_run_of_one_worker_is_bit_identical(make_job: MakeJob, staleness: int) -> None:
+    one, other = make_job(staleness=staleness), make_job(staleness=staleness)
     one.train()
-    for number in range(3):  # Nobody pinned it: dropped, between two batches somewhere.
+    for number in range(3):  # No such pin: dropped between two batches.
         other.publish(Purpose.EVALUATE, number, evaluation=1)
     other.train()
     assert weights(one) == weights(other)

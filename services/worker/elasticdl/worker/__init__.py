@@ -1,16 +1,14 @@
-"""The worker: takes tasks, reads records, computes gradients with Keras, talks to the ps set.
+"""The worker: takes tasks, reads records, computes gradients with Keras, and pushes them to the parameter servers.
 
-======================================  ===========================================================================
-thread                                  does
-======================================  ===========================================================================
-main (``trainer.py``, ``asides.py``)    computes batch k, pushes it, answers deliveries
-reader (``preparer.py``)                takes tasks, reads, feeds, finds ids, up to two batches ahead
-pull (``puller.py``)                    pulls for batch k + 1 while batch k is computed
-leases, signals, bus                    extend leases, act on SIGTERM, speak to the broker
-======================================  ===========================================================================
+===============  ======================================================================================================
+package          contents
+===============  ======================================================================================================
+``core``         all decisions: ``WorkerCore.handle(event, now_s)`` returns commands; no threads, no I/O
+``execution``    executes the commands, one thread (lane) per kind of work; the main thread runs the model
+``input``        reads and feeds batches and finds their ids
+``ps_client``    the client of all parameter servers
+``model``        the user's Keras model; with ``model_builder.py`` the only code that imports TensorFlow
+===============  ======================================================================================================
 
-What comes next is decided by ``pipeline.py``, a value without threads; ``context.py`` is what the threads share.
-
-May import ``elasticdl.shared``; only ``elasticdl.worker.model`` and ``building.py`` import TensorFlow. Must not import
-any other service.
+``service.py`` connects them. May import ``elasticdl.shared``; must not import any other service.
 """

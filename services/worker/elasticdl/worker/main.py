@@ -1,4 +1,4 @@
-"""``python -m elasticdl.worker.main``: one life of a worker, configured by the environment."""
+"""``python -m elasticdl.worker.main``: one instance of a worker, configured by the environment."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_c
 from elasticdl.shared.process.settings import WorkerSettings, describe, from_environment
 from elasticdl.worker.model_imports import import_model_code
 from elasticdl.worker.service import Worker
-from elasticdl.worker.shutdown import Stop, catch_signals, watch
+from elasticdl.worker.shutdown import catch_signals, watch
 
 _log = structlog.get_logger()
-STOP_GRACE_S = 1.4
-"""Seconds for the batch in hand after SIGTERM; with the goodbye and the exit below two seconds."""
+STOP_LIMIT_S = 1.8
+"""Seconds between a signal and the end of the process: the grace of the running batch (``CoreSettings.stop_grace_s``),
+and the time to return the tasks."""
 
 
 def main() -> int:
     """Entry point.
 
     Returns:
-        0 after a stop, 1 when the user or the environment has to do something, 70 after a bug of ours, 75 when broker
-        or ps stayed away for too long.
+        0 after a stop, 1 when the user or the environment has to change something, 70 after a defect of ElasticDL, 75
+        when the broker or a ps was unavailable for too long.
     """
     signals = catch_signals()
     try:
@@ -46,37 +47,40 @@ def main() -> int:
         service=Service.WORKER, job=settings.job, pod=settings.pod, incarnation=incarnation, level=settings.log_level
     )
     _log.info("worker started", **describe(settings))
+    ended = threading.Event()
     try:
-        return live(settings, incarnation, signals)
+        return run(settings, incarnation, signals, ended)
     except Exception as error:  # The process' outermost frame: Python's own exit code would look like a refusal.
         code = exit_code(error)
         if code == EXIT_FAULT:
             traceback.print_exc()
         else:
-            _log.error("the worker can't go on", reason=str(error))
+            _log.error("the worker can't continue", reason=str(error))
         return code
+    finally:
+        ended.set()
 
 
-def live(settings: WorkerSettings, incarnation: Incarnation, signals: socket.socket) -> int:
-    """One life; returns the exit code."""
-    stop = Stop()
-    farewells: list[Callable[[], None]] = []  # Nothing to say before there is a worker.
+def run(settings: WorkerSettings, incarnation: Incarnation, signals: socket.socket, ended: threading.Event) -> int:
+    """Connect and work; returns the exit code."""
+    created: list[Worker] = []
+    ready = threading.Event()
 
-    def goodbye() -> None:
-        for say in farewells:
-            say()
+    def stop(reason: str) -> None:
+        ready.wait()  # Before there is a worker, nothing has to be returned.
+        created[0].stop(reason)
 
-    watch(signals, stop, grace_s=STOP_GRACE_S, goodbye=goodbye)
+    watch(signals, stop=stop, ended=ended, limit_s=STOP_LIMIT_S)
     imported = import_ahead(settings)
     loop = LoopThread()
     bus = loop.call(nats_bus.connect(settings.nats_url, settings.job, settings.bus))
     spec = loop.call(read_spec(bus.log))
     imported()
-    worker = Worker(
-        settings=settings, incarnation=incarnation, spec=spec, bus=bus, loop=loop, stop=stop, environment=os.environ
+    created.append(
+        Worker(settings=settings, incarnation=incarnation, spec=spec, bus=bus, loop=loop, environment=os.environ)
     )
-    farewells.append(worker.say_goodbye)
-    return worker.run()
+    ready.set()
+    return created[0].run()
 
 
 def import_ahead(settings: WorkerSettings) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""From a job's spec to a model that can be trained: the only module of the loop's side that imports TensorFlow."""
+"""Builds a job's model and opens its data; with ``elasticdl.worker.model`` the only code that needs TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from elasticdl.shared.job.model_file import ModelFile, literal_params
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec, JobSpec
 from elasticdl.shared.process.running_batches import RunningBatchesFile
-from elasticdl.worker.evaluation.evaluator import Validation
+from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.job_data import first_batch, open_records
-from elasticdl.worker.input.records import TaskRecords
 from elasticdl.worker.model.export.export import check_export, export
 from elasticdl.worker.model.export.keras_file import loading_notes
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.module import UserModule, load
-from elasticdl.worker.ports import Feeder, Floats, Ids
+from elasticdl.worker.ports import Floats, Ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +28,14 @@ class Built:
 
     Attributes:
         runner: the model.
-        records: reads the training data; for the reader thread.
-        feeder: the user's feed for training; for the reader thread.
-        validation: the validation data, if there is any; for the main thread.
+        training: the training data.
+        validation: the validation data, if there is any.
         export_notes: what the user has to know about the files that will be exported.
     """
 
     runner: ModelRunner
-    records: TaskRecords
-    feeder: Feeder
-    validation: Validation | None
+    training: Dataset
+    validation: Dataset | None
     export_notes: tuple[str, ...] = ()
 
     def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> None:
@@ -46,35 +43,34 @@ class Built:
         export(self.runner, dense, rows_of, folder)
 
 
-def build(spec: JobSpec, hand: RunningBatchesFile) -> Built:
+def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
     """Load the user's model, open the data and compile the step.
 
     Args:
         spec: the job.
-        hand: where the batch that the model is built with is noted while it is read and fed.
+        running_batches: records the batch that the model is built with while it is read and fed.
 
     Raises:
         UserError: the model or the data can't be used, or the model could not be exported as it is asked for.
     """
     file = ModelFile(path=Path(spec.model.path), symbol=spec.model.symbol)
     module = load(file, literal_params(spec.model.params))
-    records, feeder = _open(spec, module, spec.plan, spec.data, "train")
+    training = _open(spec, module, spec.plan, spec.data, "train")
     validation = None
     if spec.validation is not None:
         data = spec.validation_data or spec.data
-        validation_records, validation_feeder = _open(spec, module, spec.validation, data, "evaluate")
-        validation = Validation(records=validation_records, feeder=validation_feeder)
-    example: Any = first_batch(records, feeder, hand)
+        validation = _open(spec, module, spec.validation, data, "evaluate")
+    example: Any = first_batch(training.records, training.feeder, running_batches)
     runner = ModelRunner(module, example, RunnerSettings(seed=spec.plan.seed, eager=spec.model.eager))
     export_notes: tuple[str, ...] = ()
     if spec.output:
         check_export(runner, spec.limits.export_bytes_max)
         export_notes = tuple(loading_notes(runner))
-    return Built(runner=runner, records=records, feeder=feeder, validation=validation, export_notes=export_notes)
+    return Built(runner=runner, training=training, validation=validation, export_notes=export_notes)
 
 
-def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: str) -> tuple[TaskRecords, Feeder]:
+def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: str) -> Dataset:
     whole_batches = module.function("feed_batch") is not None
     records = open_records(plan, data, spec.storage, whole_batches=whole_batches)
     feeder = BatchFeeder(module, mode, schema_of(data).metadata, eager=spec.model.eager)
-    return records, feeder
+    return Dataset(records=records, feeder=feeder)

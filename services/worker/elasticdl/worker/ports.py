@@ -1,7 +1,7 @@
-"""What the worker's loop needs from the rest: the queue, the ps set and the model, each as a small Protocol.
+"""What the executors need from the rest: the parameter servers, the model and the user's feed, as small Protocols.
 
-The adapters are ``inbox.py`` over ``elasticdl.shared.bus``, ``elasticdl.worker.ps_client`` and
-``elasticdl.worker.model``; the loop itself imports none of them: tests run it without broker, sockets or TensorFlow.
+The adapters are ``elasticdl.worker.ps_client`` and ``elasticdl.worker.model``. The executors import neither TensorFlow
+nor sockets, so tests run them without both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.model.metric_states import MetricArrays
 from elasticdl.shared.names import TaskId
 from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, TaskProgress
@@ -23,45 +22,6 @@ Inverse = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 TableRows = Mapping[str, tuple[Floats, Inverse]]
 """Table -> rows ``[unique, width]`` (views of a receive buffer), and the row of each id of the batch, ``[ids]``."""
-
-
-class Delivery(Protocol):
-    """A task in hand, to be answered once."""
-
-    @property
-    def message(self) -> TaskMessage:
-        """The task."""
-        ...
-
-    @property
-    def attempt(self) -> int:
-        """Which delivery of this message it is, from 1."""
-        ...
-
-    @property
-    def reply(self) -> str:
-        """Where anybody may give the delivery back."""
-        ...
-
-    def ack(self) -> None:
-        """The task is done; returns once the broker has confirmed it."""
-        ...
-
-    def nak(self) -> None:
-        """Have it delivered again at once."""
-        ...
-
-    def extend(self) -> None:
-        """Keep it for another lease."""
-        ...
-
-
-class Tasks(Protocol):
-    """The job's queue of tasks."""
-
-    def take(self, wait_s: float) -> Delivery | None:
-        """The next task, waiting at most ``wait_s`` for one."""
-        ...
 
 
 class FedBatch(Protocol):
@@ -134,17 +94,17 @@ class StepResult(Protocol):
 
 
 class ParameterServers(Protocol):
-    """The ps set, as the loop uses it. Calls block while a ps is away."""
+    """The parameter servers. Calls block while a ps is unavailable."""
 
     def next_batch(self, task: TaskId, batches: int) -> TaskProgress:
-        """Where a task stands."""
+        """How far a task is."""
         ...
 
     def pull(self, ids: Mapping[str, Ids], *, pin: int = 0) -> Pulled:
         """The dense variables and these rows; ``pin``: as they were pinned for that evaluation (0: as they are now).
 
         Raises:
-            PinLostError: nobody has that pin any more.
+            PinLostError: the pinned model is gone.
         """
         ...
 
@@ -152,9 +112,17 @@ class ParameterServers(Protocol):
         """Have a batch absorbed; returns once every group has answered."""
         ...
 
+    def push_and_pull(self, request: PushRequest, ids: Mapping[str, Ids]) -> tuple[PushOutcome, Pulled | None]:
+        """Push a batch and pull for the next one in one round trip.
+
+        Returns:
+            The outcome of the push, and what was pulled: None if it may lack the batch.
+        """
+        ...
+
 
 class Trainee(Protocol):
-    """The model, as the worker's loop sees it."""
+    """The model, as the lanes see it."""
 
     def ids(self, batch: Any, *, training: bool = True) -> Mapping[str, Ids]:
         """Table -> ids of the batch's records, repeated as they occur; may run beside ``train``."""
@@ -182,12 +150,4 @@ class Trainee(Protocol):
 
     def merge(self, states: list[MetricArrays]) -> dict[str, float]:
         """Results of the summed states of many tasks."""
-        ...
-
-
-class Asides(Protocol):
-    """Tasks of other purposes than training."""
-
-    def run(self, delivery: Delivery) -> None:
-        """Do the task and answer its delivery."""
         ...

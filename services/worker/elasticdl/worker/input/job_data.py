@@ -7,15 +7,15 @@ from elasticdl.shared.data.schema import options_of, schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import RunningBatch
-from elasticdl.shared.names import TaskId
+from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage import open_store
 from elasticdl.worker.failures import DataError
 from elasticdl.worker.input.bad_record import feed_naming_records
 from elasticdl.worker.input.records import TaskRecords
 from elasticdl.worker.ports import FedBatch, Feeder
-from elasticdl.worker.training.leased_tasks import train_task
 
 _EXAMPLES_MAX = 20
 """Batches that are tried for one whose records the user's feed does not all drop."""
@@ -41,13 +41,13 @@ def open_records(plan: Plan, data: DataSpec, storage: str, *, whole_batches: boo
     return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches)
 
 
-def first_batch(records: TaskRecords, feeder: Feeder, hand: RunningBatchesFile) -> FedBatch:
+def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBatchesFile) -> FedBatch:
     """A batch to build the model with: the plan's first one that the user's feed does not drop whole.
 
     Args:
         records: reads the training data.
         feeder: the user's feed.
-        hand: where the batch is noted meanwhile: reading and feeding may crash the process.
+        running_batches: records the batch meanwhile: reading and feeding may crash the process.
 
     Raises:
         DataError: the data changed since the job was planned, or is corrupt.
@@ -57,7 +57,7 @@ def first_batch(records: TaskRecords, feeder: Feeder, hand: RunningBatchesFile) 
         (task, batch) for task in records.plan.task_ids() for batch in range(records.plan.batches_of(TaskId(task)))
     )
     for _, (task, batch) in zip(range(_EXAMPLES_MAX), places, strict=False):
-        with hand.holding(RunningBatch(task=train_task(task), batch=batch)):
+        with running_batches.holding(RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=batch)):
             try:
                 raw = records.batch(task, batch)
             except UserError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.worker.training.tallies import Tally
+from elasticdl.worker.core.tally import Tally
 
 
 def test_a_tally_counts_batches_and_phases() -> None:

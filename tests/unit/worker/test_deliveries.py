@@ -1,4 +1,4 @@
-"""The blocking side of the bus, on the broker in memory."""
+"""The lanes of the broker, on the broker in memory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.proto import wire_pb2
+from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, TakeTask
+from elasticdl.worker.core.events import QueueEmpty, TaskDelivered
+from elasticdl.worker.core.leased_tasks import LeasedTask
+from elasticdl.worker.execution.broker_lane import BrokerLane, Deliveries
 from elasticdl.worker.ps_client import PsAddress
 from elasticdl.worker.ps_client.addresses import Addresses
-from elasticdl.worker.training.task_source import Inbox
 
 
 @pytest.fixture
@@ -41,37 +44,48 @@ def message(purpose: Purpose, number: int) -> TaskMessage:
     return TaskMessage(task=TaskRef(purpose=purpose, number=number), dispatch=1, term=1)
 
 
-def test_what_others_wait_for_comes_before_training(loop: LoopThread, bus: Bus) -> None:
+def broker_lane(loop: LoopThread, bus: Bus) -> BrokerLane:
+    envelopes = EnvelopeFactory(
+        service=Service.WORKER, name=PodName("worker-0"), incarnation=Incarnation("cafe"), clock=SystemClock()
+    )
+    publisher = EventPublisher(lambda envelope: loop.call(bus.log.append(envelope)), envelopes)
+    return BrokerLane(Deliveries(bus.tasks), loop, publisher)
+
+
+def take(lane: BrokerLane, wait_s: float = 0.0) -> LeasedTask:
+    event = lane.take(TakeTask(wait_s=wait_s))
+    assert isinstance(event, TaskDelivered)
+    return event.lease
+
+
+def test_tasks_that_others_wait_for_come_before_training(loop: LoopThread, bus: Bus) -> None:
     wanted = [Purpose.TRAIN, Purpose.EXPORT, Purpose.EVALUATE, Purpose.MERGE]
     loop.call(bus.tasks.publish([(message(purpose, 1), False) for purpose in wanted]))
-    inbox = Inbox(bus.tasks, loop)
-    taken = [inbox.take(0.0) for _ in wanted]
-    assert [task.message.task.purpose for task in taken if task] == wanted[::-1]
-    assert inbox.take(0.0) is None
+    lane = broker_lane(loop, bus)
+    assert [take(lane).message.task.purpose for _ in wanted] == wanted[::-1]
+    assert lane.take(TakeTask(wait_s=0.0)) == QueueEmpty()
 
 
-def test_a_task_that_is_given_back_comes_again(loop: LoopThread, bus: Bus) -> None:
+def test_a_returned_task_is_delivered_again(loop: LoopThread, bus: Bus) -> None:
     loop.call(bus.tasks.publish([(message(Purpose.TRAIN, 1), False)]))
-    inbox = Inbox(bus.tasks, loop)
-    first = inbox.take(0.0)
-    assert first is not None
-    first.extend()
-    first.nak()
-    second = inbox.take(0.0)
-    assert second is not None
+    lane = broker_lane(loop, bus)
+    first = take(lane)
+    lane.extend(ExtendLease(lease=first))
+    lane.nak(NakTask(lease=first))
+    second = take(lane)
     assert (second.message, second.attempt) == (first.message, 2)
-    second.ack()
-    assert inbox.take(0.0) is None
+    lane.ack(AckTask(lease=second))
+    lane.extend(ExtendLease(lease=second))  # Too late, and harmless.
+    assert lane.take(TakeTask(wait_s=0.0)) == QueueEmpty()
 
 
 def test_waiting_ends_when_a_task_comes(loop: LoopThread, bus: Bus) -> None:
-    inbox = Inbox(bus.tasks, loop)
+    lane = broker_lane(loop, bus)
     loop.spawn(bus.tasks.publish([(message(Purpose.TRAIN, 7), False)]))
-    taken = inbox.take(30.0)
-    assert taken is not None and taken.message.task.number == 7
+    assert take(lane, 30.0).message.task.number == 7
 
 
-def test_the_journal_numbers_what_it_stores(loop: LoopThread, bus: Bus) -> None:
+def test_the_publisher_numbers_what_it_stores(loop: LoopThread, bus: Bus) -> None:
     envelopes = EnvelopeFactory(
         service=Service.WORKER, name=PodName("worker-0"), incarnation=Incarnation("cafe"), clock=SystemClock()
     )

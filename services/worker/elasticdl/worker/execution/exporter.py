@@ -16,28 +16,29 @@ WriteModel = Callable[[Floats, Callable[[str, Ids], Floats], Path], None]
 
 
 class Exporter:
-    """Pulls the whole model and has it written.
+    """Pulls the whole model and writes it.
 
     Args:
         ps: where the model is.
-        write: makes the files.
+        write: writes the files.
         output: URI of the job's output folder.
+        progress: called whenever a part of the model has arrived or was written.
     """
 
-    def __init__(self, *, ps: PsClient, write: WriteModel, output: str) -> None:
+    def __init__(self, *, ps: PsClient, write: WriteModel, output: str, progress: Callable[[], None]) -> None:
         self._ps = ps
         self._write = write
         self._output = output
+        self._progress = progress
 
-    def export(self, pin: int, progress: Callable[[], None]) -> None:
+    def export(self, pin: int) -> None:
         """Export the model, replacing what is there.
 
         Args:
-            pin: the evaluation whose pinned state is exported; 0: the present one.
-            progress: called whenever some of the model has arrived.
+            pin: the evaluation whose pinned model is exported; 0: the current one.
 
         Raises:
-            PinLostError: the pin is gone.
+            PinLostError: the pinned model is gone.
             PermanentError, TransientError: the output can't be written.
         """
         pulled = self._ps.pull({}, pin=pin)
@@ -45,7 +46,7 @@ class Exporter:
         pulled.release()
 
         def rows_of(table: str, ids: Ids) -> Floats:
-            progress()
+            self._progress()
             return self._ps.pull_rows(table, ids, pin=pin)
 
         if scheme_of(self._output) == "file":
@@ -54,12 +55,12 @@ class Exporter:
         with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
             folder = Path(name)
             self._write(dense, rows_of, folder)
-            self._upload(folder, progress)
+            self._upload(folder)
 
-    def _upload(self, folder: Path, progress: Callable[[], None]) -> None:
+    def _upload(self, folder: Path) -> None:
         """Objects are replaced one by one; those at the top, which name the model, last."""
         store = open_store(self._output)
         files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: -len(path.parts))
         for path in files:
             store.write(join(self._output, *path.relative_to(folder).parts), path)
-            progress()
+            self._progress()

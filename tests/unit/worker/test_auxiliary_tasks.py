@@ -80,7 +80,7 @@ def test_evaluations_leave_the_wire_order_of_training_alone(make_world: MakeWorl
     assert len(of(mixed, Purpose.EVALUATE)) == 3
 
 
-def test_a_task_of_a_lost_pin_is_nobodys_any_more(world: World) -> None:
+def test_a_task_of_a_lost_pin_is_dropped(world: World) -> None:
     world.tasks.publish(task(Purpose.EVALUATE, 0, evaluation=9), task(Purpose.TRAIN, 0))
     world.run()
     assert [delivery.answer for delivery in world.tasks.deliveries] == ["ack", "ack"]
@@ -107,7 +107,7 @@ def test_an_evaluation_that_is_stopped_goes_back(world: World) -> None:
 
     class Stopping(type(world.model)):  # type: ignore[misc]
         def evaluate(self, batch: Any, dense: Any, rows: Any) -> float:
-            world.stop.ask("SIGTERM")
+            world.stop("SIGTERM")
             return evaluate(batch, dense, rows)
 
     world.model = Stopping()
@@ -134,7 +134,7 @@ def test_an_export_is_done_once_and_reported(world: World) -> None:
     assert world.tasks.deliveries[0].answer == "ack"
 
 
-def test_what_a_worker_can_not_do_goes_back(world: World) -> None:
+def test_a_task_that_the_worker_can_not_do_is_returned(world: World) -> None:
     world.tasks.deliveries_max = 1
     world.tasks.publish(task(Purpose.EVALUATE, 0, evaluation=1))
     world.run(validation=False)

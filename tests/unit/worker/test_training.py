@@ -1,4 +1,4 @@
-"""The training loop with its threads, against a ps that keeps real ledgers."""
+"""Training through core, lanes and threads, against a ps that keeps real ledgers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
-from elasticdl.shared.messages.events import FailureKind, TaskTaken
+from elasticdl.shared.messages.events import FailureKind, TaskTaken, WorkerStopped
 from elasticdl.shared.names import Purpose, TaskId
 
 if TYPE_CHECKING:
@@ -46,11 +46,17 @@ def test_a_plan_is_absorbed_exactly_once(world: World) -> None:
     assert all(event.credits == {"ps-0": "aaa", "ps-1": "bbb"} for event in world.finished())
 
 
-def test_the_wire_order_is_fixed_across_tasks(world: World) -> None:
+WIRE_ORDER = {
+    0: ["pull", "push 0.0", "pull", "push 0.1", "pull", "push 1.0", "pull", "push 1.1", "pull", "push 2.0"],
+    1: ["pull", "pull", "push 0.0", "pull", "push 0.1", "pull", "push 1.0", "pull", "push 1.1", "push 2.0"],
+}
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_the_wire_order_is_fixed_across_tasks(world: World, staleness: int) -> None:
     world.publish_plan()
-    world.run()
-    expected = ["pull", "pull", "push 0.0", "pull", "push 0.1", "pull", "push 1.0", "pull", "push 1.1", "push 2.0"]
-    assert world.ps.wire == expected
+    world.run(staleness=staleness)
+    assert world.ps.wire == WIRE_ORDER[staleness]
 
 
 def test_buffers_are_released_once_each_and_after_the_step(world: World) -> None:
@@ -123,7 +129,7 @@ def test_filtered_batches_are_pushed_empty_with_their_raw_records(make_world: Ma
     world.publish_plan()
     world.run()
     assert_absorbed_exactly_once(world)
-    assert world.ps.wire == ["pull", "push 0.0", "pull", "push 0.1 empty", "push 1.0"]
+    assert world.ps.wire == ["pull", "push 0.0", "push 0.1 empty", "pull", "push 1.0"]
     assert world.model.trained == [[1], [5, 6]]
     assert [event.records for event in world.finished()] == [4, 2]
 
@@ -163,7 +169,7 @@ def test_a_loss_that_is_not_finite_is_never_pushed(world: World) -> None:
     world.publish_plan()
     world.run()
     first = world.failed()[0]
-    assert (first.kind, first.task.number, first.step) == (FailureKind.NOT_FINITE, 1, 1)
+    assert (first.kind, first.task.number, first.step) == (FailureKind.NOT_FINITE, 1, 2)
     assert [push.task for push in world.ps.pushes] == [0, 0]
 
 
@@ -213,7 +219,7 @@ def run_and_stop_after_two(world: World) -> None:
         def push(self, push: object) -> object:
             outcome = super().push(push)
             if len(self.pushes) == 2:
-                world.stop.ask("SIGTERM")
+                world.stop("SIGTERM")
             return outcome
 
     world.ps = StopAtTwo()
@@ -225,9 +231,11 @@ def test_stopping_gives_everything_back(world: World) -> None:
     run_and_stop_after_two(world)
     assert len(world.ps.pushes) == 2
     assert [event.task.number for event in world.finished()] == [0]
-    assert {event.reason for event in world.returned()} <= {"SIGTERM"}
-    assert {event.counted for event in world.returned()} <= {()}
-    assert all(delivery.answer for delivery in world.tasks.deliveries)
+    returned = {event.task.number for event in world.returned()}
+    assert all((event.reason, event.counted) == ("SIGTERM", ()) for event in world.returned())
+    answers = {delivery.message.task.number: delivery.answer for delivery in world.tasks.deliveries}
+    assert answers == {0: "ack", **dict.fromkeys(returned, "nak")}
+    assert isinstance(world.envelopes[-1].event, WorkerStopped)
 
 
 def test_a_task_that_is_given_back_says_what_was_counted_of_it(make_world: MakeWorld) -> None:

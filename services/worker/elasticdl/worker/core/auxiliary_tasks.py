@@ -1,0 +1,182 @@
+"""Tasks that run between two training batches: evaluation on pinned weights, merging of metric states, export."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from elasticdl.shared.errors import InvariantError, TransientError, UserError
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import FailureKind
+from elasticdl.shared.names import Purpose
+from elasticdl.shared.process.procedures import Procedure
+from elasticdl.worker.core.commands import ExportModel, MergeStates, ReleaseBatch
+from elasticdl.worker.core.effects import Effects
+from elasticdl.worker.core.evaluation import Evaluation
+from elasticdl.worker.core.events import BatchComputed, BatchFailed, BatchPulled, BatchRead, BatchUnreadable, PinLost
+from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
+from elasticdl.worker.core.settings import CoreSettings
+from elasticdl.worker.core.tally import Tally
+from elasticdl.worker.core.task_outcomes import FailedBatch, TaskOutcomes
+from elasticdl.worker.failures import Failure, of_user_error
+from elasticdl.worker.ps_client.rules import PinLostError
+
+
+class AuxiliaryTasks:
+    """The auxiliary tasks of a worker; one runs at a time.
+
+    Args:
+        settings: the job.
+        effects: where commands are issued.
+        leases: is told about progress; deliveries are released when their task ends.
+        outcomes: ends tasks.
+    """
+
+    def __init__(self, settings: CoreSettings, effects: Effects, leases: LeasedTasks, outcomes: TaskOutcomes) -> None:
+        self.evaluation: Evaluation | None = None
+        """The evaluation that runs."""
+        self._validation = settings.validation
+        self._effects = effects
+        self._leases = leases
+        self._outcomes = outcomes
+        self._waiting: deque[LeasedTask] = deque()
+        self._running: TaskRef | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether a task waits for the one that runs, or for the end of a training batch."""
+        return bool(self._waiting)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a task waits or runs."""
+        return bool(self._waiting) or self._running is not None
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether the main thread works on the running task."""
+        if self.evaluation is not None:
+            return self.evaluation.is_computing
+        return self._running is not None
+
+    def add(self, lease: LeasedTask) -> None:
+        """Run a task as soon as possible."""
+        self._waiting.append(lease)
+
+    def advance(self) -> bool:
+        """Start the next task unless one runs; no training batch may be in progress. Whether there was one."""
+        if self._running is not None or not self._waiting:
+            return False
+        lease = self._waiting.popleft()
+        if not self._leases.is_leased(lease):
+            return True  # It was given away meanwhile.
+        self._running = lease.message.task
+        self._leases.progress(self._effects.now_s)
+        match lease.message.task.purpose:
+            case Purpose.EVALUATE:
+                self._begin_evaluation(lease)
+            case Purpose.MERGE:
+                self._effects.start(self._merge(lease))
+            case Purpose.EXPORT:
+                self._effects.start(self._export(lease))
+            case purpose:
+                self._give_back(lease.message.task, f"this worker does no {purpose.value} tasks")
+        return True
+
+    # --- evaluation -----------------------------------------------------------------------------------------------
+
+    def on_evaluation(
+        self, event: BatchRead | BatchUnreadable | BatchFailed | BatchPulled | BatchComputed | PinLost
+    ) -> None:
+        """The result of an operation on a batch of an evaluation."""
+        evaluation = self.evaluation
+        if evaluation is None or event.ref.entry != evaluation.entry:
+            # That evaluation has failed or was given away; this batch was read or pulled ahead.
+            self._effects.issue(ReleaseBatch(ref=event.ref))
+            return
+        match event:
+            case BatchPulled():
+                evaluation.on_pulled(event)
+            case BatchComputed():
+                self._leases.progress(self._effects.now_s)
+                evaluation.on_computed(event)
+            case PinLost():
+                self._end_evaluation()
+                self._drop(event.ref.task, f"evaluation {evaluation.pin} is over")
+            case BatchFailed() if evaluation.is_computing:
+                self._report(evaluation, event)
+            case _:
+                evaluation.on_read(event)
+        if evaluation.failed_read is not None:
+            self._report(evaluation, evaluation.failed_read)
+        elif evaluation.is_done:
+            self._end_evaluation()
+            self._effects.start(self._outcomes.finish(self._end(event.ref.task), evaluation.tally))
+
+    def _report(self, evaluation: Evaluation, event: BatchFailed | BatchUnreadable) -> None:
+        self._end_evaluation()
+        if isinstance(event, BatchUnreadable):
+            self._give_back(event.ref.task, event.reason)
+            return
+        where = FailedBatch.of(evaluation.plan, evaluation.plan_task, event.ref.batch)
+        self._fail(event.ref.task, event.failure, where)
+
+    def stop(self) -> None:
+        """Abandon the evaluation that runs; no batch of it may be computing."""
+        if self.evaluation is not None:
+            self._end_evaluation()
+
+    def _begin_evaluation(self, lease: LeasedTask) -> None:
+        if self._validation is None:
+            self._give_back(lease.message.task, "the job has no validation data")
+            return
+        self.evaluation = Evaluation(self._effects, self._validation, lease)
+        self.evaluation.start()
+
+    def _end_evaluation(self) -> None:
+        if self.evaluation is not None:
+            self.evaluation.release()
+        self.evaluation = None
+
+    # --- merge and export -----------------------------------------------------------------------------------------
+
+    def _merge(self, lease: LeasedTask) -> Procedure[None]:
+        task = lease.message.task
+        try:
+            results = yield MergeStates(states=lease.message.states)
+        except UserError as error:
+            self._fail(task, of_user_error(error, FailureKind.USER_CODE))
+        else:
+            self._effects.start(self._outcomes.finish(self._end(task), Tally(), results=results))
+
+    def _export(self, lease: LeasedTask) -> Procedure[None]:
+        task, pin = lease.message.task, lease.message.evaluation
+        try:
+            seconds: float = yield ExportModel(pin=pin)
+        except PinLostError:
+            self._drop(task, f"evaluation {pin} is over")
+        except UserError as error:
+            self._fail(task, of_user_error(error, FailureKind.USER_CODE))
+        except TransientError as error:
+            self._give_back(task, str(error))
+        else:
+            self._effects.start(self._outcomes.finish(self._end(task), Tally(seconds={"export": seconds})))
+
+    # --- ends -----------------------------------------------------------------------------------------------------
+
+    def _fail(self, task: TaskRef, failure: Failure, where: FailedBatch | None = None) -> None:
+        self._effects.start(self._outcomes.fail(self._end(task), failure, where))
+
+    def _drop(self, task: TaskRef, reason: str) -> None:
+        """The pinned weights are gone. The master starts the evaluation again under another number."""
+        self._effects.start(self._outcomes.drop(self._end(task), reason))
+
+    def _give_back(self, task: TaskRef, reason: str) -> None:
+        self._outcomes.pause()
+        self._effects.start(self._outcomes.give_back(self._end(task), reason))
+
+    def _end(self, task: TaskRef) -> list[LeasedTask]:
+        if self._running != task:
+            raise InvariantError(f"{task} does not run")
+        self._running = None
+        self._leases.progress(self._effects.now_s)
+        return self._leases.release(task)

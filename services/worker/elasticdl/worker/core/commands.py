@@ -1,0 +1,231 @@
+"""What the worker's core orders, and the lane that executes each command.
+
+Commands of one lane are executed one after the other in the order of their issue. Commands of different lanes overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import Event as LoggedEvent
+from elasticdl.shared.names import TaskId
+from elasticdl.shared.process.procedures import Issued
+from elasticdl.worker.core.batch_order import BatchRef
+from elasticdl.worker.core.leased_tasks import LeasedTask
+
+COMPUTE = "compute"
+"""The main thread: everything that runs the model."""
+INPUT = "input"
+"""Reads and feeds batches and finds their ids."""
+PS = "ps"
+"""Pulls and pushes; the order of its commands is the order on the wire."""
+QUEUE = "queue"
+"""Waits for tasks."""
+BROKER = "broker"
+"""Publishes events, acknowledges and returns tasks, in this order."""
+LEASES = "leases"
+"""Extends leases; a publish that waits for the broker must not delay it."""
+LANES = (COMPUTE, INPUT, PS, QUEUE, BROKER, LEASES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeTask:
+    """Take a task from the queue: ``TaskDelivered`` or ``QueueEmpty``.
+
+    Attributes:
+        wait_s: seconds to wait for one.
+    """
+
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBatch:
+    """Read and feed a batch and find its ids: ``BatchRead``, ``BatchUnreadable`` or ``BatchFailed``."""
+
+    ref: BatchRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullBatch:
+    """Pull the weights for a batch: ``BatchPulled``, or ``PinLost``.
+
+    Attributes:
+        ref: the batch.
+        pin: the evaluation whose pinned weights are pulled; 0: the current ones.
+    """
+
+    ref: BatchRef
+    pin: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeBatch:
+    """Compute the gradients of a batch: ``BatchComputed`` or ``BatchFailed``.
+
+    Attributes:
+        ref: the batch.
+        is_repeat: the task's metrics contain the batch already and must not count it again.
+    """
+
+    ref: BatchRef
+    is_repeat: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushBatch:
+    """Push a computed batch, and pull for the next one in the same round trip: ``BatchPushed``.
+
+    Attributes:
+        ref: the batch.
+        pull: the batch to pull for; None: no pull.
+    """
+
+    ref: BatchRef
+    pull: BatchRef | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateBatch:
+    """Evaluate a batch: ``BatchComputed`` or ``BatchFailed``."""
+
+    ref: BatchRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseBatch:
+    """Drop the data of a batch and return its receive buffers."""
+
+    ref: BatchRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscardMetrics:
+    """Drop the metrics of a task: it starts, or it failed."""
+
+    task: TaskRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckTask:
+    """Acknowledge a delivery: the queue forgets the task."""
+
+    lease: LeasedTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NakTask:
+    """Return a delivery to the queue, which delivers the task again."""
+
+    lease: LeasedTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtendLease:
+    """Start a new lease of a delivery."""
+
+    lease: LeasedTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """End the process.
+
+    Attributes:
+        exit_code: of the process.
+    """
+
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitialiseModel:
+    """Procedure step: wait for all ps and offer them the initial values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskProgress:
+    """Procedure step: ask the ledgers how far a task is; the result is a ``TaskProgress``."""
+
+    task: TaskId
+    batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishEvent:
+    """Procedure step: append an event to the job's log; done once the log has acknowledged it."""
+
+    event: LoggedEvent
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectMetrics:
+    """Procedure step: take the metric states of a task out of the model; the result is encoded states."""
+
+    task: TaskRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeStates:
+    """Procedure step: compute results from summed metric states; the result is metric -> value."""
+
+    states: Mapping[str, tuple[bytes, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportModel:
+    """Procedure step: write the model to the job's output; the result is the seconds that it took.
+
+    Attributes:
+        pin: the evaluation whose pinned weights are exported; 0: the current ones.
+    """
+
+    pin: int
+
+
+Step = InitialiseModel | AskProgress | PublishEvent | CollectMetrics | MergeStates | ExportModel
+"""Commands whose result resumes a procedure; they are issued inside ``Issued``."""
+Command = (
+    TakeTask
+    | ReadBatch
+    | PullBatch
+    | ComputeBatch
+    | PushBatch
+    | EvaluateBatch
+    | ReleaseBatch
+    | DiscardMetrics
+    | AckTask
+    | NakTask
+    | ExtendLease
+    | Exit
+    | Issued[Step]
+)
+
+_LANES: Mapping[type, str] = {
+    TakeTask: QUEUE,
+    ReadBatch: INPUT,
+    PullBatch: PS,
+    PushBatch: PS,
+    ReleaseBatch: PS,
+    InitialiseModel: PS,
+    AskProgress: PS,
+    ComputeBatch: COMPUTE,
+    EvaluateBatch: COMPUTE,
+    DiscardMetrics: COMPUTE,
+    CollectMetrics: COMPUTE,
+    MergeStates: COMPUTE,
+    ExportModel: COMPUTE,
+    PublishEvent: BROKER,
+    AckTask: BROKER,
+    NakTask: BROKER,
+    Exit: BROKER,
+    ExtendLease: LEASES,
+}
+
+
+def lane_of(command: Command) -> str:
+    """The lane that executes a command."""
+    return _LANES[type(command.command if isinstance(command, Issued) else command)]

@@ -1,0 +1,288 @@
+"""The worker's core: start, taking tasks, stop, and what happens when the worker can't continue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from elasticdl.shared.errors import (
+    ElasticDLError,
+    InvariantError,
+    PermanentError,
+    ProtocolError,
+    TransientError,
+    UserError,
+)
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import TaskTaken, WorkerFailed, WorkerStarted, WorkerStopped
+from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.process.core_runner import SetTimer, TimerFired
+from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
+from elasticdl.shared.process.procedures import Procedure
+from elasticdl.worker import failures
+from elasticdl.worker.core import events, pipelining
+from elasticdl.worker.core.auxiliary_tasks import AuxiliaryTasks
+from elasticdl.worker.core.commands import (
+    AskProgress,
+    Command,
+    Exit,
+    ExtendLease,
+    InitialiseModel,
+    NakTask,
+    PublishEvent,
+    TakeTask,
+)
+from elasticdl.worker.core.effects import Effects
+from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
+from elasticdl.worker.core.pipelining import Conditions
+from elasticdl.worker.core.settings import CoreSettings
+from elasticdl.worker.core.task_outcomes import TaskOutcomes
+from elasticdl.worker.core.training import Training
+
+LEASE_TIMER = "extend leases"
+GRACE_TIMER = "stop grace"
+
+
+class WorkerCore:
+    """Decides everything that a worker does; see the package.
+
+    Args:
+        settings: the job and its limits.
+    """
+
+    def __init__(self, settings: CoreSettings) -> None:
+        self._settings = settings
+        self._effects = Effects()
+        self.leases = LeasedTasks(lease_s=settings.lease_s, batch_deadline_s=settings.batch_deadline_s)
+        self._outcomes = TaskOutcomes(self._effects, failure_pause_s=settings.failure_pause_s)
+        self.training = Training(settings, self._effects, self.leases, self._outcomes)
+        self._auxiliary = AuxiliaryTasks(settings, self._effects, self.leases, self._outcomes)
+        self._is_running = False
+        self._is_taking = False
+        self._beginning = 0
+        """Delivered tasks whose progress is not known yet."""
+        self._queue_is_empty = False
+        self._stop_reason = ""
+        self._is_ending = False
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            events.Started: self._on_started,
+            events.StopRequested: self._on_stop_requested,
+            events.TaskDelivered: self._on_task_delivered,
+            events.QueueEmpty: self._on_queue_empty,
+            events.BatchRead: self._on_batch,
+            events.BatchUnreadable: self._on_batch,
+            events.BatchFailed: self._on_batch,
+            events.BatchPulled: self._on_batch,
+            events.PinLost: self._on_batch,
+            events.BatchComputed: self._on_batch,
+            events.BatchPushed: self.training.on_pushed,
+            events.ProgressMade: lambda _: self.leases.progress(self._effects.now_s),
+            events.CommandDone: lambda event: self._effects.done(event.number, event.result),
+            events.CommandFailed: lambda event: self._effects.failed(event.number, event.error),
+            events.ExecutionFailed: lambda event: self._cannot_continue(event.error),
+            TimerFired: self._on_timer,
+        }
+        self._training_handlers: dict[type, Callable[[Any], None]] = {
+            events.BatchRead: self.training.on_read,
+            events.BatchUnreadable: self.training.on_unreadable,
+            events.BatchFailed: self.training.on_failed,
+            events.BatchPulled: self.training.on_pulled,
+            events.BatchComputed: self.training.on_computed,
+        }
+
+    def handle(self, event: events.Event, now_s: float) -> Sequence[Command | SetTimer]:
+        """Process one event.
+
+        Args:
+            event: what happened.
+            now_s: monotonic time in seconds.
+
+        Returns:
+            Commands in the order of their execution within each lane.
+
+        Raises:
+            InvariantError: the event does not fit the state.
+        """
+        self._effects.now_s = now_s
+        try:
+            self._handlers[type(event)](event)
+            if self._is_running and not self._is_ending:
+                self._advance()
+        except InvariantError:
+            raise
+        except ElasticDLError as error:  # A procedure's command failed, and the procedure has no answer to that.
+            self._cannot_continue(error)
+        return self._effects.drain()
+
+    def check(self) -> None:
+        """Verify the invariants.
+
+        Raises:
+            InvariantError: the state is wrong.
+        """
+        self.training.check()
+        if self._auxiliary.is_computing and not pipelining.is_between_batches(self.training.window):
+            raise InvariantError("an evaluation runs beside a training batch")
+
+    # --- start ----------------------------------------------------------------------------------------------------
+
+    def _on_started(self, event: events.Started) -> None:
+        if not self._is_ending:
+            self._effects.start(self._start(event.notes))
+
+    def _start(self, notes: tuple[str, ...]) -> Procedure[None]:
+        yield InitialiseModel()
+        yield PublishEvent(event=WorkerStarted(notes=notes))
+        self._is_running = True
+        self._set_lease_timer()
+
+    # --- tasks ----------------------------------------------------------------------------------------------------
+
+    def _on_task_delivered(self, event: events.TaskDelivered) -> None:
+        self._is_taking = False
+        if self._is_stopping or self._is_ending:
+            self._effects.issue(NakTask(lease=event.lease))
+            return
+        self._queue_is_empty = False
+        self._effects.start(self._begin(event.lease))
+
+    def _on_queue_empty(self, event: events.QueueEmpty) -> None:
+        self._is_taking = False
+        if event.is_unavailable:
+            self._outcomes.pause()
+        self._queue_is_empty = not self.training.order.has_next and not self._beginning
+
+    def _begin(self, lease: LeasedTask) -> Procedure[None]:
+        """A task that is leased already needs nothing more: both deliveries end together."""
+        task = lease.message.task
+        is_known = self.leases.has(task)
+        self.leases.add(lease, self._effects.now_s)
+        self._beginning += 1
+        yield PublishEvent(
+            event=TaskTaken(task=task, dispatch=lease.message.dispatch, attempt=lease.attempt, reply=lease.reply),
+            cause=lease.message.message_id,
+        )
+        if not is_known and self.leases.is_leased(lease):
+            if task.purpose is Purpose.TRAIN:
+                batches = self._settings.plan.batches_of(TaskId(task.number))
+                progress = yield AskProgress(task=TaskId(task.number), batches=batches)
+                if self.leases.is_leased(lease) and not self._is_stopping:
+                    self.training.begin(task, progress)
+            else:
+                self._auxiliary.add(lease)
+        self._beginning -= 1
+
+    def _on_batch(self, event: Any) -> None:
+        if event.ref.task.purpose is Purpose.TRAIN:
+            self._training_handlers[type(event)](event)
+        else:
+            self._auxiliary.on_evaluation(event)
+
+    def _on_timer(self, event: TimerFired) -> None:
+        if event.name == LEASE_TIMER:
+            for lease in self.leases.to_extend(self._effects.now_s):
+                self._effects.issue(ExtendLease(lease=lease))
+            self._set_lease_timer()
+        elif event.name == GRACE_TIMER and not self._is_ending:
+            self._end(0, is_hanging=True)
+
+    def _set_lease_timer(self) -> None:
+        self._effects.issue(SetTimer(name=LEASE_TIMER, due_s=self._effects.now_s + self.leases.interval_s))
+
+    # --- what may start now ---------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        while self.training.advance(self._conditions()):
+            pass
+        while (
+            pipelining.is_between_batches(self.training.window) and not self._is_stopping and self._auxiliary.advance()
+        ):
+            while self.training.advance(self._conditions()):
+                pass
+        if self._is_stopping:
+            self._end_if_idle()
+        elif self._wants_task():
+            self._is_taking = True
+            self._effects.issue(TakeTask(wait_s=self._patience_s()))
+
+    def _start_auxiliary(self) -> bool:
+        is_free = pipelining.is_between_batches(self.training.window) and not self._is_stopping
+        return is_free and self._auxiliary.advance()
+
+    def _conditions(self) -> Conditions:
+        return Conditions(
+            queue_is_empty=self._queue_is_empty,
+            auxiliary_waits=self._auxiliary.is_active,
+            is_stopping=self._is_stopping,
+        )
+
+    def _wants_task(self) -> bool:
+        if self._is_taking or self._beginning or self._effects.now_s < self._outcomes.resume_taking_s:
+            return False
+        if not self.training.needs_task:
+            return False
+        waits = pipelining.waits_for_successor(self.training.window, self._settings.pipeline)
+        return waits or not self._auxiliary.waits
+
+    def _patience_s(self) -> float:
+        """Nothing follows the plan's last task, so its last batch need not wait for a successor."""
+        if self._queue_is_empty:
+            return self._settings.idle_poll_s
+        last = TaskRef(purpose=Purpose.TRAIN, number=self._settings.plan.tasks - 1)
+        return 0.0 if last in self.training.order.tasks else self._settings.patience_s
+
+    # --- end ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_stopping(self) -> bool:
+        return bool(self._stop_reason)
+
+    def _on_stop_requested(self, event: events.StopRequested) -> None:
+        if self._stop_reason:
+            return
+        self._stop_reason = event.reason
+        if self._is_running:
+            due_s = self._effects.now_s + self._settings.stop_grace_s
+            self._effects.issue(SetTimer(name=GRACE_TIMER, due_s=due_s))
+        elif not self._is_ending:
+            self._end(0, is_hanging=True)
+
+    def _end_if_idle(self) -> None:
+        """Stop once the running batch is pushed and every outcome of a task is on record."""
+        if not pipelining.is_between_batches(self.training.window) or self._auxiliary.is_computing:
+            return
+        if not self._outcomes.running:
+            self._end(0, is_hanging=False)
+
+    def _end(self, exit_code: int, *, is_hanging: bool) -> None:
+        self._is_ending = True
+        self._auxiliary.stop()
+        self._effects.start(self._return_everything(exit_code, measured=not is_hanging))
+
+    def _return_everything(self, exit_code: int, *, measured: bool) -> Procedure[None]:
+        # While the broker is unavailable the leases expire, and the launcher sees the end of the process.
+        with suppress(TransientError):
+            for task in self.leases.tasks:
+                yield from self.training.returning(task, self._stop_reason, measured=measured)
+            yield PublishEvent(event=WorkerStopped(reason=self._stop_reason))
+        self._effects.issue(Exit(exit_code=exit_code))
+
+    def _cannot_continue(self, error: ElasticDLError) -> None:
+        """The broker or a ps was unavailable for too long, or the job can't run here."""
+        if self._is_ending:
+            return
+        if isinstance(error, TransientError):
+            self._stop_reason = self._stop_reason or str(error)
+            self._end(EXIT_AWAY, is_hanging=True)
+        elif isinstance(error, (UserError, PermanentError, ProtocolError)):
+            self._is_ending = True
+            self._effects.start(self._report_failure(failures.of_start(error)))
+        else:
+            raise InvariantError(f"unexpected error: {error}") from error
+
+    def _report_failure(self, failure: failures.Failure) -> Procedure[None]:
+        event = WorkerFailed(kind=failure.kind, message=failure.message, traceback=failure.traceback)
+        with suppress(ElasticDLError):  # The log may be the reason of the failure.
+            yield PublishEvent(event=event)
+        self._effects.issue(Exit(exit_code=EXIT_REFUSED))

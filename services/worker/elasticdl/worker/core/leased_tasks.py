@@ -1,0 +1,82 @@
+"""The deliveries that this worker leases, and whether their leases are extended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.shared.job.tasks import TaskMessage, TaskRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedTask:
+    """One delivery of a task.
+
+    Attributes:
+        number: identifies the delivery among those of this worker.
+        message: the task.
+        attempt: which delivery of this message it is, from 1.
+        reply: where any client may return the delivery to the queue.
+    """
+
+    number: int
+    message: TaskMessage
+    attempt: int
+    reply: str = ""
+
+
+class LeasedTasks:
+    """All leases of a worker.
+
+    A lease is extended only while the last progress is younger than the batch deadline: a worker that hangs in user
+    code, in a read or in a push loses its tasks to other workers.
+
+    Args:
+        lease_s: seconds after which the broker delivers a task again unless its lease is extended.
+        batch_deadline_s: seconds that one batch may take.
+    """
+
+    def __init__(self, *, lease_s: float, batch_deadline_s: float) -> None:
+        self.interval_s = lease_s / 3
+        """Seconds between two extensions."""
+        self._batch_deadline_s = batch_deadline_s
+        self._leased: dict[TaskRef, list[LeasedTask]] = {}
+        self._progress_s = 0.0
+        self.progress_count = 0
+        """How often there was progress."""
+
+    @property
+    def tasks(self) -> tuple[TaskRef, ...]:
+        """The leased tasks, oldest first."""
+        return tuple(self._leased)
+
+    def add(self, lease: LeasedTask, now_s: float) -> None:
+        """Keep a delivery. The same task may be delivered twice: after an expired lease, or by a second dispatch."""
+        if not self._leased:
+            self._progress_s = now_s
+        self._leased.setdefault(lease.message.task, []).append(lease)
+
+    def has(self, task: TaskRef) -> bool:
+        """Whether any delivery of this task is leased."""
+        return task in self._leased
+
+    def is_leased(self, lease: LeasedTask) -> bool:
+        """Whether this delivery is leased."""
+        return lease in self._leased.get(lease.message.task, ())
+
+    def release(self, task: TaskRef) -> list[LeasedTask]:
+        """Stop extending a task's deliveries. The caller acknowledges or returns them."""
+        return self._leased.pop(task, [])
+
+    def progress(self, now_s: float) -> None:
+        """A batch is done, or an auxiliary task moved on."""
+        self._progress_s = now_s
+        self.progress_count += 1
+
+    def to_extend(self, now_s: float) -> list[LeasedTask]:
+        """The deliveries whose leases have to be extended now; none when the running batch is too old."""
+        if not self._is_moving(now_s):
+            return []
+        return [lease for leases in self._leased.values() for lease in leases]
+
+    def _is_moving(self, now_s: float) -> bool:
+        return now_s - self._progress_s < self._batch_deadline_s

@@ -1,0 +1,205 @@
+"""Which operations of which batches may run now. This module alone decides what overlaps.
+
+Each batch is read, pulled for, computed and pushed. Batches are kept in a window, in the order of their refs; the ps
+see pulls and pushes in an order that depends on the staleness alone, never on timing:
+
+==========  ============================================  =================================================
+staleness   order on the wire                             a batch is computed from weights that contain
+==========  ============================================  =================================================
+0           pull 0, push 0, pull 1, push 1, pull 2 ...    all earlier batches of this worker
+1           pull 0, pull 1, push 0, pull 2, push 1 ...    all earlier batches of this worker except the last
+==========  ============================================  =================================================
+
+With staleness 0, a pull is sent right behind the push on the same connections when its batch is read by then: one
+round trip instead of two. With staleness 1, the pull for batch k + 1 and the push of batch k - 1 run while batch k is
+computed. A push then waits until the next batch has its weights, or until the queue is known to be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from elasticdl.worker.core.batch_order import BatchRef
+from elasticdl.worker.failures import Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSettings:
+    """How much may overlap.
+
+    Attributes:
+        staleness: how many of its own batches a worker's weights may lack: 0 or 1. 1 hides the time of pulls and
+            pushes behind computation, at the cost of gradients that are one batch old.
+        prefetch_batches: batches that are read and fed ahead of the one that is computed, across tasks, at least 1.
+    """
+
+    staleness: int = 0
+    prefetch_batches: int = 2
+
+    def __post_init__(self) -> None:
+        if self.staleness not in (0, 1):
+            raise ValueError(f"staleness is 0 or 1, not {self.staleness}")
+        if self.prefetch_batches < 1:
+            raise ValueError(f"at least 1 batch has to be read ahead, not {self.prefetch_batches}")
+
+
+class Phase(Enum):
+    """How far a batch is."""
+
+    READING = "reading"
+    READ = "read"
+    FAILED = "failed"
+    """It could not be read; reported once every earlier batch is pushed."""
+    PULLING = "pulling"
+    PULLED = "pulled"
+    COMPUTING = "computing"
+    COMPUTED = "computed"
+    PUSHING = "pushing"
+
+
+_BUSY = frozenset({Phase.READING, Phase.PULLING, Phase.COMPUTING, Phase.PUSHING})
+_AHEAD = frozenset({Phase.READING, Phase.READ, Phase.FAILED})
+_UNPUSHED = frozenset({Phase.COMPUTED, Phase.PUSHING})
+_HAS_WEIGHTS = frozenset({Phase.PULLED, Phase.COMPUTING, Phase.COMPUTED, Phase.PUSHING})
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch in the window.
+
+    Attributes:
+        ref: names it.
+        phase: how far it is.
+        is_void: its task was repositioned, finished or given away; it is dropped when it is not busy.
+        is_empty: it needs no weights.
+        records: raw records.
+        failure: why it could not be read: the data or user code, or the reason why storage did not deliver it.
+        seconds: phase -> seconds.
+    """
+
+    ref: BatchRef
+    phase: Phase = Phase.READING
+    is_void: bool = False
+    is_empty: bool = False
+    records: int = 0
+    failure: Failure | str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a lane works on it."""
+        return self.phase in _BUSY
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether its weights were pulled and it is not pushed yet."""
+        return self.phase in _HAS_WEIGHTS and not self.is_empty
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be computed."""
+        return self.phase is Phase.PULLED or (self.phase is Phase.READ and self.is_empty)
+
+    @property
+    def needs_pull(self) -> bool:
+        """Whether its weights can be pulled."""
+        return self.phase is Phase.READ and not self.is_empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What else decides.
+
+    Attributes:
+        queue_is_empty: no further batch is to be expected soon.
+        auxiliary_waits: an auxiliary task waits for the end of the running batch, or runs.
+        is_stopping: the running batch is the last one.
+    """
+
+    queue_is_empty: bool = False
+    auxiliary_waits: bool = False
+    is_stopping: bool = False
+
+
+def may_read(window: Sequence[Batch], settings: PipelineSettings) -> bool:
+    """Whether another batch may be read ahead."""
+    return sum(batch.phase in _AHEAD for batch in window) < settings.prefetch_batches
+
+
+def to_report(window: Sequence[Batch]) -> Batch | None:
+    """The batch whose failed read is reported now: every earlier batch is pushed."""
+    first = _first(window)
+    return first if first is not None and first.phase is Phase.FAILED else None
+
+
+def to_pull(window: Sequence[Batch], settings: PipelineSettings, conditions: Conditions) -> Batch | None:
+    """The batch whose weights are pulled now."""
+    if conditions.is_stopping or _any(window, Phase.PULLING, Phase.PUSHING):
+        return None
+    earlier = 0
+    for batch in _valid(window):
+        if batch.phase is Phase.FAILED:
+            continue
+        if batch.needs_pull:
+            return batch if earlier <= settings.staleness else None
+        if batch.phase is Phase.READING:
+            return None
+        earlier += 1
+    return None
+
+
+def to_compute(window: Sequence[Batch], settings: PipelineSettings, conditions: Conditions) -> Batch | None:
+    """The batch that is computed now."""
+    if conditions.is_stopping or conditions.auxiliary_waits or _any(window, Phase.COMPUTING):
+        return None
+    unpushed = 0
+    for batch in _valid(window):
+        if batch.phase in _UNPUSHED:
+            unpushed += 1
+            continue
+        return batch if batch.is_ready and unpushed <= settings.staleness else None
+    return None
+
+
+def to_push(
+    window: Sequence[Batch], settings: PipelineSettings, conditions: Conditions
+) -> tuple[Batch, Batch | None] | None:
+    """The batch that is pushed now, and the batch whose pull follows in the same round trip."""
+    first = _first(window)
+    if first is None or first.phase is not Phase.COMPUTED or _any(window, Phase.PUSHING, Phase.PULLING):
+        return None
+    following = next((one for one in _valid(window) if one is not first and one.phase is not Phase.FAILED), None)
+    if conditions.is_stopping:
+        return first, None
+    if settings.staleness == 0:
+        joins = following is not None and following.needs_pull and not conditions.auxiliary_waits
+        return first, following if joins else None
+    if following is None:
+        is_last = conditions.queue_is_empty or not may_read(window, settings)
+        return (first, None) if is_last else None
+    return (first, None) if following.is_ready or following.phase in _HAS_WEIGHTS else None
+
+
+def waits_for_successor(window: Sequence[Batch], settings: PipelineSettings) -> bool:
+    """Whether a computed batch is not pushed before it is known which batch follows."""
+    return settings.staleness == 1 and any(batch.phase is Phase.COMPUTED for batch in _valid(window))
+
+
+def is_between_batches(window: Sequence[Batch]) -> bool:
+    """Whether no batch is being computed or pushed; only then an auxiliary task starts, or the worker stops."""
+    computing = _any(window, Phase.COMPUTING, Phase.PUSHING)
+    return not computing and not any(batch.phase is Phase.COMPUTED for batch in _valid(window))
+
+
+def _valid(window: Iterable[Batch]) -> Iterable[Batch]:
+    return (batch for batch in window if not batch.is_void)
+
+
+def _first(window: Sequence[Batch]) -> Batch | None:
+    return next(iter(_valid(window)), None)
+
+
+def _any(window: Sequence[Batch], *phases: Phase) -> bool:
+    return any(batch.phase in phases for batch in window)

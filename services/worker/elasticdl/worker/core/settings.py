@@ -1,0 +1,36 @@
+"""Settings of the worker's core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elasticdl.shared.job.plan import Plan
+from elasticdl.worker.core.pipelining import PipelineSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreSettings:
+    """What the core needs to know of the job and of its limits.
+
+    Attributes:
+        plan: the training tasks.
+        validation: the validation tasks; None without validation data.
+        pipeline: staleness and prefetch depth.
+        lease_s: seconds after which the broker delivers a task again unless its lease is extended.
+        batch_deadline_s: seconds that one batch may take; beyond them leases are no longer extended.
+        idle_poll_s: seconds to wait for a task when the queue was found empty before.
+        patience_s: seconds to wait for a task before the queue counts as empty. With staleness 1 a push waits that
+            long for the next batch, so that a seeded run does not depend on timing.
+        failure_pause_s: seconds without taking tasks after a failed one, so that it does not come straight back.
+        stop_grace_s: seconds that the running batch may take after a stop was requested.
+    """
+
+    plan: Plan
+    validation: Plan | None = None
+    pipeline: PipelineSettings = field(default_factory=PipelineSettings)
+    lease_s: float = 10.0
+    batch_deadline_s: float = 300.0
+    idle_poll_s: float = 1.0
+    patience_s: float = 1.0
+    failure_pause_s: float = 0.5
+    stop_grace_s: float = 1.4

@@ -1,0 +1,43 @@
+"""What a worker counts of one task: batches, records, losses, and where the time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticdl.shared.job.rangeset import RangeSet
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """Sums over the batches of one task that this worker computed.
+
+    Attributes:
+        records: raw records, including those that the user's filter dropped.
+        counted: numbers of the batches, including empty ones.
+        loss_sum: sum over batches of the mean loss of a batch.
+        seconds: phase -> seconds.
+    """
+
+    records: int = 0
+    counted: RangeSet = field(default_factory=RangeSet)
+    loss_sum: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def batches(self) -> int:
+        """How many batches were counted."""
+        return len(self.counted)
+
+    def add_batch(self, batch: int, *, records: int, loss: float = 0.0) -> None:
+        """Count a batch of so many raw records and this mean loss. A batch that was counted before adds nothing."""
+        if batch in self.counted:
+            return
+        self.counted.add(batch)
+        self.records += records
+        self.loss_sum += loss
+
+    def add_seconds(self, seconds: Mapping[str, float]) -> None:
+        """Add to the phases."""
+        for phase, spent_s in seconds.items():
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + spent_s

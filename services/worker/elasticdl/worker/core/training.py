@@ -1,0 +1,252 @@
+"""Training: what the result of each operation means for its batch and its task."""
+
+from __future__ import annotations
+
+from elasticdl.shared.errors import InvariantError
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import FailureKind
+from elasticdl.shared.names import TaskId
+from elasticdl.shared.process.procedures import Procedure
+from elasticdl.worker.core import pipelining
+from elasticdl.worker.core.batch_order import AnswerMeaning, BatchOrder, BatchRef
+from elasticdl.worker.core.commands import ComputeBatch, DiscardMetrics, PullBatch, PushBatch, ReadBatch, ReleaseBatch
+from elasticdl.worker.core.effects import Effects
+from elasticdl.worker.core.events import (
+    BatchComputed,
+    BatchFailed,
+    BatchPulled,
+    BatchPushed,
+    BatchRead,
+    BatchUnreadable,
+)
+from elasticdl.worker.core.leased_tasks import LeasedTasks
+from elasticdl.worker.core.meter import Meter
+from elasticdl.worker.core.pipelining import Batch, Conditions, Phase
+from elasticdl.worker.core.settings import CoreSettings
+from elasticdl.worker.core.tally import Tally
+from elasticdl.worker.core.task_outcomes import FailedBatch, TaskOutcomes
+from elasticdl.worker.failures import Failure
+from elasticdl.worker.ps_client.requests import PushOutcome, TaskProgress
+
+
+class Training:
+    """The train tasks of a worker and the window of batches in progress.
+
+    Args:
+        settings: the job and its limits.
+        effects: where commands are issued.
+        leases: is told about progress; deliveries are released when their task ends.
+        outcomes: ends tasks.
+    """
+
+    def __init__(self, settings: CoreSettings, effects: Effects, leases: LeasedTasks, outcomes: TaskOutcomes) -> None:
+        self.meter = Meter()
+        self.window: list[Batch] = []
+        self.order = BatchOrder()
+        self._plan = settings.plan
+        self._pipeline = settings.pipeline
+        self._effects = effects
+        self._leases = leases
+        self._outcomes = outcomes
+        self._tallies: dict[TaskRef, Tally] = {}
+
+    # --- tasks ----------------------------------------------------------------------------------------------------
+
+    def begin(self, task: TaskRef, progress: TaskProgress) -> None:
+        """Train a leased task from where the ledgers are; a complete one is finished without reading."""
+        batches = self._plan.batches_of(TaskId(task.number))
+        if not self.order.begin(task, batches=batches, next_batch=progress.next_batch):
+            self._finish(task, progress)
+
+    def returning(self, task: TaskRef, reason: str, *, measured: bool) -> Procedure[None]:
+        """Return a task to the queue, whatever its purpose.
+
+        Args:
+            task: the task.
+            reason: why.
+            measured: whether the model's metrics can be collected.
+        """
+        self.order.give_away(task)
+        tally = self._tallies.pop(task, None)
+        return self._outcomes.give_back(self._leases.release(task), reason, tally, measured=measured)
+
+    # --- results of operations ------------------------------------------------------------------------------------
+
+    def on_read(self, event: BatchRead) -> None:
+        """A batch was read."""
+        batch = self._batch(event.ref, Phase.READING)
+        batch.phase = Phase.READ
+        batch.records = event.records
+        batch.is_empty = event.is_empty
+        batch.seconds.update(event.seconds)
+
+    def on_unreadable(self, event: BatchUnreadable) -> None:
+        """Storage did not deliver a batch."""
+        batch = self._batch(event.ref, Phase.READING)
+        batch.phase, batch.failure = Phase.FAILED, event.reason
+
+    def on_failed(self, event: BatchFailed) -> None:
+        """The data or user code of a batch is wrong."""
+        batch = self._batch(event.ref, Phase.READING, Phase.COMPUTING)
+        if batch.phase is Phase.READING:
+            batch.phase, batch.failure = Phase.FAILED, event.failure
+            return
+        self._drop(batch)
+        if not batch.is_void:
+            self._fail(batch.ref, event.failure, event.step)
+
+    def on_pulled(self, event: BatchPulled) -> None:
+        """The weights for a batch arrived."""
+        batch = self._batch(event.ref, Phase.PULLING)
+        batch.phase = Phase.PULLED
+        batch.seconds.update(event.seconds)
+
+    def on_computed(self, event: BatchComputed) -> None:
+        """A batch has gradients."""
+        batch = self._batch(event.ref, Phase.COMPUTING)
+        batch.phase = Phase.COMPUTED
+        self.meter.batches += 1
+        if event.loss is not None:
+            self.meter.loss = event.loss
+        if not self.order.is_of_current_attempt(event.ref):
+            return
+        tally = self._tally(event.ref.task)
+        tally.add_seconds(batch.seconds)
+        tally.add_seconds(event.seconds)
+        tally.add_batch(event.ref.batch, records=batch.records, loss=event.loss or 0.0)
+
+    def on_pushed(self, event: BatchPushed) -> None:
+        """Every ps answered a push."""
+        batch = self._batch(event.ref, Phase.PUSHING)
+        for following in self.window:
+            if following.phase is Phase.PULLING:
+                following.phase = Phase.PULLED if event.has_pulled else Phase.READ
+        self._drop(batch)
+        if batch.is_void:
+            return
+        self._tally(event.ref.task).add_seconds(event.seconds)
+        outcome = event.outcome
+        if outcome.not_finite:
+            message = f"NaN or infinite: {outcome.not_finite}"
+            self._fail(event.ref, Failure(kind=FailureKind.NOT_FINITE, message=message), event.step)
+            return
+        self._leases.progress(self._effects.now_s)
+        self.meter.records += batch.records
+        self.meter.step = outcome.step or self.meter.step
+        if self.order.answered(event.ref, outcome.next_batch) is AnswerMeaning.FINISHED:
+            self._finish(event.ref.task, outcome)
+
+    # --- rules ----------------------------------------------------------------------------------------------------
+
+    def advance(self, conditions: Conditions) -> bool:
+        """Start one operation that may run now; whether there was one."""
+        self._drop_void()
+        failed = pipelining.to_report(self.window)
+        if failed is not None:
+            self._report(failed)
+            return True
+        if not conditions.is_stopping and pipelining.may_read(self.window, self._pipeline):
+            ref = self.order.take()
+            if ref is not None:
+                self.window.append(Batch(ref))
+                self._effects.issue(ReadBatch(ref=ref))
+                return True
+        return self._push(conditions) or self._pull(conditions) or self._compute(conditions)
+
+    @property
+    def needs_task(self) -> bool:
+        """Whether there is room to read ahead and no batch to read."""
+        return not self.order.has_next and pipelining.may_read(self.window, self._pipeline)
+
+    def check(self) -> None:
+        """Verify the invariants.
+
+        Raises:
+            InvariantError: the state is wrong.
+        """
+        valid = [batch for batch in self.window if self.order.is_valid(batch.ref)]
+        for phase in (Phase.PULLING, Phase.COMPUTING, Phase.PUSHING):
+            if sum(batch.phase is phase for batch in self.window) > 1:
+                raise InvariantError(f"more than one batch is {phase.value}")
+        pulled = sum(batch.has_weights for batch in valid)
+        if pulled > self._pipeline.staleness + 1:
+            raise InvariantError(f"{pulled} batches have weights, with staleness {self._pipeline.staleness}")
+        for task in self.order.tasks:
+            if not self._leases.has(task):
+                raise InvariantError(f"{task} is trained without a lease")
+        places = [(batch.ref.task, batch.ref.batch) for batch in valid]
+        if len(set(places)) != len(places):
+            raise InvariantError("a batch is in progress twice")
+
+    def _push(self, conditions: Conditions) -> bool:
+        found = pipelining.to_push(self.window, self._pipeline, conditions)
+        if found is None:
+            return False
+        batch, following = found
+        batch.phase = Phase.PUSHING
+        if following is not None:
+            following.phase = Phase.PULLING
+        self._effects.issue(PushBatch(ref=batch.ref, pull=following.ref if following else None))
+        return True
+
+    def _pull(self, conditions: Conditions) -> bool:
+        batch = pipelining.to_pull(self.window, self._pipeline, conditions)
+        if batch is None:
+            return False
+        batch.phase = Phase.PULLING
+        self._effects.issue(PullBatch(ref=batch.ref))
+        return True
+
+    def _compute(self, conditions: Conditions) -> bool:
+        batch = pipelining.to_compute(self.window, self._pipeline, conditions)
+        if batch is None:
+            return False
+        batch.phase = Phase.COMPUTING
+        is_repeat = batch.ref.batch in self._tally(batch.ref.task).counted
+        self._effects.issue(ComputeBatch(ref=batch.ref, is_repeat=is_repeat))
+        return True
+
+    def _drop_void(self) -> None:
+        for batch in list(self.window):
+            batch.is_void = batch.is_void or not self.order.is_valid(batch.ref)
+            if batch.is_void and not batch.is_busy:
+                self._drop(batch)
+
+    def _drop(self, batch: Batch) -> None:
+        """Forget a batch that no lane works on; its buffers are not in use any more."""
+        self.window.remove(batch)
+        self._effects.issue(ReleaseBatch(ref=batch.ref))
+
+    def _batch(self, ref: BatchRef, *phases: Phase) -> Batch:
+        for batch in self.window:
+            if batch.ref == ref:
+                if batch.phase not in phases:
+                    raise InvariantError(f"{ref} is {batch.phase.value}, not {phases[0].value}")
+                return batch
+        raise InvariantError(f"{ref} is not in progress")
+
+    # --- ends of tasks --------------------------------------------------------------------------------------------
+
+    def _report(self, batch: Batch) -> None:
+        self._drop(batch)
+        if isinstance(batch.failure, Failure):
+            self._fail(batch.ref, batch.failure, 0)
+        else:
+            self._effects.start(self.returning(batch.ref.task, batch.failure, measured=True))
+            self._outcomes.pause()
+
+    def _finish(self, task: TaskRef, absorbed: PushOutcome | TaskProgress) -> None:
+        tally = self._tallies.pop(task, None) or Tally()
+        self._effects.start(self._outcomes.finish(self._leases.release(task), tally, absorbed=absorbed))
+
+    def _fail(self, ref: BatchRef, failure: Failure, step: int) -> None:
+        """Report a batch that can't be processed and return its task; the worker continues with others."""
+        self.order.give_away(ref.task)
+        if self._tallies.pop(ref.task, None):
+            self._effects.issue(DiscardMetrics(task=ref.task))
+        where = FailedBatch.of(self._plan, TaskId(ref.task.number), ref.batch, step)
+        self._effects.start(self._outcomes.fail(self._leases.release(ref.task), failure, where))
+        self._outcomes.pause()
+
+    def _tally(self, task: TaskRef) -> Tally:
+        return self._tallies.setdefault(task, Tally())

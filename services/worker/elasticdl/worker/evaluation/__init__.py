@@ -1,1 +1,0 @@
-"""Tasks other than training: evaluation on a pinned model, merging of metric states, export."""

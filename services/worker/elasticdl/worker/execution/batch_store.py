@@ -1,0 +1,69 @@
+"""The data of the batches in progress, by ``BatchRef``: the core knows only the refs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elasticdl.worker.core import BatchRef
+from elasticdl.worker.ports import TableIds, TableRows
+from elasticdl.worker.ps_client import Pulled, PushRequest
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadedBatch:
+    """One batch; the lane that works on it may change it.
+
+    Attributes:
+        batch: tensors, or None when the user's filter dropped every record.
+        records: raw records.
+        checksum: sum of their hashes modulo 2**64.
+        tables: ids by table.
+        weights: what was pulled for it.
+        push: its gradients.
+    """
+
+    batch: Any
+    records: int
+    checksum: int
+    tables: Mapping[str, TableIds]
+    weights: Pulled | None = None
+    push: PushRequest | None = None
+
+    def rows(self) -> TableRows:
+        """Pulled rows by table, with the row of each id."""
+        if self.weights is None:
+            return {}
+        pulled = self.weights.rows
+        return {table: (pulled[table], ids.inverse) for table, ids in self.tables.items()}
+
+    @property
+    def step(self) -> int:
+        """Step of the weights; 0 without weights."""
+        return self.weights.step if self.weights is not None else 0
+
+
+class BatchStore:
+    """Batches by ref. Every lane may call it: the core never lets two lanes work on the same batch."""
+
+    def __init__(self) -> None:
+        self._batches: dict[BatchRef, LoadedBatch] = {}
+
+    def __len__(self) -> int:
+        """The number of batches that are kept."""
+        return len(self._batches)
+
+    def __getitem__(self, ref: BatchRef) -> LoadedBatch:
+        """The data of a batch in progress."""
+        return self._batches[ref]
+
+    def __setitem__(self, ref: BatchRef, loaded: LoadedBatch) -> None:
+        """Keep the data of a batch."""
+        self._batches[ref] = loaded
+
+    def release(self, ref: BatchRef) -> None:
+        """Drop a batch and return its receive buffers. The caller makes sure that no step uses them any more."""
+        loaded = self._batches.pop(ref, None)
+        if loaded is not None and loaded.weights is not None:
+            loaded.weights.release()

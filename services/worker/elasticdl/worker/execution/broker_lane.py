@@ -1,0 +1,113 @@
+"""The lanes of the broker: events, acknowledgements, taking tasks, leases."""
+
+from __future__ import annotations
+
+import itertools
+
+import structlog
+
+from elasticdl.shared.bus import Delivery, TaskQueue
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.errors import TransientError
+from elasticdl.shared.names import Purpose
+from elasticdl.shared.process.event_publisher import EventPublisher
+from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, PublishEvent, TakeTask
+from elasticdl.worker.core.events import QueueEmpty, TaskDelivered
+from elasticdl.worker.core.leased_tasks import LeasedTask
+
+_log = structlog.get_logger()
+PURPOSES = (Purpose.MERGE, Purpose.EVALUATE, Purpose.EXPORT, Purpose.TRAIN)
+"""In this order: tasks that others wait for come before training, which always has more."""
+
+
+class Deliveries:
+    """The deliveries behind the leases that the core knows by number. Its coroutines run on the bus' loop.
+
+    Args:
+        queue: the bus' queue.
+    """
+
+    def __init__(self, queue: TaskQueue) -> None:
+        self._queue = queue
+        self._numbers = itertools.count(1)
+        self._deliveries: dict[int, Delivery] = {}
+
+    async def take(self, wait_s: float) -> TaskDelivered | QueueEmpty:
+        """The next task, waiting at most ``wait_s`` for one.
+
+        Raises:
+            TransientError: the broker is unavailable.
+        """
+        delivery = await self._queue.take(PURPOSES)
+        if delivery is None and wait_s > 0:
+            await self._queue.wait(wait_s)
+            delivery = await self._queue.take(PURPOSES)
+        if delivery is None:
+            return QueueEmpty()
+        number = next(self._numbers)
+        self._deliveries[number] = delivery
+        return TaskDelivered(
+            lease=LeasedTask(number=number, message=delivery.task, attempt=delivery.attempt, reply=delivery.reply)
+        )
+
+    async def ack(self, lease: LeasedTask) -> None:
+        """Acknowledge a delivery; errors as ``Delivery.ack``."""
+        await self._deliveries.pop(lease.number).ack()
+
+    async def nak(self, lease: LeasedTask) -> None:
+        """Return a delivery to the queue."""
+        await self._deliveries.pop(lease.number).nak()
+
+    async def extend(self, lease: LeasedTask) -> None:
+        """Extend a lease, unless its delivery was answered meanwhile."""
+        delivery = self._deliveries.get(lease.number)
+        if delivery is not None:
+            await delivery.extend()
+
+
+class BrokerLane:
+    """Executes the commands of three lanes from threads that block.
+
+    Args:
+        deliveries: the queue.
+        loop: where the bus lives.
+        publisher: the worker's events.
+    """
+
+    def __init__(self, deliveries: Deliveries, loop: LoopThread, publisher: EventPublisher) -> None:
+        self._deliveries = deliveries
+        self._loop = loop
+        self._publisher = publisher
+
+    def publish(self, command: PublishEvent) -> None:
+        """Store an event; errors as ``EventPublisher.publish``."""
+        self._publisher.publish(command.event, cause=command.cause)
+
+    def take(self, command: TakeTask) -> TaskDelivered | QueueEmpty:
+        """Take a task; while the broker is unavailable there is none."""
+        try:
+            return self._loop.call(self._deliveries.take(command.wait_s))
+        except TransientError as error:
+            _log.info("no task taken", reason=str(error))
+            return QueueEmpty(is_unavailable=True)
+
+    def ack(self, command: AckTask) -> None:
+        """Acknowledge a task. If the broker is unavailable it is delivered again, and found complete then."""
+        try:
+            self._loop.call(self._deliveries.ack(command.lease))
+        except TransientError as error:
+            _log.warning("task not acknowledged", task=str(command.lease.message.task), reason=str(error))
+
+    def nak(self, command: NakTask) -> None:
+        """Return a task. If the broker is unavailable it is delivered again when the lease expires."""
+        try:
+            self._loop.call(self._deliveries.nak(command.lease))
+        except TransientError as error:
+            _log.warning("task not returned", task=str(command.lease.message.task), reason=str(error))
+
+    def extend(self, command: ExtendLease) -> None:
+        """Extend a lease. The broker may be back before the lease expires."""
+        try:
+            self._loop.call(self._deliveries.extend(command.lease))
+        except TransientError as error:
+            _log.warning("lease not extended", task=str(command.lease.message.task), reason=str(error))

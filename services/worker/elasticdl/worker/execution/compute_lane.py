@@ -1,0 +1,177 @@
+"""The compute lane, on the main thread: everything that runs the model."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import structlog
+
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.permutation import derive_key
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.tasks import MetricStates, TaskRef
+from elasticdl.shared.messages.events import FailureKind, RunningBatch
+from elasticdl.shared.model.metric_states import MetricArrays, decode_states, encode_states, sum_states
+from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.process.running_batches import RunningBatchesFile
+from elasticdl.worker.core import BatchRef
+from elasticdl.worker.core.commands import ComputeBatch, EvaluateBatch, ExportModel, MergeStates
+from elasticdl.worker.core.events import BatchComputed, BatchFailed
+from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
+from elasticdl.worker.failures import Failure, of_user_error
+from elasticdl.worker.ports import StepResult, Trainee
+from elasticdl.worker.ps_client import PushRequest
+
+_log = structlog.get_logger()
+_STEP_SEED = 3
+"""Distinguishes the seeds of steps from those of the plan's permutations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeSettings:
+    """The job as the compute lane needs it.
+
+    Attributes:
+        plan: the training tasks.
+        rate_from_worker: the learning-rate schedule is user code, so every push carries the rate.
+        export: writes the model to the job's output, pinned for the given evaluation (0: the current model).
+    """
+
+    plan: Plan
+    rate_from_worker: bool
+    export: Callable[[int], None]
+
+
+class ComputeLane:
+    """Runs training steps and evaluations, and keeps the metrics apart by task.
+
+    Args:
+        settings: the job.
+        model: computes.
+        store: where batches are kept.
+        running_batches: records which batch user code works on.
+    """
+
+    def __init__(
+        self, settings: ComputeSettings, model: Trainee, store: BatchStore, running_batches: RunningBatchesFile
+    ) -> None:
+        self._settings = settings
+        self._model = model
+        self._store = store
+        self._running_batches = running_batches
+        self._states: dict[TaskRef, MetricArrays] = {}
+        """Metrics of train tasks that the model does not sum at the moment."""
+        self._measured: tuple[TaskRef, bool] | None = None
+        """The task whose metrics the model sums, and whether its tally has the batches already."""
+
+    # --- batches --------------------------------------------------------------------------------------------------
+
+    def train(self, command: ComputeBatch) -> BatchComputed | BatchFailed:
+        """Compute the gradients of a batch and prepare its push."""
+        ref, loaded = command.ref, self._store[command.ref]
+        self._measure(ref.task, command.is_repeat)
+        if loaded.weights is None:
+            return self._computed(ref, loaded, None, 0.0)
+        seed = derive_key(self._settings.plan.seed, _STEP_SEED, ref.task.number, ref.batch)
+        started_s = time.perf_counter()
+        try:
+            with self._running_batches.holding(RunningBatch(task=ref.task, batch=ref.batch)):
+                result = self._model.train(loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=seed)
+        except UserError as error:
+            return BatchFailed(ref=ref, failure=of_user_error(error, FailureKind.USER_CODE), step=loaded.step)
+        seconds = time.perf_counter() - started_s
+        if result.overflow:
+            _log.info("gradients overflowed, batch absorbed empty", task=str(ref.task), batch=ref.batch)
+            return self._computed(ref, loaded, None, seconds)
+        if not result.finite:
+            what = "a gradient is NaN or infinite" if math.isfinite(result.loss) else f"the loss is {result.loss}"
+            failure = Failure(kind=FailureKind.NOT_FINITE, message=what)
+            return BatchFailed(ref=ref, failure=failure, step=loaded.step)
+        return self._computed(ref, loaded, result, seconds)
+
+    def evaluate(self, command: EvaluateBatch) -> BatchComputed | BatchFailed:
+        """Evaluate a batch."""
+        ref, loaded = command.ref, self._store[command.ref]
+        if loaded.weights is None:
+            raise ValueError(f"{ref} has no weights")
+        started_s = time.perf_counter()
+        try:
+            with self._running_batches.holding(RunningBatch(task=ref.task, batch=ref.batch)):
+                loss = self._model.evaluate(loaded.batch, loaded.weights.dense, loaded.rows())
+        except UserError as error:
+            return BatchFailed(ref=ref, failure=of_user_error(error, FailureKind.USER_CODE), step=loaded.step)
+        return BatchComputed(ref=ref, loss=loss, seconds={"compute": time.perf_counter() - started_s})
+
+    def _computed(self, ref: BatchRef, loaded: LoadedBatch, result: StepResult | None, seconds: float) -> BatchComputed:
+        """Prepare the push; an empty batch and one that overflowed are absorbed without gradients."""
+        self._running_batches.count_batch()
+        request = PushRequest(
+            task=TaskId(ref.task.number),
+            batch=ref.batch,
+            batches=self._settings.plan.batches_of(TaskId(ref.task.number)),
+            records=loaded.records,
+            checksum=loaded.checksum,
+            dense_gradient=None,
+        )
+        if result is None or loaded.weights is None:
+            loaded.push = request
+            return BatchComputed(ref=ref, seconds={"compute": seconds})
+        iteration = loaded.weights.iteration
+        loaded.push = replace(
+            request,
+            base_iteration=iteration,
+            rate=self._model.rate(iteration) if self._settings.rate_from_worker else None,
+            dense_gradient=result.dense_gradient,
+            statistics_delta=result.statistics_delta,
+            rows={table: (loaded.tables[table].unique, rows) for table, rows in result.row_gradients.items()},
+        )
+        return BatchComputed(ref=ref, loss=result.loss, seconds={"compute": seconds})
+
+    # --- metrics --------------------------------------------------------------------------------------------------
+
+    def collect(self, task: TaskRef) -> MetricStates:
+        """Take a task's metrics out of the model."""
+        if task.purpose is not Purpose.TRAIN:
+            return encode_states(self._model.metric_states("evaluate"))
+        if self._measured is not None and self._measured[0] == task:
+            self._harvest()
+        return encode_states(self._states.pop(task, {}))
+
+    def discard(self, task: TaskRef) -> None:
+        """Drop the metrics of a task."""
+        self._harvest()
+        self._states.pop(task, None)
+        if task.purpose is not Purpose.TRAIN:
+            self._model.reset_metrics("evaluate")
+
+    def _measure(self, task: TaskRef, is_repeat: bool) -> None:
+        """Sum metrics for this task from now on. A task that went back has counted its batches already."""
+        if self._measured != (task, is_repeat):
+            self._harvest()
+            self._measured = task, is_repeat
+
+    def _harvest(self) -> None:
+        """Move the model's training metrics to the task whose batches they were computed from."""
+        if self._measured is not None:
+            task, is_repeat = self._measured
+            if not is_repeat:
+                self._states[task] = sum_states((self._states.get(task, {}), self._model.metric_states("train")))
+            self._model.reset_metrics("train")
+            self._measured = None
+
+    # --- auxiliary tasks ------------------------------------------------------------------------------------------
+
+    def merge(self, command: MergeStates) -> dict[str, float]:
+        """Results of summed metric states."""
+        self._harvest()
+        return self._model.merge([decode_states(command.states)])
+
+    def export(self, command: ExportModel) -> float:
+        """Export the model; returns the seconds that it took."""
+        self._harvest()
+        started_s = time.perf_counter()
+        self._settings.export(command.pin)
+        return time.perf_counter() - started_s

@@ -1,0 +1,89 @@
+"""The input lane: reads and feeds batches of training and validation data, and finds their ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from elasticdl.shared.errors import TransientError, UserError
+from elasticdl.shared.messages.events import FailureKind, RunningBatch
+from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.process.running_batches import RunningBatchesFile
+from elasticdl.worker.core import BatchRef
+from elasticdl.worker.core.commands import ReadBatch
+from elasticdl.worker.core.events import BatchFailed, BatchRead, BatchUnreadable
+from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
+from elasticdl.worker.failures import of_user_error
+from elasticdl.worker.input.bad_record import feed_naming_records
+from elasticdl.worker.input.records import TaskRecords
+from elasticdl.worker.input.stopwatch import Stopwatch
+from elasticdl.worker.input.table_ids import table_ids
+from elasticdl.worker.ports import Feeder, Trainee
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """The data of one purpose; for the input lane only.
+
+    Attributes:
+        records: reads them, by their plan.
+        feeder: the user's feed for the purpose.
+    """
+
+    records: TaskRecords
+    feeder: Feeder
+
+    def task_of(self, ref: BatchRef) -> TaskId:
+        """The plan's task of a ref. Every evaluation repeats the validation plan's tasks under new numbers."""
+        plan = self.records.plan
+        return TaskId(ref.task.number if ref.task.purpose is Purpose.TRAIN else ref.task.number % plan.tasks)
+
+
+class BatchLoader:
+    """Reads batches.
+
+    Args:
+        training: the training data.
+        validation: the validation data, if there is any.
+        model: finds ids.
+        store: where batches are kept.
+        running_batches: records which batches user code works on.
+    """
+
+    def __init__(
+        self,
+        training: Dataset,
+        validation: Dataset | None,
+        *,
+        model: Trainee,
+        store: BatchStore,
+        running_batches: RunningBatchesFile,
+    ) -> None:
+        self._training = training
+        self._validation = validation
+        self._model = model
+        self._store = store
+        self._running_batches = running_batches
+
+    def read(self, command: ReadBatch) -> BatchRead | BatchFailed | BatchUnreadable:
+        """Read and feed a batch and find its ids; an error names the record that caused it."""
+        ref = command.ref
+        is_training = ref.task.purpose is Purpose.TRAIN
+        data = self._training if is_training else self._validation
+        if data is None:
+            raise ValueError(f"{ref} without validation data")
+        watch, kind, task = Stopwatch(), FailureKind.DATA, data.task_of(ref)
+        try:
+            with self._running_batches.holding(RunningBatch(task=ref.task, batch=ref.batch)):
+                with watch.timed("read"):
+                    raw = data.records.batch(task, ref.batch)
+                kind = FailureKind.USER_CODE
+                with watch.timed("feed"):
+                    find_ids = partial(table_ids, self._model, training=is_training)
+                    batch, tables = feed_naming_records(data.feeder, data.records, task, raw, find_ids)
+        except TransientError as error:
+            return BatchUnreadable(ref=ref, reason=str(error))
+        except UserError as error:
+            return BatchFailed(ref=ref, failure=of_user_error(error, kind))
+        self._store[ref] = LoadedBatch(batch=batch, records=raw.count, checksum=raw.checksum, tables=tables)
+        return BatchRead(ref=ref, records=raw.count, is_empty=batch is None, seconds=watch.seconds)

@@ -1,0 +1,65 @@
+"""The ps lane: pulls, pushes and progress of tasks. The order of its commands is the order on the wire."""
+
+from __future__ import annotations
+
+import time
+
+from elasticdl.worker.core.commands import AskProgress, PullBatch, PushBatch, ReleaseBatch
+from elasticdl.worker.core.events import BatchPulled, BatchPushed, PinLost
+from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
+from elasticdl.worker.ports import Ids, ParameterServers
+from elasticdl.worker.ps_client import PinLostError, TaskProgress
+
+
+class PsLane:
+    """Talks to the ps.
+
+    Args:
+        ps: the parameter servers.
+        store: where batches are kept.
+    """
+
+    def __init__(self, ps: ParameterServers, store: BatchStore) -> None:
+        self._ps = ps
+        self._store = store
+
+    def ask_progress(self, command: AskProgress) -> TaskProgress:
+        """Ask the ledgers how far a task is."""
+        return self._ps.next_batch(command.task, command.batches)
+
+    def pull(self, command: PullBatch) -> BatchPulled | PinLost:
+        """Pull the weights for a batch."""
+        loaded = self._store[command.ref]
+        started_s = time.perf_counter()
+        try:
+            loaded.weights = self._ps.pull(_ids(loaded), pin=command.pin)
+        except PinLostError:
+            return PinLost(ref=command.ref)
+        return BatchPulled(ref=command.ref, seconds={"pull": time.perf_counter() - started_s})
+
+    def push(self, command: PushBatch) -> BatchPushed:
+        """Push a batch, and pull for the next one in the same round trip if the core says so."""
+        loaded = self._store[command.ref]
+        following = self._store[command.pull] if command.pull is not None else None
+        if loaded.push is None:
+            raise ValueError(f"{command.ref} has no gradients")
+        started_s = time.perf_counter()
+        if following is None:
+            outcome = self._ps.push(loaded.push)
+        else:
+            outcome, following.weights = self._ps.push_and_pull(loaded.push, _ids(following))
+        return BatchPushed(
+            ref=command.ref,
+            outcome=outcome,
+            has_pulled=following is not None and following.weights is not None,
+            step=loaded.step,
+            seconds={"push": time.perf_counter() - started_s},
+        )
+
+    def release(self, command: ReleaseBatch) -> None:
+        """Drop the data of a batch."""
+        self._store.release(command.ref)
+
+
+def _ids(loaded: LoadedBatch) -> dict[str, Ids]:
+    return {table: ids.unique for table, ids in loaded.tables.items()}

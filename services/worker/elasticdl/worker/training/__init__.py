@@ -1,1 +1,0 @@
-"""The training loop: leased tasks, batch order, prefetch, pushes and task outcomes."""
