@@ -138,7 +138,9 @@ class WorkerProcess(Process):
                 self.placement = decode_placement(entry.value)
             else:
                 self.places[PodName(name)] = decode_register(entry.value)
-            if all(pod_name(Service.PS, number) in self.places for number in self.placement.holders):
+            if not self._known.is_set() and all(
+                pod_name(Service.PS, number) in self.places for number in self.placement.holders
+            ):
                 self._known.set()
 
     async def _execute(self, command: Command) -> Event | None:

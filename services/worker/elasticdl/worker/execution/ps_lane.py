@@ -53,7 +53,8 @@ class PsLane:
             outcome=outcome,
             has_pulled=following is not None and following.weights is not None,
             step=loaded.step,
-            seconds={"push": time.perf_counter() - started_s},
+            # A pull in the same round trip has no time of its own.
+            seconds={"push": time.perf_counter() - started_s, "pull": 0.0},
         )
 
     def release(self, command: ReleaseBatch) -> None:
