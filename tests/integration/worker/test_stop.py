@@ -12,14 +12,17 @@ from tests.deadline import DEADLINE_S
 PROGRAM = """
 import sys, threading
 import numpy  # starts threads that take signals like any other
-from elasticdl.worker.shutdown import Stop, catch_signals, watch
-stop = Stop()
-watch(catch_signals(), stop, grace_s=0.2, goodbye=lambda: print("goodbye", flush=True))
+from elasticdl.worker.shutdown import catch_signals, watch
+asked, ended = threading.Event(), threading.Event()
+def stop(reason):
+    print("stop", reason, flush=True)
+    asked.set()
+watch(catch_signals(), stop=stop, ended=ended, limit_s=0.5)
 print("ready", flush=True)
+asked.wait(30)
 if sys.argv[1] == "quick":
-    stop.wait(30)
-    print("finished", stop.reason, flush=True)
-    stop.done()
+    ended.set()
+    print("ended", flush=True)
 else:
     threading.Event().wait(30)
 """
@@ -35,11 +38,12 @@ def run(how: str, number: signal.Signals) -> tuple[int, list[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_loop_learns_of_a_signal_and_ends_by_itself(number: signal.Signals) -> None:
-    assert run("quick", number) == (0, [f"finished {number.name}"])
+def test_the_worker_is_told_of_a_signal_and_ends_by_itself(number: signal.Signals) -> None:
+    assert run("quick", number) == (0, [f"stop {number.name}", "ended"])
 
 
-def test_a_batch_that_takes_too_long_is_abandoned_with_a_goodbye() -> None:
+def test_a_process_that_does_not_end_in_time_is_ended() -> None:
     exit_code, lines = run("hung", signal.SIGTERM)
     assert exit_code == 0
-    assert lines[-1] == "goodbye"
+    assert lines[0] == "stop SIGTERM"
+    assert "ended" not in lines

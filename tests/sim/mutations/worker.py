@@ -8,10 +8,15 @@ from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
+from elasticdl.worker.core import PipelineSettings, pipelining
 from elasticdl.worker.core.batch_order import BatchOrder
-from elasticdl.worker.core.commands import AckTask
+from elasticdl.worker.core.commands import AckTask, ReleaseBatch
+from elasticdl.worker.core.leased_tasks import LeasedTasks
+from elasticdl.worker.core.pipelining import Phase
 from elasticdl.worker.core.task_outcomes import TaskOutcomes
-from elasticdl.worker.ps_client import rules
+from elasticdl.worker.core.training import Training
+from elasticdl.worker.ps_client import connection, rules
+from elasticdl.worker.ps_client.absorbed_batches import AbsorbedBatches
 
 
 @mutation("a worker continues at the least next batch of all groups", protects=Protects.LIVENESS)
@@ -60,4 +65,90 @@ def event_before_acknowledgement() -> Iterator[None]:
         replaced(TaskOutcomes, "drop", early(drop)),
         replaced(TaskOutcomes, "_acknowledge", lambda self, leases: None),
     ):
+        yield
+
+
+@mutation("a lease is extended only while the running batch is young", protects=Protects.LIVENESS)
+def young_batches_keep_leases() -> Iterator[None]:
+    with replaced(LeasedTasks, "_is_moving", lambda self, now_s: True):
+        yield
+
+
+@mutation("a task that ended here is no longer leased", protects=Protects.LIVENESS)
+def ended_tasks_are_not_leased() -> Iterator[None]:
+    with replaced(LeasedTasks, "release", lambda self, task: list(self._leased.get(task, []))):
+        yield
+
+
+@mutation("receive buffers are returned only after the step that uses them", protects=Protects.EXACTLY_ONCE)
+def buffers_returned_after_the_step() -> Iterator[None]:
+    original = Training._compute
+
+    def compute(self: Any, conditions: Any) -> bool:
+        started = original(self, conditions)
+        for batch in self.window if started else ():
+            if batch.phase is Phase.COMPUTING:
+                self._effects.issue(ReleaseBatch(ref=batch.ref))
+        return started
+
+    with replaced(Training, "_compute", compute):
+        yield
+
+
+@mutation("weights that may lack the push before them are discarded", protects=Protects.EXACTLY_ONCE)
+def weights_without_the_push_are_discarded() -> Iterator[None]:
+    with replaced(rules, "contains_push", lambda request, outcome, sent_once: True):
+        yield
+
+
+@mutation(
+    "weights are pulled after the pushes that the staleness does not allow to miss", protects=Protects.EXACTLY_ONCE
+)
+def pulls_wait_for_pushes() -> Iterator[None]:
+    original = pipelining.to_pull
+
+    def to_pull(window: Any, settings: Any, conditions: Any) -> Any:
+        return original(window, PipelineSettings(staleness=1), conditions)
+
+    with replaced(pipelining, "to_pull", to_pull):
+        yield
+
+
+@mutation("batches of a task that was repositioned are not processed", protects=Protects.EXACTLY_ONCE)
+def void_batches_are_dropped() -> Iterator[None]:
+    with replaced(Training, "_drop_void", lambda self: None):
+        yield
+
+
+@mutation(
+    "a task that is complete when it is delivered is reported before it is acknowledged", protects=Protects.LIVENESS
+)
+def complete_tasks_are_reported() -> Iterator[None]:
+    original = Training.begin
+
+    def begin(self: Any, task: Any, progress: Any) -> None:
+        if progress.next_batch == self._plan.batches_of(task.number):
+            self._outcomes._acknowledge(self._leases.release(task))
+        else:
+            original(self, task, progress)
+
+    with replaced(Training, "begin", begin):
+        yield
+
+
+@mutation("a ps that lost the initial values is offered them again", protects=Protects.LIVENESS)
+def initial_values_are_offered_again() -> Iterator[None]:
+    with replaced(connection, "wants_initial_values", lambda refusal: False):
+        yield
+
+
+@mutation("only the incarnation that had a batch is taken to have it", protects=Protects.LIVENESS)
+def restarted_ps_get_batches_again() -> Iterator[None]:
+    def having(self: Any, task: Any, batch: int, version: int, incarnation_of: Any) -> frozenset[Any]:
+        last = self._tasks.get(task)
+        if last is None or last.version != version:
+            return frozenset()
+        return frozenset(ps for ps, next_batch in last.next_batches.items() if next_batch > batch)
+
+    with replaced(AbsorbedBatches, "having", having):
         yield

@@ -133,6 +133,8 @@ class WorkerCore:
 
     def _start(self, notes: tuple[str, ...]) -> Procedure[None]:
         yield InitialiseModel()
+        if self._is_ending:
+            return
         yield PublishEvent(event=WorkerStarted(notes=notes))
         self._is_running = True
         self._set_lease_timer()
