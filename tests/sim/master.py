@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 from tests.sim.process import EXIT_REFUSED, Process
@@ -14,10 +13,10 @@ from elasticdl.cli.local.exits import exit_cause
 from elasticdl.cli.recovery.snapshot_recovery import lost_part, restore_registers, salvage, settle_placement
 from elasticdl.master.core import fold
 from elasticdl.master.service import Master, MasterOptions
-from elasticdl.shared.errors import FencedError, PermanentError
+from elasticdl.shared.bus.opening import open_run
+from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.messages.commands import Command, StartPod, StopPod
 from elasticdl.shared.messages.events import (
-    Envelope,
     Event,
     GroupLedger,
     JobResumed,
@@ -45,7 +44,7 @@ class MasterProcess(Process):
     def __init__(self, world: World) -> None:
         super().__init__(world, MASTER)
         options = MasterOptions(snapshot_records=1 + 7 * self.pid % 40)
-        self.master = Master(self.bus, world.clock, self.incarnation, self._read_ledgers, options)
+        self.master = Master(self.bus, self.clock, self.incarnation, self._read_ledgers, options)
 
     async def main(self) -> None:
         self.spawn(self.beat)
@@ -71,36 +70,26 @@ class Launcher(Process):
     async def main(self) -> None:
         self.probe("starts")
         for event in await self._opening():
-            await self._open(self.envelopes.envelope(event))
+            await open_run(self.bus.log, self.envelopes.envelope(event))
         await self.bus.signals.serve_orders(LAUNCHER, self._obey)
         self._start_master()
         while True:
             await self.say(await self._notes.get())
 
-    async def _open(self, opening: Envelope) -> None:
-        """As ``open_run``, but knows the log's length without asking.
-
-        A request more would draw a number more, and all scenarios would be other ones.
-        """
-        while True:
-            with contextlib.suppress(FencedError):
-                await self.bus.log.append_next(opening, after=len(self.world.broker.log.records))
-                return
-
     async def _opening(self) -> list[Event]:
         """Follows ``elasticdl resume``: what the snapshots tell counts, where the log does not know it."""
-        log, store, spec = self.world.broker.log, self.world.store, self.world.job.spec
+        store, spec = self.world.store, self.world.job.spec
         submitted = JobSubmitted(spec=spec)
         if not self._resumed:
             return [submitted]
         while store.away:
             await asyncio.sleep(AGAIN_S)  # The user types it again.
         salvaged = salvage(store, spec.storage, spec.job)
-        begun = fold(log.records).spec is not None
+        begun = fold(self.world.records()).spec is not None
         if not begun and salvaged is None:
             return [submitted]  # Nothing was learned: the user trains anew.
-        lost = lost_part(log.records[-1] if log.records else None, self.world.log_end)
-        now_s = self.world.clock.now()
+        lost = lost_part(self.world.last_record(), self.world.log_end)
+        now_s = self.clock.now()
         placement = await settle_placement(self.bus.registers, store, spec, salvaged, lost, now_s)
         if placement is None:
             await restore_registers(self.bus.registers, store, spec, salvaged)

@@ -109,7 +109,7 @@ def _late_word_of_a_dead_donor(moving: Moving) -> list[Fault]:
 
 def _recipient_dies_before_the_version(moving: Moving) -> list[Fault]:
     """A recipient dies when it has said that it holds a group; it is started again before the version is known."""
-    held, known = (moving.recipient, "GroupHeld.stored", 2), ("master", "register.read.stored", 2)
+    held, known = (moving.recipient, "GroupHeld.stored", 2), ("master", "register.read.stored", 1)
     return [
         moving.scale(moving.early()),
         Fault(probe=held, action="freeze", targets=("master",), for_s=moving.between(0.03, 0.15)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,9 +57,9 @@ class Oracle:
         if state.repaired:
             problems.append(f"the audit repaired {state.repaired} tasks")
         problems += _overcounted(state)
-        problems += _disorderly(world.hub.obeyed)
-        problems += self._evaluated_too_early(world.broker.log.records)
-        problems += self.replayed(world.broker.log.records, master)
+        problems += _disorderly(world)
+        problems += self._evaluated_too_early(world.records())
+        problems += self.replayed(world.records(), master)
         covered = np.zeros(PARTITIONS, np.int64)
         for ps, manifest in sorted(state.closing.manifests.items()):
             problems += self._count(world, state.placement, ps, manifest, covered)
@@ -212,12 +213,12 @@ def _overcounted(state: State) -> list[str]:
     ]
 
 
-def _disorderly(obeyed: list[tuple[str, int]]) -> list[str]:
-    """Nobody obeys a master after having obeyed its successor."""
-    latest: dict[str, int] = {}
+def _disorderly(world: World) -> list[str]:
+    """No process obeys a master after it has obeyed that master's successor."""
     problems = []
-    for life, term in obeyed:
-        if term < latest.get(life, 0):
-            problems.append(f"{life} has obeyed term {term} after term {latest[life]}")
-        latest[life] = max(term, latest.get(life, 0))
+    for process in world.processes:
+        for server in process.bus.signals.served:
+            for earlier, later in itertools.pairwise(server.obeyed):
+                if later < earlier:
+                    problems.append(f"{process.incarnation} has obeyed term {later} after term {earlier}")
     return problems

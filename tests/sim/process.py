@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.sim.bus import SimBus
+from tests.sim.clocks import ProcessClock
 from tests.sim.loop import Life
+from tests.sim.transport import SimTransport
 
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
@@ -33,9 +34,10 @@ class Process:
         self.pid = world.next_pid()
         self.incarnation = Incarnation(f"{name}.{self.pid}")
         self.life = Life(world.loop, self.incarnation)
-        self.bus = SimBus(world.hub, name, self.life, self.probe)
+        self.clock = ProcessClock(world.loop)
+        self.bus = world.broker.connect(SimTransport(world, self))
         self.envelopes = EnvelopeFactory(
-            service=self.service, name=name, incarnation=self.incarnation, clock=world.clock
+            service=self.service, name=name, incarnation=self.incarnation, clock=self.clock
         )
         self._in_order = asyncio.Lock()
 
@@ -47,9 +49,9 @@ class Process:
         """Begin."""
         self.life.start(self._run())
 
-    def spawn(self, coroutine: Callable[[], object]) -> None:
+    def spawn(self, coroutine: Callable[[], object]) -> asyncio.Task[None]:
         """Run a thread of this process; its error is the process' end."""
-        self.life.start(self._guarded(coroutine))
+        return self.life.start(self._guarded(coroutine))
 
     async def say(self, event: Event, *, cause: str = "") -> None:
         """Append an event; returns once it is acknowledged. Numbers arrive in order."""
@@ -68,6 +70,7 @@ class Process:
         """End at once; nothing of this process runs any more."""
         if self.life.alive:
             self.life.kill()
+            self.bus.disconnect()
             self.world.ended(self, exit_code)
 
     def terminate(self) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from tests.sim import ps_moves
-from tests.sim.client import settle
 from tests.sim.process import Process
 from tests.sim.ps_moves import STORE_S
+from tests.sim.transport import settle
 
 from elasticdl.ps.moves.copies import Copies
 from elasticdl.ps.moves.holder import Holder, HoldOrder

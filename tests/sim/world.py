@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 import numpy as np
-from tests.sim.broker import Broker
-from tests.sim.client import Hub
+from tests.sim.clocks import ProcessClock
 from tests.sim.faults import Fault, Faults
 from tests.sim.job import LEASE_S, Shape, SimJob
 from tests.sim.loop import VirtualLoop
@@ -19,8 +18,10 @@ from tests.sim.ps import PsProcess
 from tests.sim.store import SimStore
 
 from elasticdl.cli.jobs.run_directory import LogEnd
+from elasticdl.shared.bus.memory import MemoryBroker
+from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.job.ledger import Verdict
-from elasticdl.shared.messages.events import ScaleRequested
+from elasticdl.shared.messages.events import LogRecord, ScaleRequested
 from elasticdl.shared.messages.registers import decode_register
 from elasticdl.shared.model.manifests import MANIFEST_NAME, chunk_uri
 from elasticdl.shared.names import PodName
@@ -72,32 +73,16 @@ class Outcome:
     masters: int
 
 
-NOW_S = 1000.0
-"""When simulations begin, seconds since the epoch. After a lost log, numbers go on from the time: as in the real world
-that is more than any number that was counted."""
-
-
-class _Clock:
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
-
-    def now(self) -> float:
-        return NOW_S + self._loop.time()
-
-    def monotonic(self) -> float:
-        return self._loop.time()
-
-
 class World:
     """Everything there is."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.random = Random(schedule.seed)
         self.loop = VirtualLoop()
-        self.clock = _Clock(self.loop)
+        self.clock = ProcessClock(self.loop)
+        """Of the broker."""
         self.network = Network(self.loop, Random(schedule.seed + 1), schedule.weather)
-        self.broker = Broker(self.loop.time, LEASE_S)
-        self.hub = Hub(self.broker, self.network)
+        self.broker = MemoryBroker(BusSettings(lease_s=LEASE_S), self.clock)
         self.store = SimStore()
         self.job = SimJob(schedule.shape)
         self.oracle = Oracle(self.job)
@@ -139,6 +124,15 @@ class World:
         self._pids += 1
         return self._pids
 
+    def last_record(self) -> LogRecord | None:
+        """The last record of the log."""
+        return self.broker.records.read(len(self.broker.records.data))
+
+    def records(self) -> list[LogRecord]:
+        """The log."""
+        numbers = range(1, len(self.broker.records.data) + 1)
+        return [record for seq in numbers if (record := self.broker.records.read(seq)) is not None]
+
     def note(self, text: str) -> None:
         """A line of the story."""
         self.story.append(f"{self.loop.time():9.3f}  {text}")
@@ -152,7 +146,7 @@ class World:
         """A process has ended: its connections break, its keeper hears of it."""
         self.note(f"{process.incarnation} ended ({exit_code})")
         if isinstance(process, MasterProcess):
-            self._problems += self.oracle.replayed(self.broker.log.records, process)
+            self._problems += self.oracle.replayed(self.records(), process)
         if isinstance(process, PsProcess):
             for connection in process.connections:
                 connection.reset(still_arrives=False)
@@ -210,7 +204,7 @@ class World:
 
     def damage(self, ps: str, part: str) -> None:
         """Storage damages an object of the newest snapshot chain of a ps; never snapshot 0, so there is a way out."""
-        entry = self.broker.registers.entries.get(ps)
+        entry = self.broker.registers.present(ps)
         newest = decode_register(entry.value).manifest if entry else ""
         chain = self.store.chain(newest)
         if not chain:
@@ -225,9 +219,9 @@ class World:
 
     def lose_everything(self) -> None:
         """The machine of the launcher dies with all processes."""
-        records = self.broker.log.records
-        if records:
-            self.log_end = LogEnd(seq=len(records), time_s=records[-1].envelope.time_s)
+        last = self.last_record()
+        if last is not None:
+            self.log_end = LogEnd(seq=last.seq, time_s=last.envelope.time_s)
         if self._launcher:
             self._launcher.life.kill()
             self._launcher = None
@@ -237,12 +231,12 @@ class World:
     def lose_log(self, whole: bool) -> None:
         """The broker's disk forgets all of its streams, or the ends of log and registers; of the queue nothing."""
         if whole:
-            self.broker.log.cut(0)
-            self.broker.registers.entries.clear()
+            self.broker.records.cut(0)
             self.broker.registers.former.clear()
-        else:
-            self.broker.log.cut(1 + int(self.random.random() * len(self.broker.log.records)))
-            self.broker.registers.cut(self.random)
+            return
+        self.broker.records.cut(1 + int(self.random.random() * len(self.broker.records.data)))
+        for name, values in list(self.broker.registers.former.items()):
+            self.broker.registers.cut(name, int(self.random.random() * (len(values) + 1)))
 
     def start_launcher(self, resumed: bool, ps: int = 0) -> None:
         """Somebody types ``elasticdl train`` or ``elasticdl resume``, perhaps with another number of ps."""

@@ -45,7 +45,7 @@ def job() -> JobId:
 async def connect_bus(request: pytest.FixtureRequest, job: JobId) -> AsyncIterator[Connect]:
     """Makes another client of the same broker and job."""
     opened: list[Bus] = []
-    broker = MemoryBroker(lease_s=LEASE_S)
+    broker = MemoryBroker(SETTINGS)
 
     async def connect_memory() -> Bus:
         opened.append(broker.connect())

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.sim.broker import Log, Registers
 from tests.sim.mutations.registry import Protects, mutation, replaced
 from tests.sim.ps import PsProcess
 
 from elasticdl.master.core.pods import apply as pods
 from elasticdl.master.service import Master
+from elasticdl.shared.bus.memory.log import Records
+from elasticdl.shared.bus.memory.register import Entries
 from elasticdl.shared.bus.terms import Terms
 
 
@@ -19,7 +20,7 @@ from elasticdl.shared.bus.terms import Terms
     protects=Protects.EXACTLY_ONCE,
 )
 def fencing_of_masters() -> Iterator[None]:
-    unfenced = replaced(Log, "check_expected", lambda self, after: None)
+    unfenced = replaced(Records, "check_last_fenced", lambda self, after: None)
     with unfenced, replaced(Master, "_check_term", lambda self, event: None):
         yield
 
@@ -32,7 +33,7 @@ def fencing_of_ps() -> Iterator[None]:
     async def watch(self: Any) -> None:
         return
 
-    unfenced = replaced(Registers, "check_expected", lambda self, name, after, write_id: None)
+    unfenced = replaced(Entries, "check_last", lambda self, name, after: None)
     with unfenced, replaced(PsProcess, "_watch_register", watch):
         yield
 

@@ -10,7 +10,6 @@ from tests.unit.master.driver import Driver
 from elasticdl.master.core.training.task_messages import task_messages
 from elasticdl.master.outbox import Outbox
 from elasticdl.shared.bus.memory import MemoryBroker
-from elasticdl.shared.bus.memory.client import Bell, Client
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue
 from elasticdl.shared.errors import PermanentError, TransientError
 from elasticdl.shared.job.tasks import TaskMessage
@@ -36,7 +35,7 @@ class AwayAtFirst(MemoryTaskQueue):
 async def test_a_dispatch_is_queued_however_often_nats_was_unreachable() -> None:
     broker = MemoryBroker()
     bus = broker.connect()
-    bus.tasks = AwayAtFirst(Client(Bell()), bus.tasks.state)
+    bus.tasks = AwayAtFirst(bus.client, bus.tasks.state)
     reports: asyncio.Queue[Event] = asyncio.Queue()
     outbox = Outbox(bus, SystemClock(), lambda manifest: (), Driver().state, reports.put_nowait)
     dispatch = Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 2),))

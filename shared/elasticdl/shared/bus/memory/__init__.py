@@ -1,9 +1,11 @@
-"""The broker in memory: for tests and simulations; passes the same contract tests as the real one.
+"""The broker in memory: for tests and simulations. It passes the same contract tests as NATS.
 
-Values travel encoded, so whatever the codec refuses is refused here too. Leases expire by the broker's clock and are
-looked at when somebody takes a task. Everything belongs to one asyncio loop.
+Values travel encoded, so whatever the codec refuses is refused here, too. Leases expire by the broker's clock and are
+checked when a worker takes a task. A client reaches the broker through a ``Transport``, where the simulation injects
+faults. Everything belongs to one asyncio loop.
 """
 
 from elasticdl.shared.bus.memory.broker import MemoryBroker, MemoryBus
+from elasticdl.shared.bus.memory.transport import Client, DirectTransport, Transport
 
-__all__ = ["MemoryBroker", "MemoryBus"]
+__all__ = ["Client", "DirectTransport", "MemoryBroker", "MemoryBus", "Transport"]

@@ -1,71 +1,68 @@
-"""What the clients of one job share, and one client of it."""
+"""The broker that the clients of one job share, and one client of it."""
 
 from __future__ import annotations
 
-import asyncio
-
-from elasticdl.shared.bus.memory.client import Bell, Client
 from elasticdl.shared.bus.memory.log import MemoryEventLog, Records
-from elasticdl.shared.bus.memory.register import MemoryKeyValue
-from elasticdl.shared.bus.memory.signals import MemorySignals, OrderServer
+from elasticdl.shared.bus.memory.register import Entries, MemoryKeyValue
+from elasticdl.shared.bus.memory.signals import MemorySignals, Subscriptions
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue, Queue
-from elasticdl.shared.bus.ports import KeyValueEntry
-from elasticdl.shared.job.spec import LEASE_S
-from elasticdl.shared.names import PodName
-from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.bus.memory.transport import Client, DirectTransport, Server, Transport
+from elasticdl.shared.bus.settings import BusSettings
+from elasticdl.shared.process.clock import Clock, SystemClock
 
 
 class MemoryBroker:
-    """What the clients of one job share.
+    """The broker of one job, with the guarantees that the product relies on and no others.
 
     Args:
-        lease_s: seconds without a sign of life after which a task is delivered again.
+        settings: of the broker and of clients that bring none of their own.
+        clock: the broker's, for leases and dedupe windows.
     """
 
-    def __init__(self, lease_s: float = LEASE_S) -> None:
-        self._bell = Bell()
-        self._records = Records()
-        self._queue = Queue(SystemClock(), lease_s)
-        self._entries: dict[str, KeyValueEntry] = {}
-        self._cores: dict[str, KeyValueEntry] = {}
-        self._beats: list[asyncio.Queue[bytes | None]] = []
-        self._orders: dict[PodName, OrderServer] = {}
+    def __init__(self, settings: BusSettings | None = None, clock: Clock | None = None) -> None:
+        clock = clock or SystemClock()
+        self.settings = settings or BusSettings()
+        self.server = Server()
+        self.records = Records(clock, self.settings.dedupe_window_s)
+        self.queue = Queue(clock, self.settings.lease_s, self.settings.dedupe_window_s)
+        self.registers = Entries()
+        self.core_snapshots = Entries()
+        self.subscriptions = Subscriptions()
 
-    def connect(self) -> MemoryBus:
-        """A new client."""
-        client = Client(self._bell)
-        return MemoryBus(
-            client=client,
-            log=MemoryEventLog(client, self._records),
-            tasks=MemoryTaskQueue(client, self._queue),
-            registers=MemoryKeyValue(client, self._entries),
-            core_snapshots=MemoryKeyValue(client, self._cores),
-            signals=MemorySignals(client, self._beats, self._orders),
-        )
+    def connect(self, transport: Transport | None = None) -> MemoryBus:
+        """A new client; ``transport`` is its way to the broker, a perfect one by default."""
+        transport = transport or DirectTransport(self.server)
+        return MemoryBus(self, Client(transport=transport, settings=self.settings))
+
+    def stop(self) -> None:
+        """The broker dies; what it has acknowledged is on its disk."""
+        self.server.stop()
+
+    def start(self) -> None:
+        """The broker is back, with the streams that it has on its disk."""
+        self.queue.restart()
+        self.server.start()
 
 
 class MemoryBus:
-    """One client's connection to a ``MemoryBroker``."""
+    """One client's connection to a ``MemoryBroker``; see ``ports.Bus``."""
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        log: MemoryEventLog,
-        tasks: MemoryTaskQueue,
-        registers: MemoryKeyValue,
-        core_snapshots: MemoryKeyValue,
-        signals: MemorySignals,
-    ) -> None:
-        self._client = client
-        self.log = log
-        self.tasks = tasks
-        self.registers = registers
-        self.core_snapshots = core_snapshots
-        self.signals = signals
+    def __init__(self, broker: MemoryBroker, client: Client) -> None:
+        self.client = client
+        self._broker = broker
+        self.log = MemoryEventLog(client, broker.records)
+        self.tasks = MemoryTaskQueue(client, broker.queue)
+        self.registers = MemoryKeyValue(client, broker.registers, "register")
+        self.core_snapshots = MemoryKeyValue(client, broker.core_snapshots, "core")
+        self.signals = MemorySignals(client, broker.subscriptions)
 
     async def close(self) -> None:
         """Hang up; iterators end, orders are no longer served."""
-        self._client.closed = True
-        self.signals.hang_up()
-        self._client.bell.ring()
+        self.client.closed = True
+        self.disconnect()
+        for stream in (self._broker.records, self._broker.queue, self._broker.registers, self._broker.core_snapshots):
+            stream.changes.notify()
+
+    def disconnect(self) -> None:
+        """The broker notices that the client is gone, as when its process died."""
+        self._broker.subscriptions.drop(self.client)

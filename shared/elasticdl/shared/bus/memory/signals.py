@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
 
-from elasticdl.shared.bus.memory.client import Client
+from elasticdl.shared.bus.memory.transport import Client
 from elasticdl.shared.bus.ports import OrderHandler
 from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
@@ -15,72 +17,129 @@ from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.names import PodName
 
 
-class OrderServer:
-    """Runs a process' orders one after the other."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """An order on its way.
 
-    def __init__(self, handler: OrderHandler) -> None:
+    Attributes:
+        data: the encoded command.
+        cause: for the log.
+        term: of the master that gives it.
+        answer: called by the broker with the answer: an empty text, or why the order was refused.
+    """
+
+    data: bytes
+    cause: str
+    term: int
+    answer: Callable[[str], None]
+
+
+class OrderServer:
+    """Carries out the orders to one process, one after the other."""
+
+    def __init__(self, client: Client, handler: OrderHandler) -> None:
+        self.client = client
+        self.obeyed: list[int] = []
+        """Terms of the orders that were admitted, in their order."""
+        self.orders: asyncio.Queue[_Order] = asyncio.Queue()
         self._handler = handler
-        self._one_at_a_time = asyncio.Lock()
         self._terms = Terms()
 
-    async def run(self, data: bytes, cause: str, term: int) -> None:
-        """Run one order."""
-        async with self._one_at_a_time:
-            self._terms.admit(term)
-            await self._handler(codec.decode_command(data), cause)
+    async def run(self) -> None:
+        """Serve for ever."""
+        while True:
+            order = await self.orders.get()
+            refusal = ""
+            try:
+                self._terms.admit(order.term)
+                self.obeyed.append(order.term)
+                await self._handler(codec.decode_command(order.data), order.cause)
+            except ElasticDLError as error:
+                refusal = str(error) or type(error).__name__
+            self.client.transport.send("answer", partial(order.answer, refusal))
+
+
+class Subscriptions:
+    """The clients that listen for heartbeats and orders."""
+
+    def __init__(self) -> None:
+        self.beats: list[tuple[Client, asyncio.Queue[bytes | None]]] = []
+        self.orders: dict[PodName, list[OrderServer]] = {}
+
+    def drop(self, client: Client) -> None:
+        """A client's connection ended."""
+        for listener, queue in self.beats:
+            if listener is client:
+                queue.put_nowait(None)
+        self.beats = [each for each in self.beats if each[0] is not client]
+        for pod, servers in self.orders.items():
+            self.orders[pod] = [server for server in servers if server.client is not client]
 
 
 class MemorySignals:
     """See ``ports.Signals``."""
 
-    def __init__(
-        self,
-        client: Client,
-        beats: list[asyncio.Queue[bytes | None]],
-        orders: dict[PodName, OrderServer],
-    ) -> None:
+    def __init__(self, client: Client, subscriptions: Subscriptions) -> None:
         self._client = client
-        self._beats = beats
-        self._own_beats: list[asyncio.Queue[bytes | None]] = []
-        self._orders = orders
-        self._own_orders: dict[PodName, OrderServer] = {}
+        self._subscriptions = subscriptions
+        self.served: list[OrderServer] = []
+        """What this client serves."""
 
     async def beat(self, beat: Beat) -> None:
-        """Tell everybody who listens."""
+        """Send a heartbeat to all who listen."""
         data = codec.encode_beat(beat)
-        for queue in self._beats:
-            queue.put_nowait(data)
+
+        def publish() -> None:
+            for listener, queue in self._subscriptions.beats:
+                listener.transport.deliver(partial(queue.put_nowait, data))
+
+        self._client.transport.send("beat", publish)
 
     async def beats(self) -> AsyncIterator[Beat]:
         """Heartbeats from now on."""
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._beats.append(queue)
-        self._own_beats.append(queue)
+        subscription = (self._client, queue)
+        self._subscriptions.beats.append(subscription)
         try:
             while (data := await queue.get()) is not None:
                 yield codec.decode_beat(data)
         finally:
-            self._beats.remove(queue)
-            self._own_beats.remove(queue)
+            if subscription in self._subscriptions.beats:
+                self._subscriptions.beats.remove(subscription)
 
     async def order(self, pod: PodName, command: Command, cause: str, *, term: int = 0) -> None:
-        """Have a process do something."""
-        server = self._orders.get(pod)
-        if server is None:
+        """Have a process do something; the answer of the first that serves under the name counts."""
+        answered: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+
+        def receive(refusal: str | None) -> None:
+            if not answered.done():
+                answered.set_result(refusal)
+
+        def answer(refusal: str | None) -> None:
+            self._client.transport.deliver(partial(receive, refusal))
+
+        order = _Order(data=codec.encode_command(command), cause=cause, term=term, answer=answer)
+
+        def publish() -> None:
+            servers = self._subscriptions.orders.get(pod, [])
+            if not servers:
+                answer(None)
+            for server in servers:
+                server.client.transport.deliver(partial(server.orders.put_nowait, order))
+
+        self._client.transport.send("order", publish)
+        await asyncio.wait([answered], timeout=self._client.settings.order_answer_s)
+        if not answered.done():
+            raise TransientError(f"{pod} did not answer the order {type(command).__name__}")
+        refusal = answered.result()
+        if refusal is None:
             raise TransientError(f"{pod} does not take orders now")
-        try:
-            await server.run(codec.encode_command(command), cause, term)
-        except ElasticDLError as error:
-            raise PermanentError(f"{pod} refused {type(command).__name__}: {error}") from error
+        if refusal:
+            raise PermanentError(f"{pod} refused {type(command).__name__}: {refusal}")
 
     async def serve_orders(self, pod: PodName, handler: OrderHandler) -> None:
         """Take orders under this name from now on."""
-        self._orders[pod] = self._own_orders[pod] = OrderServer(handler)
-
-    def hang_up(self) -> None:
-        """Stop listening to everything."""
-        for queue in self._own_beats:
-            queue.put_nowait(None)
-        for pod, server in self._own_orders.items():
-            if self._orders.get(pod) is server:
-                del self._orders[pod]
+        server = OrderServer(self._client, handler)
+        self.served.append(server)
+        self._subscriptions.orders.setdefault(pod, []).append(server)
+        self._client.transport.start(server.run())

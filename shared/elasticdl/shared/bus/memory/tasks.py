@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
-from elasticdl.shared.bus.memory.client import Client
+from elasticdl.shared.bus.memory.transport import Changes, Client
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages import codec
 from elasticdl.shared.names import Purpose
@@ -17,42 +17,89 @@ from elasticdl.shared.process.clock import Clock
 @dataclass(slots=True, kw_only=True)
 class _Queued:
     number: int
-    lane: tuple[Purpose, bool]
+    subject: tuple[Purpose, bool]
+    message_id: str
     data: bytes
     attempt: int = 0
     lease_ends_s: float = 0.0
 
 
-class Queue:
-    """Waiting and delivered tasks; a lane is one subject: (purpose, dispatched again)."""
+@dataclass(slots=True)
+class _Waiting:
+    """The waiting tasks of one subject: those that are delivered again come before all others."""
 
-    def __init__(self, clock: Clock, lease_s: float) -> None:
+    again: deque[_Queued] = field(default_factory=deque)
+    first: deque[_Queued] = field(default_factory=deque)
+
+    def pop(self) -> _Queued | None:
+        lane = self.again or self.first
+        return lane.popleft() if lane else None
+
+    def remove(self, number: int) -> None:
+        """Remove the tasks up to a number."""
+        self.again = deque(queued for queued in self.again if queued.number > number)
+        self.first = deque(queued for queued in self.first if queued.number > number)
+
+    def __iter__(self) -> Iterator[_Queued]:
+        yield from self.again
+        yield from self.first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """What a client gets of a task."""
+
+    number: int
+    attempt: int
+    data: bytes
+
+
+class Queue:
+    """Waiting and delivered tasks of all subjects; a subject is (purpose, dispatched again).
+
+    Args:
+        clock: the broker's.
+        lease_s: seconds after which a delivered task is delivered again.
+        dedupe_window_s: seconds during which a repeated message id is recognised.
+    """
+
+    def __init__(self, clock: Clock, lease_s: float, dedupe_window_s: float) -> None:
+        self.changes = Changes()
+        self.last_number = 0
+        """Number of the task that was queued last."""
         self._clock = clock
         self._lease_s = lease_s
-        self._waiting: defaultdict[tuple[Purpose, bool], deque[_Queued]] = defaultdict(deque)
+        self._dedupe_window_s = dedupe_window_s
+        self._waiting: dict[tuple[Purpose, bool], _Waiting] = {}
         self._delivered: dict[int, _Queued] = {}
-        self._message_ids: set[str] = set()
-        self.wakes = 0
+        self._known: dict[str, float] = {}
 
-    def add(self, task: TaskMessage, again: bool) -> None:
-        """Queue a task, once per dispatch."""
-        if task.message_id in self._message_ids:
+    def publish(self, task: TaskMessage, again: bool) -> None:
+        """Queue a task, unless the same message id was queued lately."""
+        now_s = self._clock.monotonic()
+        known_s = self._known.get(task.message_id)
+        if known_s is not None and now_s - known_s < self._dedupe_window_s:
             return
-        self._message_ids.add(task.message_id)
-        lane = (task.task.purpose, again)
-        number = len(self._message_ids)
-        self._waiting[lane].append(_Queued(number=number, lane=lane, data=codec.encode_task(task)))
+        self._known[task.message_id] = now_s
+        self.last_number += 1
+        subject = (task.task.purpose, again)
+        queued = _Queued(
+            number=self.last_number, subject=subject, message_id=task.message_id, data=codec.encode_task(task)
+        )
+        self._waiting.setdefault(subject, _Waiting()).first.append(queued)
 
-    def take(self, lane: tuple[Purpose, bool]) -> _Queued | None:
-        """The next waiting task, with a new lease."""
+    def take(self, purposes: Sequence[Purpose]) -> Delivered | None:
+        """A waiting task of the first purpose that has one, under a new lease."""
         self._expire()
-        if not self._waiting[lane]:
-            return None
-        queued = self._waiting[lane].popleft()
-        queued.attempt += 1
-        self._delivered[queued.number] = queued
-        self.extend(queued.number)
-        return queued
+        for subject in ((purpose, again) for purpose in purposes for again in (True, False)):
+            waiting = self._waiting.get(subject)
+            queued = waiting.pop() if waiting else None
+            if queued is not None:
+                queued.attempt += 1
+                self._delivered[queued.number] = queued
+                self.extend(queued.number)
+                return Delivered(number=queued.number, attempt=queued.attempt, data=queued.data)
+        return None
 
     def extend(self, number: int) -> None:
         """Begin a new lease."""
@@ -60,98 +107,102 @@ class Queue:
             self._delivered[number].lease_ends_s = self._clock.monotonic() + self._lease_s
 
     def ack(self, number: int) -> None:
-        """Forget a task."""
-        queued = self._delivered.pop(number, None)
-        if queued is None:  # an older attempt finishes a task whose lease had run out
-            for lane in self._waiting.values():
-                for waiting in [each for each in lane if each.number == number]:
-                    lane.remove(waiting)
+        """Forget a task; an earlier attempt may finish a task whose lease had run out."""
+        if self._delivered.pop(number, None) is None:
+            for waiting in self._waiting.values():
+                for lane in (waiting.again, waiting.first):
+                    for queued in [each for each in lane if each.number == number]:
+                        lane.remove(queued)
 
     def give_back(self, number: int) -> None:
-        """Have a delivered task wait again."""
+        """Deliver a task again, before those that were never delivered."""
         queued = self._delivered.pop(number, None)
         if queued is not None:
-            self._waiting[queued.lane].append(queued)
+            self._waiting[queued.subject].again.append(queued)
 
-    def purge(self) -> None:
-        """Forget all tasks."""
-        self._waiting.clear()
-        self._delivered.clear()
+    def purge(self, last: int) -> None:
+        """Forget all tasks up to (and including) a number."""
+        for waiting in self._waiting.values():
+            waiting.remove(last)
+        self._delivered = {number: queued for number, queued in self._delivered.items() if number > last}
+
+    def restart(self) -> None:
+        """The broker restarts: a work queue then forgets the message ids of tasks that it holds no more."""
+        held = {queued.message_id for waiting in self._waiting.values() for queued in waiting}
+        held.update(queued.message_id for queued in self._delivered.values())
+        self._known = {message_id: known_s for message_id, known_s in self._known.items() if message_id in held}
 
     def _expire(self) -> None:
-        now = self._clock.monotonic()
-        for number in [each.number for each in self._delivered.values() if each.lease_ends_s <= now]:
+        now_s = self._clock.monotonic()
+        for number in [each.number for each in self._delivered.values() if each.lease_ends_s <= now_s]:
             self.give_back(number)
 
 
 class MemoryDelivery:
     """See ``ports.Delivery``."""
 
-    def __init__(self, queue: MemoryTaskQueue, queued: _Queued) -> None:
+    def __init__(self, queue: MemoryTaskQueue, delivered: Delivered) -> None:
         self._queue = queue
-        self._number = queued.number
-        self.task = codec.decode_task(queued.data)
-        self.attempt = queued.attempt
-        self.reply = f"memory.{queued.number}.{queued.attempt}"
+        self._number = delivered.number
+        self.task = codec.decode_task(delivered.data)
+        self.attempt = delivered.attempt
+        self.reply = f"memory.{delivered.number}.{delivered.attempt}"
 
     async def ack(self) -> None:
-        """It is done."""
-        self._queue.state.ack(self._number)
+        """It is done; confirmed by the broker."""
+        await self._queue.client.ask("ack", lambda: self._queue.state.ack(self._number))
 
     async def nak(self) -> None:
         """Give it back."""
         await self._queue.give_back(self.reply)
 
     async def extend(self) -> None:
-        """Begin a new lease."""
-        self._queue.state.extend(self._number)
+        """Begin a new lease; not confirmed."""
+        self._queue.client.transport.send("extend", lambda: self._queue.state.extend(self._number))
 
 
 class MemoryTaskQueue:
     """See ``ports.TaskQueue``."""
 
     def __init__(self, client: Client, state: Queue) -> None:
-        self._client = client
+        self.client = client
         self.state = state
-        self._seen_wakes = 0
-
-    def _wake(self) -> None:
-        self.state.wakes += 1
-        self._client.bell.ring()
+        self._woken: asyncio.Future[None] | None = None
 
     async def publish(self, messages: Sequence[tuple[TaskMessage, bool]]) -> None:
-        """Queue tasks and wake idle workers."""
-        for task, again in messages:
-            self.state.add(task, again)
+        """Queue tasks, all publications under way at the same time, and wake idle workers."""
+
+        async def publish_one(task: TaskMessage, again: bool) -> None:
+            await self.client.ask("publish", lambda: self.state.publish(task, again))
+
+        await asyncio.gather(*(publish_one(task, again) for task, again in messages))
         self._wake()
 
     async def take(self, purposes: Sequence[Purpose]) -> MemoryDelivery | None:
-        """A task, if one is waiting."""
-        self._seen_wakes = self.state.wakes
-        for purpose in purposes:
-            for again in (True, False):
-                queued = self.state.take((purpose, again))
-                if queued is not None:
-                    return MemoryDelivery(self, queued)
-        return None
+        """A task, if one is waiting; one try."""
+        self._listen()  # before looking: a task that is published from now on must end the next wait
+        delivered = await self.client.transport.request("take", lambda: self.state.take(purposes))
+        return None if delivered is None else MemoryDelivery(self, delivered)
 
     async def wait(self, timeout_s: float) -> None:
         """Until there may be a task."""
-
-        async def woken() -> None:
-            while self._seen_wakes == self.state.wakes and not self._client.closed:
-                await self._client.bell.wait()
-
-        try:
-            await asyncio.wait_for(woken(), timeout_s)
-        except TimeoutError:
-            return
+        await asyncio.wait([self._woken or self._listen()], timeout=timeout_s)
 
     async def give_back(self, reply: str) -> None:
         """Give back another client's delivery."""
-        self.state.give_back(int(reply.split(".")[1]))
+        number = int(reply.split(".")[1])
+        await self.client.ask("nak", lambda: self.state.give_back(number))
         self._wake()
 
     async def purge(self) -> None:
-        """Forget all tasks."""
-        self.state.purge()
+        """Forget all tasks that there are now; a repetition that arrives late removes none that came after them."""
+        last = await self.client.ask("purge.last", lambda: self.state.last_number)
+        await self.client.ask("purge", lambda: self.state.purge(last))
+
+    def _wake(self) -> None:
+        self.client.transport.send("wake", self.state.changes.notify)
+
+    def _listen(self) -> asyncio.Future[None]:
+        if self._woken is None or self._woken.done():
+            self._woken = self.state.changes.subscribe(self.client)
+        return self._woken

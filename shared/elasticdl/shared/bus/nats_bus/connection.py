@@ -15,6 +15,7 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from elasticdl.shared.bus.retries import RetryPolicy, WrongLastSequenceError
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.names import JobId
@@ -45,6 +46,10 @@ class RefusedError(PermanentError):
     def __init__(self, message: str, error_code: int) -> None:
         super().__init__(message)
         self.error_code = error_code
+
+
+class WrongSequenceError(RefusedError, WrongLastSequenceError):
+    """The server refused a write: its writer does not know the last message of the stream or subject."""
 
 
 class NoRespondersError(TransientError):
@@ -205,17 +210,8 @@ class Connection:
         Raises:
             TransientError: it did not succeed in time.
         """
-        latest: TransientError | None = None
-        try:
-            async with asyncio.timeout(self.settings.retry_s):
-                while True:
-                    try:
-                        return await attempt()
-                    except TransientError as error:
-                        latest = error
-                        await asyncio.sleep(self.settings.retry_pause_s)
-        except TimeoutError as error:
-            raise TransientError(f"{what} failed for {self.settings.retry_s:g} s: {latest}") from error
+        policy = RetryPolicy(limit_s=self.settings.retry_s, pause_s=self.settings.retry_pause_s)
+        return await policy.run(what, attempt)
 
     async def api(self, name: str, request: Mapping[str, Any], *, once: bool = False) -> dict[str, Any]:
         """Send a request to JetStream's API.
@@ -243,7 +239,7 @@ class Connection:
             The sequence number.
 
         Raises:
-            RefusedError: for example with one of ``WRONG_LAST_SEQUENCE``.
+            WrongSequenceError: the writer named a message that is not the last one.
             PermanentError: the stream is full or gone.
             TransientError: NATS was unreachable for too long.
         """
@@ -295,7 +291,8 @@ class Connection:
             )
         if code == 503 or number == _STREAM_CREATE_FAILED:
             raise TransientError(f"{what}: {text}")
-        raise RefusedError(f"the NATS server refused {what}: {text} ({number})", number)
+        refused = WrongSequenceError if number in WRONG_LAST_SEQUENCE else RefusedError
+        raise refused(f"the NATS server refused {what}: {text} ({number})", number)
 
 
 async def _unless(refused: asyncio.Event, connecting: Coroutine[Any, Any, None]) -> None:

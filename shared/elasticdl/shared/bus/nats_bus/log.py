@@ -6,9 +6,9 @@ import base64
 from collections.abc import AsyncIterator, Mapping
 
 from elasticdl.shared.bus import subjects
-from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, WRONG_LAST_SEQUENCE, Connection, RefusedError
+from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, Connection, RefusedError
 from elasticdl.shared.bus.nats_bus.follow import follow
-from elasticdl.shared.errors import FencedError
+from elasticdl.shared.bus.retries import append_once
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import Envelope, LogRecord
 
@@ -27,38 +27,26 @@ class NatsEventLog:
         return await self._connection.store(self._stream, subject, data, {"Nats-Msg-Id": envelope.id})
 
     async def append_next(self, envelope: Envelope, *, after: int) -> int:
-        """Append an event right after a record; a refused repetition is recognised as in ``append_fenced``."""
+        """Append an event right after a record."""
         subject = subjects.event(self._connection.job, envelope.service, envelope.name)
         headers = {"Nats-Msg-Id": envelope.id, "Nats-Expected-Last-Sequence": str(after)}
-        try:
-            return await self._connection.store(self._stream, subject, codec.encode_envelope(envelope), headers)
-        except RefusedError as error:
-            if error.error_code not in WRONG_LAST_SEQUENCE:
-                raise
-            there = await self._record({"seq": after + 1})
-            if there is not None and there.envelope.id == envelope.id:
-                return there.seq
-            raise FencedError(f"the log does not end at {after} any more") from error
+        return await append_once(
+            envelope,
+            lambda: self._connection.store(self._stream, subject, codec.encode_envelope(envelope), headers),
+            lambda: self._record({"seq": after + 1}),
+            lambda _: f"the log does not end at {after} any more",
+        )
 
     async def append_fenced(self, envelope: Envelope, *, after: int) -> int:
-        """Append a record of the master unless another master has appended one.
-
-        The server checks the expected number before it looks for repetitions, so it refuses a repetition whose first
-        acknowledgement was lost. The last record then shows that it is the same.
-        """
+        """Append a record of the master unless another master has appended one."""
         subject = subjects.decision(self._connection.job)
         headers = {"Nats-Msg-Id": envelope.id, "Nats-Expected-Last-Subject-Sequence": str(after)}
-        try:
-            return await self._connection.store(self._stream, subject, codec.encode_envelope(envelope), headers)
-        except RefusedError as error:
-            if error.error_code not in WRONG_LAST_SEQUENCE:
-                raise
-            last = await self.last_fenced()
-            if last is not None and last.envelope.id == envelope.id:
-                return last.seq
-            raise FencedError(
-                f"another master has appended record {last.seq if last else 0}; this one knows up to {after}"
-            ) from error
+        return await append_once(
+            envelope,
+            lambda: self._connection.store(self._stream, subject, codec.encode_envelope(envelope), headers),
+            self.last_fenced,
+            lambda there: f"another master has appended record {there.seq if there else 0}; this one knows up to {after}",
+        )
 
     async def read(self, after: int) -> AsyncIterator[LogRecord]:
         """Records above ``after``, then new ones as they arrive."""

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, WRONG_LAST_SEQUENCE, Connection, RefusedError
+from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, Connection, RefusedError, WrongSequenceError
 from elasticdl.shared.bus.nats_bus.follow import follow
 from elasticdl.shared.bus.ports import KeyValueEntry
 from elasticdl.shared.errors import FencedError
@@ -48,9 +48,7 @@ class NatsKeyValue:
         subject = self._subject_of(self._connection.job, name)
         try:
             return await self._connection.store(self._stream, subject, value, headers)
-        except RefusedError as error:
-            if error.error_code not in WRONG_LAST_SEQUENCE:
-                raise
+        except WrongSequenceError as error:
             message = await self._last(name)
             if message is not None and write_id.encode() in base64.b64decode(message.get("hdrs", "")):
                 return int(message["seq"])
