@@ -195,6 +195,18 @@ def _delay(world: World, targets: tuple[str, ...], _for_s: float) -> None:
     world.network.delayed.add(targets[0])
 
 
+def _drift(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """The clock of a process' machine runs faster or slower from now on."""
+    name, rate = targets
+    world.clock_of(name).set_rate(float(rate))
+
+
+def _jump(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """The wall clock of a process' machine is set forward or back."""
+    name, seconds = targets
+    world.clock_of(name).jump(float(seconds))
+
+
 def _garble(world: World, targets: tuple[str, ...], _for_s: float) -> None:
     """A broken peer pushes the next batch of some task, its last rows NaN: nothing of it may be applied."""
     process = world.running(targets[0])
@@ -225,4 +237,6 @@ ACTIONS: dict[str, Action] = {
     "lose_log": _lose_log,
     "damage": _damage,
     "delay": _delay,
+    "drift": _drift,
+    "jump": _jump,
 }

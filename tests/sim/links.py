@@ -14,7 +14,7 @@ from elasticdl.shared.wire.connection import ConnectionLostError
 from elasticdl.shared.wire.messages import PullReply
 from elasticdl.worker.ps_client import PsAddress, PsCalls, PsClientSettings, PsDirectory
 from elasticdl.worker.ps_client.calls import Settled
-from elasticdl.worker.ps_client.steps import Answer, Close, Connect, Pause, Receive, Send, Step
+from elasticdl.worker.ps_client.steps import Close, Connect, Pause, Receive, Send, Step
 
 if TYPE_CHECKING:
     from tests.sim.worker import WorkerProcess
@@ -29,7 +29,7 @@ def ps_calls(worker: WorkerProcess) -> PsCalls:
         PsDirectory(placement=lambda: worker.placement, resolve=lambda: _addresses(worker)),
         plan=job.plan.fingerprint,
         signature=job.signature,
-        clock=worker.world.clock,
+        clock=worker.clock,
         settings=PsClientSettings(),
     )
 
@@ -59,8 +59,7 @@ async def _execute(worker: WorkerProcess, step: Step) -> Any:
         case Send(wire=Connection() as connection, request=request):
             return connection.send(request)
         case Receive(handle=handle):
-            reply, incarnation = await handle
-            return Answer(reply, incarnation, lambda: None)
+            return await handle
         case Connect(ps=ps, address=registered):
             return await _connect(worker, ps, registered)
         case Pause(seconds=seconds):

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.sim.clocks import ProcessClock
 from tests.sim.loop import Life
 from tests.sim.transport import SimTransport
 
@@ -34,7 +33,7 @@ class Process:
         self.pid = world.next_pid()
         self.incarnation = Incarnation(f"{name}.{self.pid}")
         self.life = Life(world.loop, self.incarnation)
-        self.clock = ProcessClock(world.loop)
+        self.clock = world.clock_of(name)
         self.bus = world.broker.connect(SimTransport(world, self))
         self.envelopes = EnvelopeFactory(
             service=self.service, name=name, incarnation=self.incarnation, clock=self.clock

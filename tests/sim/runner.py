@@ -42,12 +42,11 @@ class SimRunner(Generic[E, C]):
 
     def post(self, event: E | TimerFired) -> None:
         """Give the core an event; its invariants are checked after each one."""
-        loop = self._process.world.loop
-        for command in self._core.handle(event, loop.time()):
+        loop, clock = self._process.world.loop, self._process.clock
+        for command in self._core.handle(event, clock.monotonic()):
             if isinstance(command, SetTimer):
                 self._timers[command.name] = command.due_s
-                delay_s = max(0.0, command.due_s - loop.time())
-                loop.call_later(delay_s, self._fire, command, context=self._process.life.context)
+                loop.call_later(clock.delay_s(command.due_s), self._fire, command, context=self._process.life.context)
             else:
                 self._lane(self._lane_of(command)).put_nowait(command)
         check = getattr(self._core, "check", None)

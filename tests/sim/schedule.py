@@ -60,8 +60,43 @@ def _during_a_move(random: Random, fewer: int, more: int, *, grows: bool) -> Fau
     return Fault(probe=(name, what, 1 + random.randrange(most)), action=action, targets=(name,), for_s=for_s)
 
 
+DRIFTING, JUMPING = 0.35, 0.2
+"""Shares of all schedules in which clocks drift, and in which wall clocks jump."""
+JUMP_S_MAX = 20.0
+
+
+def _clock_faults(seed: int, shape: Shape, horizon_s: float) -> tuple[Fault, ...]:
+    """What is wrong with the clocks; drawn apart, so that everything else of a schedule stays as it is."""
+    random = Random(seed * 7919 + 5)
+    names = ["broker", "launcher", "master"]
+    names += [f"ps-{number}" for number in range(shape.ps)] + [f"worker-{number}" for number in range(shape.workers)]
+    faults = []
+    if random.random() < DRIFTING:
+        faults += [
+            Fault(action="drift", targets=(name, f"{random.uniform(0.99, 1.01):.4f}"))
+            for name in random.sample(names, random.randint(1, len(names)))
+        ]
+    if random.random() < JUMPING:
+        faults += [
+            Fault(
+                at_s=round(random.uniform(0.0, horizon_s), 3),
+                action="jump",
+                targets=(random.choice(names), f"{random.uniform(-JUMP_S_MAX, JUMP_S_MAX):.3f}"),
+            )
+            for _ in range(random.randint(1, 2))
+        ]
+    return tuple(faults)
+
+
 def random_schedule(seed: int) -> Schedule:
-    """The schedule of a seed.
+    """The schedule of a seed."""
+    schedule = _schedule(seed)
+    clocks = _clock_faults(seed, schedule.shape, schedule.horizon_s)
+    return replace(schedule, faults=clocks + schedule.faults)
+
+
+def _schedule(seed: int) -> Schedule:
+    """A schedule with good clocks.
 
     What has to do with moves is drawn apart from everything else, so that the other schedules stay what they are.
     """

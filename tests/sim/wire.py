@@ -1,15 +1,32 @@
-"""Connections from workers to ps: ordered in each direction, cut at any moment, possibly with requests on the way."""
+"""Connections from workers to ps: ordered in each direction, cut at any moment, possibly with requests on the way.
+
+Requests and replies travel as the frames that ship: what a peer gets is decoded from bytes, never a shared object.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 from tests.sim.loop import NOBODYS
 
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.wire.connection import ConnectionLostError
-from elasticdl.shared.wire.messages import Reply, Request
+from elasticdl.shared.wire.frames import (
+    HEADER_BYTES,
+    FrameLimits,
+    Tensor,
+    decode_header,
+    decode_layout,
+    encode,
+    table_bytes,
+)
+from elasticdl.shared.wire.message_codec import decode_reply, decode_request, encode_reply, encode_request
+from elasticdl.shared.wire.messages import Request
+from elasticdl.worker.ps_client.steps import Answer
 
 if TYPE_CHECKING:
     from tests.sim.ps import PsProcess
@@ -17,12 +34,11 @@ if TYPE_CHECKING:
 
 CONNECT_S = 5.0
 REQUEST_S = 30.0
-
-Answer = tuple[Reply, Incarnation]
+LIMITS = FrameLimits()
 
 
 class Connection:
-    """From one life of a worker to one life of a ps."""
+    """From one instance of a worker to one instance of a ps."""
 
     def __init__(self, client: WorkerProcess, server: PsProcess) -> None:
         self.lost = False
@@ -32,6 +48,7 @@ class Connection:
         self._network = client.world.network
         self._loop = client.world.loop
         self._waiting: list[asyncio.Future[Answer]] = []
+        self._requests = 0
         self._arrives_s = 0.0
         self._returns_s = 0.0
         self._still_arrives = True
@@ -42,9 +59,11 @@ class Connection:
         if self.lost:
             future.set_exception(ConnectionLostError("lost"))
             return future
+        self._requests += 1
+        frame = _to_bytes(self._requests, *encode_request(request))
         self._waiting.append(future)
         self._arrives_s = max(self._arrives_s, self._loop.time() + self._network.latency_s())
-        self._loop.call_at(self._arrives_s, self._arrive, request, future, context=self.server.life.context)
+        self._loop.call_at(self._arrives_s, self._arrive, frame, future, context=self.server.life.context)
         self._loop.later(REQUEST_S, self._overdue, future)
         return future
 
@@ -68,22 +87,46 @@ class Connection:
         if not future.done():
             self._lose()
 
-    def _arrive(self, request: Request, future: asyncio.Future[Answer]) -> None:
+    def _arrive(self, frame: bytes, future: asyncio.Future[Answer]) -> None:
         if self.lost and not self._still_arrives:
             return
         if not self._network.reaches(self.client.name, self.server.name):
             return
-        reply = self.server.answer(request)
+        number, meta, tensors, buffer = _from_bytes(frame)
+        reply = self.server.answer(decode_request(meta, tensors))
+        _poison(buffer)  # The server reuses it for the next request.
         if reply is None:
             return
+        answer = _to_bytes(number, *encode_reply(reply, self.identity))
         self._returns_s = max(self._returns_s, self._loop.time() + self._network.latency_s())
-        self._loop.call_at(self._returns_s, self._return, future, reply, context=NOBODYS)
+        self._loop.call_at(self._returns_s, self._return, future, answer, context=NOBODYS)
 
-    def _return(self, future: asyncio.Future[Answer], reply: Reply) -> None:
+    def _return(self, future: asyncio.Future[Answer], frame: bytes) -> None:
         if future.done() or self.lost or not self._network.reaches(self.client.name, self.server.name):
             return
         self._waiting.remove(future)
-        future.set_result((reply, self.identity))
+        _, meta, tensors, buffer = _from_bytes(frame)
+        reply, incarnation = decode_reply(meta, tensors)
+        future.set_result(Answer(reply, Incarnation(incarnation), partial(_poison, buffer)))
+
+
+def _to_bytes(number: int, meta: bytes, tensors: Sequence[Tensor]) -> bytes:
+    return b"".join(encode(number, meta, tensors, LIMITS))
+
+
+def _from_bytes(frame: bytes) -> tuple[int, bytes, tuple[Tensor, ...], Tensor]:
+    """Number, meta, tensors, and the receive buffer that the tensors are views of."""
+    header = decode_header(frame[:HEADER_BYTES], LIMITS)
+    table_end = HEADER_BYTES + table_bytes(header)
+    layout = decode_layout(frame[HEADER_BYTES:table_end], LIMITS)
+    payload = table_end + header.meta_bytes
+    buffer = np.frombuffer(frame, np.uint8, layout.payload_bytes, payload).copy()
+    return header.request, frame[table_end:payload], layout.tensors(buffer), buffer
+
+
+def _poison(buffer: Tensor) -> None:
+    """Fill a receive buffer that was given back with bytes that are no number, so that later reads show."""
+    buffer.fill(0xFF)
 
 
 def _fail(future: asyncio.Future[Answer]) -> None:

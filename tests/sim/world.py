@@ -11,7 +11,7 @@ from tests.sim.faults import Fault, Faults
 from tests.sim.job import LEASE_S, Shape, SimJob
 from tests.sim.loop import VirtualLoop
 from tests.sim.master import Launcher, MasterProcess
-from tests.sim.network import Network, Weather
+from tests.sim.network import BROKER, Network, Weather
 from tests.sim.oracle import Oracle
 from tests.sim.process import Process
 from tests.sim.ps import PsProcess
@@ -79,10 +79,9 @@ class World:
     def __init__(self, schedule: Schedule) -> None:
         self.random = Random(schedule.seed)
         self.loop = VirtualLoop()
-        self.clock = ProcessClock(self.loop)
-        """Of the broker."""
+        self._clocks: dict[str, ProcessClock] = {}
         self.network = Network(self.loop, Random(schedule.seed + 1), schedule.weather)
-        self.broker = MemoryBroker(BusSettings(lease_s=LEASE_S), self.clock)
+        self.broker = MemoryBroker(BusSettings(lease_s=LEASE_S), self.clock_of(BROKER))
         self.store = SimStore()
         self.job = SimJob(schedule.shape)
         self.oracle = Oracle(self.job)
@@ -132,6 +131,12 @@ class World:
         """The log."""
         numbers = range(1, len(self.broker.records.data) + 1)
         return [record for seq in numbers if (record := self.broker.records.read(seq)) is not None]
+
+    def clock_of(self, name: str) -> ProcessClock:
+        """The clock of a process' machine; it outlives the process."""
+        if name not in self._clocks:
+            self._clocks[name] = ProcessClock(self.loop)
+        return self._clocks[name]
 
     def note(self, text: str) -> None:
         """A line of the story."""

@@ -75,4 +75,4 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 def is_standstill(problem: str) -> bool:
     """Whether a job only got stuck or gave up; its data may be all right."""
-    return problem.startswith("the job is stuck") or "can't go on" in problem or problem.endswith("ended the job")
+    return problem.startswith("the job is stuck") or "can't continue" in problem or problem.endswith("ended the job")
