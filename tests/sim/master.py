@@ -13,7 +13,7 @@ from elasticdl.cli.local.exits import exit_cause
 from elasticdl.cli.recovery.snapshot_recovery import lost_part, restore_registers, salvage, settle_placement
 from elasticdl.master.core import fold
 from elasticdl.master.service import Master, MasterOptions
-from elasticdl.shared.bus.opening import open_run
+from elasticdl.shared.bus.reading import open_run
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.messages.commands import Command, StartPod, StopPod
 from elasticdl.shared.messages.events import (

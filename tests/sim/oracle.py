@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from tests.sim.job import ROWS, WIDTH, SimJob, rows_of
 
-from elasticdl.master.core import State, fold
+from elasticdl.master.core import Fold, State
+from elasticdl.master.core.invariants import check
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.snapshots.reader import read_chain, restore
-from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.errors import ElasticDLError, InvariantError
 from elasticdl.shared.messages.commands import JobState, OpenPin
 from elasticdl.shared.messages.events import Decided, JobSubmitted, LogRecord, TaskFinished, TermStarted
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
@@ -106,7 +107,10 @@ class Oracle:
         terms = [record.envelope.incarnation for record in known if isinstance(record.envelope.event, TermStarted)]
         if terms and master.incarnation in terms and terms[-1] != master.incarnation:
             return []
-        replayed = fold(known)
+        try:
+            replayed = _checked_fold(known)
+        except InvariantError as error:
+            return [f"an invariant of the master does not hold: {error}"]
         if replayed == live.state:
             return []
         differing = [name for name in State.__slots__ if getattr(replayed, name) != getattr(live.state, name)]
@@ -181,6 +185,17 @@ class Oracle:
             return []
         wrong = ids[np.abs(found - expected[ids]).max(axis=1) > 1e-3].tolist()
         return [f"{ps}: rows {wrong} do not hold what the dense weights say was learned"]
+
+
+def _checked_fold(records: list[LogRecord]) -> State:
+    """Fold a log and verify the invariants after every record."""
+    folding = Fold()
+    for record in records:
+        folding.take(record)
+        check(folding.state)
+    state = folding.finish()
+    check(state)
+    return state
 
 
 def _evaluations(records: list[LogRecord]) -> dict[int, int]:

@@ -117,3 +117,19 @@ async def test_a_process_that_hung_up_takes_no_orders(connect_bus: Connect) -> N
     await ps.close()
     with pytest.raises(TransientError):
         await master.signals.order(PS, SNAPSHOT, "m.7")
+
+
+async def test_an_order_reaches_all_processes_of_a_name(connect_bus: Connect) -> None:
+    master, old, new = await connect_bus(), await connect_bus(), await connect_bus()
+    obeyed: asyncio.Queue[str] = asyncio.Queue()
+
+    def server(name: str) -> Callable[[Command, str], Awaitable[None]]:
+        async def obey(command: Command, cause: str) -> None:
+            obeyed.put_nowait(name)
+
+        return obey
+
+    await old.signals.serve_orders(PS, server("old"))
+    await new.signals.serve_orders(PS, server("new"))
+    await master.signals.order(PS, SNAPSHOT, "m.7")
+    assert {await obeyed.get(), await obeyed.get()} == {"old", "new"}

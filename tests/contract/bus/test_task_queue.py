@@ -147,3 +147,22 @@ async def test_an_extended_lease_lasts(bus: Bus) -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.Event().wait(), 0.1)
         assert await bus.tasks.take(TRAIN) is None
+
+
+async def test_returned_tasks_come_before_those_that_were_never_delivered(bus: Bus) -> None:
+    await bus.tasks.publish([(task(number), False) for number in range(4)])
+    taken = [await bus.tasks.take(TRAIN) for _ in range(2)]
+    for delivery in taken:
+        assert delivery is not None
+        await delivery.nak()
+    again = [await take_soon(bus, TRAIN) for _ in range(4)]
+    assert [(delivery.task.task.number, delivery.attempt) for delivery in again] == [(0, 2), (1, 2), (2, 1), (3, 1)]
+
+
+async def test_a_task_that_was_acknowledged_is_not_queued_again_by_a_repetition(bus: Bus) -> None:
+    await bus.tasks.publish([(task(0), False)])
+    delivery = await bus.tasks.take(TRAIN)
+    assert delivery is not None
+    await delivery.ack()
+    await bus.tasks.publish([(task(0), False)])
+    assert await bus.tasks.take(TRAIN) is None

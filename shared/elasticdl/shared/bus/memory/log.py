@@ -107,7 +107,7 @@ class MemoryEventLog:
             envelope,
             lambda: self._client.ask(_name(envelope), lambda: self._records.append_fenced(envelope, after)),
             self.last_fenced,
-            lambda there: f"another master has appended record {there.seq if there else 0}; this one knows up to {after}",
+            lambda there: f"another master has appended record {there.seq if there else 0}, after {after}",
         )
 
     async def read(self, after: int) -> AsyncIterator[LogRecord]:

@@ -45,7 +45,7 @@ class NatsEventLog:
             envelope,
             lambda: self._connection.store(self._stream, subject, codec.encode_envelope(envelope), headers),
             self.last_fenced,
-            lambda there: f"another master has appended record {there.seq if there else 0}; this one knows up to {after}",
+            lambda there: f"another master has appended record {there.seq if there else 0}, after {after}",
         )
 
     async def read(self, after: int) -> AsyncIterator[LogRecord]:
