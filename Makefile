@@ -20,7 +20,7 @@ TEST_TOOLS := hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations contract integration e2e s3-server lowest cov lint format type imports proto proto-fresh bench bench-chaos bench-moves check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e s3-server lowest cov lint format type imports proto proto-fresh bench bench-chaos bench-moves check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ sim: $(READY) ## Simulate 10,000 jobs under faults (SEED=n: that one; SEED_START
 
 sim-mutations: $(READY) ## Plant bugs, have the simulation find them, and write the seeds to tests/sim/mutations/seeds.py
 	$(BIN)/python -m tests.sim.mutations
+
+histories: $(READY) ## Record the event logs of real jobs again, after an intended change of decisions
+	$(BIN)/python -m tests.histories.record
 
 contract: $(READY) s3-server ## Run the tests that hold the in-memory adapters and real servers to one contract
 	$(PYTEST) tests/contract
