@@ -24,7 +24,7 @@ def test_there_are_histories() -> None:
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
 async def test_decisions_are_the_recorded_ones(path: Path) -> None:
     verified = await verify(replayed(path))
-    assert verified.decisions > 10
+    assert verified.decisions >= 5
     assert not verified.differences, "a decision has changed; if that is intended: make histories"
 
 
