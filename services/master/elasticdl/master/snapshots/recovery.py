@@ -11,6 +11,7 @@ from elasticdl.master.snapshots import core_snapshot
 from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.bus.reading import present_records, record_at
 from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import MASTER
 
 _log = structlog.get_logger()
@@ -69,12 +70,18 @@ async def _usable(log: EventLog, data: bytes, until: int) -> State | None:
     try:
         state = core_snapshot.decode(data)
         anchor = await record_at(log, seq)
+        decision = await record_at(log, state.master_seq) if state.master_seq > seq else anchor
     except ProtocolError as error:
         _log.warning("core snapshot not usable, folding the whole log", reason=str(error))
         return None
     if until and state.master_seq > until:
         return None
-    if anchor is None or anchor.envelope.id != state.last_id:
+    if anchor is None or anchor.envelope.id != state.last_id or not _has_applied(state, decision):
         _log.warning("core snapshot belongs to another log, folding the whole log", seq=seq)
         return None
     return state
+
+
+def _has_applied(state: State, record: LogRecord | None) -> bool:
+    """Whether a snapshot's last decision is the one on the log: a log that lost its end may have lost just that."""
+    return record is not None and record.envelope.number <= state.seen.get(record.envelope.incarnation, 0)
