@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +14,73 @@ from elasticdl.shared.job.plan import Shard
 
 Columns = dict[str, npt.NDArray[np.generic]]
 Offsets = Sequence[int] | npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStack:
+    """Columns of one type, stacked.
+
+    Attributes:
+        names: the columns.
+        values: shape ``[columns, records]``.
+    """
+
+    names: tuple[str, ...]
+    values: npt.NDArray[np.generic]
+
+
+class ColumnBatch(Mapping[str, npt.NDArray[np.generic]]):
+    """Typed columns of some records by name, each of shape ``[records]``; columns of one type lie side by side.
+
+    Args:
+        names: all columns, in the order of the data.
+        stacks: the columns.
+    """
+
+    __slots__ = ("_names", "stacks")
+
+    def __init__(self, names: tuple[str, ...], stacks: tuple[ColumnStack, ...]) -> None:
+        self._names = names
+        self.stacks = stacks
+
+    @classmethod
+    def of(cls, columns: Columns, offsets: npt.NDArray[np.int64] | None = None) -> ColumnBatch:
+        """Stack columns; ``offsets``: only these records, in this order."""
+        by_type: dict[np.dtype[np.generic], list[str]] = {}
+        for name, values in columns.items():
+            by_type.setdefault(values.dtype, []).append(name)
+        stacks = []
+        for dtype, names in by_type.items():
+            count = len(columns[names[0]]) if offsets is None else offsets.size
+            stacked = np.empty((len(names), count), dtype)
+            for row, name in zip(stacked, names, strict=True):
+                row[:] = columns[name] if offsets is None else columns[name][offsets]
+            stacks.append(ColumnStack(tuple(names), stacked))
+        return cls(tuple(columns), tuple(stacks))
+
+    def take(self, places: slice | npt.NDArray[np.int64]) -> ColumnBatch:
+        """Some of the records; views for a slice."""
+        return ColumnBatch(
+            self._names, tuple([ColumnStack(each.names, each.values[:, places]) for each in self.stacks])
+        )
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return self.stacks[0].values.shape[1] if self.stacks else 0
+
+    def __getitem__(self, name: str) -> npt.NDArray[np.generic]:
+        for stack in self.stacks:
+            if name in stack.names:
+                column: npt.NDArray[np.generic] = stack.values[stack.names.index(name)]
+                return column
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class RecordBlock:
@@ -31,18 +99,19 @@ class RecordBlock:
         self.lines = lines
         self.hashes = hashes
         self._parse = parse
+        self._offsets: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> ColumnBatch:
         """Typed columns, each of shape ``[records]``; parsed when first asked for; empty for TFRecord.
 
         Raises:
             UserError: a CSV value is not of the schema's type; names file and record.
         """
-        return self._parse()
+        return ColumnBatch.of(self._parse(), self._offsets)
 
     def reordered(self, offsets: npt.NDArray[np.int64]) -> RecordBlock:
         """The same records in another order, copied once: batches of consecutive ones are then views.
@@ -52,10 +121,9 @@ class RecordBlock:
         """
         lines = None if self.lines is None else [self.lines[offset] for offset in offsets.tolist()]
 
-        def parse() -> Columns:
-            return {name: values[offsets] for name, values in self._parse().items()}
-
-        return RecordBlock(shard=self.shard, lines=lines, hashes=self.hashes[offsets], parse=parse)
+        ordered = RecordBlock(shard=self.shard, lines=lines, hashes=self.hashes[offsets], parse=self._parse)
+        ordered._offsets = offsets
+        return ordered
 
     def take(self, offsets: Offsets) -> RawBatch:
         """Some records in the given order.
@@ -83,7 +151,7 @@ class RawBatch:
         return total(self._block.hashes[self._places])
 
     @cached_property
-    def records(self) -> list[bytes] | Columns:
+    def records(self) -> list[bytes] | ColumnBatch:
         """For ``feed``: raw bytes of each record (CSV lines, TFRecord data), or for Parquet the columns."""
         lines = self._block.lines
         if lines is None:
@@ -93,6 +161,6 @@ class RawBatch:
         return [lines[place] for place in self._places.tolist()]
 
     @cached_property
-    def columns(self) -> Columns:
+    def columns(self) -> ColumnBatch:
         """For ``feed_batch``: typed columns, each of shape ``[count]``; empty for TFRecord."""
-        return {name: values[self._places] for name, values in self._block.columns.items()}
+        return self._block.columns.take(self._places)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticdl.shared.model.aligned import aligned_empty
+
 
 def unique_inverse(ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The distinct ids of a batch in the order of their first occurrence, and where each id is among them.
@@ -18,13 +20,13 @@ def unique_inverse(ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
         ids: int64[n], any values, C-contiguous, n < 2**31.
 
     Returns:
-        (unique int64[u], inverse int32[n]) with ``unique[inverse] == ids``.
+        (unique int64[u], inverse int32[n], aligned) with ``unique[inverse] == ids``.
     """
     from elasticdl.shared.model import dedup_kernels
 
     # At most half full: a probe rarely takes a second step.
     table = np.zeros(1 << max(4, (2 * ids.size - 1).bit_length()), np.int32)
-    unique, inverse = np.empty(ids.size, np.int64), np.empty(ids.size, np.int32)
+    unique, inverse = np.empty(ids.size, np.int64), aligned_empty(ids.size, np.int32)
     found = dedup_kernels.unique_inverse(ids, table, unique, inverse)
     return unique[:found].copy(), inverse
 

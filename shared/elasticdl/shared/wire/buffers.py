@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.shared.wire.frames import ALIGNMENT_BYTES
+from elasticdl.shared.model.aligned import aligned_empty
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -38,7 +38,7 @@ class BufferPool:
             if idle:
                 self._idle_bytes -= size_class
                 return idle.pop()
-        return aligned_empty(size_class)
+        return aligned_empty(size_class, np.uint8)
 
     def give_back(self, buffer: Bytes) -> None:
         """Return a buffer got from ``take``; nobody may use it or a view of it afterwards."""
@@ -46,10 +46,3 @@ class BufferPool:
             if self._idle_bytes + buffer.size <= IDLE_BYTES_MAX:
                 self._idle.setdefault(buffer.size, []).append(buffer)
                 self._idle_bytes += buffer.size
-
-
-def aligned_empty(size_bytes: int) -> Bytes:
-    """An uninitialised uint8 array that begins at a multiple of ``ALIGNMENT_BYTES``."""
-    raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT_BYTES
-    return raw[start : start + size_bytes]

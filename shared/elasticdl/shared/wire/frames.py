@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.model.aligned import ALIGNMENT_BYTES
 
 Tensor = npt.NDArray[Any]
 """One-dimensional and contiguous on the wire; shapes are the messages' business."""
 
 MAGIC = b"EDLW"
 VERSION = 1
-ALIGNMENT_BYTES = 64
-"""Where tensors begin: a cache line, and what TensorFlow wants of a buffer that it takes over without a copy."""
 
 _HEADER = struct.Struct("<4sBxHIQ")
 _TABLE_ENTRY = struct.Struct("<B7xQ")

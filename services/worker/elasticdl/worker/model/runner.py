@@ -22,6 +22,7 @@ from elasticdl.worker.model.gradients import loss_scale
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import translate
 from elasticdl.worker.model.step import CompiledStep, PulledTensors
+from elasticdl.worker.model.tensors import lend
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
 
@@ -29,9 +30,6 @@ SWAP_BYTES_MIN = 2 << 20
 
 TableRows = Mapping[str, tuple[Float32Array, NDArray[np.int32]]]
 """Table name -> unique rows (unique, width) and the row of each of its flat ids (ids,)."""
-
-_ALIGNMENT_BYTES = 64
-"""What TensorFlow's kernels take for granted, without looking, of memory that they are lent."""
 
 _NO_ROWS: TableRows = MappingProxyType({})
 
@@ -237,10 +235,12 @@ class ModelRunner:
         if dense.shape != (self.dense.size,):
             raise InvariantError(f"the dense vector has shape {dense.shape}, the model needs ({self.dense.size},)")
         pairs = [rows[table.name] for table in self.tables]
+        inverses = {id(inverse): inverse for _, inverse in pairs}
+        lent = {key: lend(inverse) for key, inverse in inverses.items()}  # Tables that share one share its tensor.
         return PulledTensors(
-            dense=_lent(dense),
-            rows=tuple(_lent(unique) for unique, _ in pairs),
-            inverses=tuple(_lent(inverse) for _, inverse in pairs),
+            dense=lend(dense),
+            rows=tuple([lend(unique) for unique, _ in pairs]),
+            inverses=tuple([lent[id(inverse)] for _, inverse in pairs]),
         )
 
     def _check_weights(self) -> None:
@@ -266,14 +266,3 @@ class ModelRunner:
                 f"{self.module.path}: exclude_from_weight_decay names 'embeddings', but tables on the ps always decay",
                 hint="Leave the embeddings in, or set weight_decay=0.",
             )
-
-
-def _lent(array: NDArray[Any]) -> Any:
-    """A tensor over the array's own memory where TensorFlow can use it, else over a copy.
-
-    TensorFlow wants its alignment and cannot be trusted with memory that must not change.
-    """
-    usable = array.size and array.flags.c_contiguous and array.flags.writeable
-    if not usable or array.__array_interface__["data"][0] % _ALIGNMENT_BYTES:  # array.ctypes costs several times more.
-        return tf.constant(array)
-    return tf.experimental.dlpack.from_dlpack(array.__dlpack__())

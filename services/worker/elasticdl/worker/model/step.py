@@ -25,6 +25,7 @@ from elasticdl.worker.model.embeddings.lookups import PulledRows
 from elasticdl.worker.model.gradients import all_finite, clip
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import TranslatedOptimizer
+from elasticdl.worker.model.tensors import lend_copy
 from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
@@ -96,6 +97,8 @@ class CompiledStep:
         self._layers = [table.layer for table in built.tables]
         self._trainable = [n for n, spec in enumerate(self._specs) if spec.kind is VariableKind.TRAINABLE]
         self._seeds = _seed_states(built.model)
+        self._scale = 1.0, tf.constant(1.0, tf.float32)
+        """The last loss scale, and its tensor."""
         self._functions: dict[tuple[str, str], Callable[..., Any]] = {}
         self._places_of_ids: dict[str, list[int]] = {}
         """For each function that finds ids: per table, which of its outputs holds the table's ids."""
@@ -131,9 +134,10 @@ class CompiledStep:
     ) -> Gradients:
         """Gradients of one batch; the training metrics are updated."""
         seeds = np.random.SeedSequence(seed).generate_state(2 * len(self._seeds)).reshape(-1, 2)
-        scale_tensor = tf.constant(scale, tf.float32)
+        if scale != self._scale[0]:
+            self._scale = scale, tf.constant(scale, tf.float32)
         result: Gradients = self._call(
-            "train", spec, features, labels, _present(weights), pulled, tf.constant(seeds, tf.uint32), scale_tensor
+            "train", spec, features, labels, _present(weights), pulled, lend_copy(seeds), self._scale[1]
         )
         return result
 

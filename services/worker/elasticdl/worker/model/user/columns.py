@@ -7,14 +7,17 @@ one tensor and are taken apart again inside the function.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.model.aligned import aligned_empty
+from elasticdl.worker.model.tensors import lend, lend_copy
 
 ColumnArrays = Mapping[str, NDArray[Any]]
 """Column name -> values of each record (records, ...)."""
@@ -26,7 +29,8 @@ class _Pack:
 
     dtype: Any
     shape: tuple[int, ...]
-    names: list[str] = field(default_factory=list)
+    numpy: np.dtype[Any]
+    names: tuple[str, ...]
 
 
 class ColumnPacker:
@@ -44,6 +48,8 @@ class ColumnPacker:
         """
         if not self._order:
             self._learn(columns)
+        if isinstance(columns, ColumnBatch) and self._is_stacked(columns):
+            return {key: lend_copy(stack.values) for key, stack in zip(self._packs, columns.stacks, strict=True)}
         if set(self._order) != columns.keys():
             raise UserError(f"a batch has the columns {sorted(columns)}, the first one had {sorted(self._order)}")
         return {key: _stack(pack, columns) for key, pack in self._packs.items()}
@@ -61,19 +67,31 @@ class ColumnPacker:
             found.update(zip(pack.names, tf.unstack(packed[key], len(pack.names)), strict=True))
         return {name: found[name] for name in self._order}
 
+    def _is_stacked(self, columns: ColumnBatch) -> bool:
+        """Whether the columns lie side by side as they are to be packed; strings are converted one by one."""
+        packs = self._packs.values()
+        return len(packs) == len(columns.stacks) and all(
+            stack.names == pack.names and stack.values.dtype == pack.numpy and pack.dtype != tf.string
+            for pack, stack in zip(packs, columns.stacks, strict=True)
+        )
+
     def _learn(self, columns: ColumnArrays) -> None:
         self._order = list(columns)
+        names: dict[str, list[str]] = {}
         for name, column in columns.items():
             dtype = tf.string if column.dtype.kind in "OSU" else tf.as_dtype(column.dtype)
-            shape = column.shape[1:]
-            self._packs.setdefault(f"{dtype.name}{list(shape)}", _Pack(dtype=dtype, shape=shape)).names.append(name)
+            names.setdefault(f"{dtype.name}{list(column.shape[1:])}", []).append(name)
+        for key, own in names.items():
+            first = columns[own[0]]
+            dtype = tf.string if first.dtype.kind in "OSU" else tf.as_dtype(first.dtype)
+            self._packs[key] = _Pack(dtype=dtype, shape=first.shape[1:], numpy=first.dtype, names=tuple(own))
 
 
 def _stack(pack: _Pack, columns: ColumnArrays) -> Any:
     shape = (len(pack.names), len(columns[pack.names[0]]), *pack.shape)
     if pack.dtype == tf.string:
         return tf.constant([columns[name].tolist() for name in pack.names], tf.string, shape)
-    stacked = np.empty(shape, pack.dtype.as_numpy_dtype)
+    stacked = aligned_empty(shape, pack.numpy)
     for row, name in zip(stacked, pack.names, strict=True):
         column = columns[name]
         if column.dtype != stacked.dtype and not np.can_cast(column.dtype, stacked.dtype, "same_kind"):
@@ -82,4 +100,4 @@ def _stack(pack: _Pack, columns: ColumnArrays) -> Any:
                 hint="Give the column one type in all files; empty integer cells turn a column into floats.",
             )
         row[:] = column
-    return tf.constant(stacked)
+    return lend(stacked)

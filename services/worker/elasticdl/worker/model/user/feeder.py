@@ -16,6 +16,7 @@ from tensorflow.python.autograph.core import (
     ag_ctx,
 )  # No public name: tf.function(autograph=False) disables map()'s too.
 
+from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.batch import Batch, BatchSpec, Structure, open_spec
 from elasticdl.worker.model.traced import TracedFunction
@@ -132,6 +133,8 @@ class BatchFeeder:
         """String tensor of records, or packed columns; and the number of records."""
         if not isinstance(records, Mapping):
             return tf.constant(list(records), dtype=tf.string, shape=[len(records)]), len(records)
+        if isinstance(records, ColumnBatch):
+            return self._packer.pack(records), records.records
         return self._packer.pack(records), min((len(column) for column in records.values()), default=0)
 
     def _unpacked(self, tensors: Structure) -> Structure:
