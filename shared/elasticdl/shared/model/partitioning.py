@@ -8,7 +8,7 @@ gradients and slots.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 
@@ -103,16 +103,16 @@ class DensePart:
         blocks: in that order.
         runs: the same as slices of the flat vector over all variables in the signature's order, neighbours joined.
         kinds: for each kind, its slices of the flat vector over the variables of that kind.
+        size: number of elements.
     """
 
     blocks: tuple[Block, ...]
     runs: Slices
     kinds: tuple[Slices, ...]
+    size: int = field(init=False, compare=False)
 
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return _length(self.runs)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", _length(self.runs))
 
     @property
     def gradients(self) -> Slices:

@@ -216,8 +216,11 @@ def _joined(parts: Sequence[Tensor], nothing: Tensor) -> Tensor:
 def _split(flat: Tensor, lengths: Sequence[int]) -> list[Tensor]:
     if sum(lengths) != flat.size:
         raise ProtocolError(f"a tensor of {flat.size} elements for slices of {sum(lengths)}")
-    ends = np.cumsum(lengths, dtype=np.int64)
-    return [flat[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+    parts, start = [], 0
+    for length in lengths:
+        parts.append(flat[start : start + length])
+        start += length
+    return parts
 
 
 def _expect(tensors: Sequence[Tensor], *dtypes: type) -> Sequence[Tensor]:
