@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.model.aligned import ALIGNMENT_BYTES
 from elasticdl.shared.wire.frames import (
+    ALIGNMENT_BYTES,
     HEADER_BYTES,
     FrameLimits,
     Tensor,

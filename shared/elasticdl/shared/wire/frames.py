@@ -19,13 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.model.aligned import ALIGNMENT_BYTES
+from elasticdl.shared.model import aligned
 
 Tensor = npt.NDArray[Any]
 """One-dimensional and contiguous on the wire; shapes are the messages' business."""
 
 MAGIC = b"EDLW"
 VERSION = 1
+ALIGNMENT_BYTES = aligned.ALIGNMENT_BYTES
+"""Where tensors begin."""
 
 _HEADER = struct.Struct("<4sBxHIQ")
 _TABLE_ENTRY = struct.Struct("<B7xQ")

@@ -23,11 +23,10 @@ from elasticdl.shared.errors import InvariantError, ProtocolError, TransientErro
 from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.messages.events import GroupLedger
-from elasticdl.shared.model.aligned import ALIGNMENT_BYTES
 from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.wire.frames import FrameLimits
+from elasticdl.shared.wire.frames import ALIGNMENT_BYTES, FrameLimits
 from elasticdl.shared.wire.messages import (
     Floats,
     Ids,
