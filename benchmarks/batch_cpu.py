@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 import time
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import structlog
 
 from elasticdl.ps.handler import PsHandler
 from elasticdl.ps.shard.core import PsCore
@@ -50,6 +52,7 @@ Samples = dict[str, list[float]]
 
 def serve(pipe: Pipe, plan: Plan) -> None:
     """A ps without broker and storage; answers with its CPU seconds until it is told to stop."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     core = PsCore(plan=plan, placement=Placement.even(1), number=0, policy=UpdatePolicy())
     core.open_for_business()
     handler = PsHandler(core, Incarnation("ps"))

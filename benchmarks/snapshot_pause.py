@@ -192,6 +192,9 @@ def storage(memory: bool) -> Iterator[tuple[ObjectStore, str]]:
 
 
 def tell(what: str, took: NDArray[np.float64], cpu: NDArray[np.float64], parts: list[Parts]) -> None:
+    if not took.size:
+        print(f"  pushes {what}: none was finished; measure for longer")
+        return
     ms, cpu_ms = 1e3 * took, 1e3 * cpu
     print(
         f"  pushes {what}: {took.size:6d}, median {np.median(ms):6.2f} ms, p99 {np.percentile(ms, 99):6.2f} ms, "
