@@ -5,14 +5,11 @@ Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
-import structlog
 import typer
 
 from elasticdl.cli import exit_codes
@@ -44,16 +41,10 @@ app.add_typer(data, name="data", rich_help_panel=DATA)
 def main() -> None:
     """Entry point of the ``elasticdl`` command."""
     arguments = plain_switches(sys.argv[1:], TrainFlags)
-    debug = "--debug" in arguments
-    # Log messages of our libraries belong into the logs of services. Commands print what users need to know.
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.CRITICAL),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
     try:
         app(args=arguments)
     except ElasticDLError as error:
-        if debug:
+        if "--debug" in arguments:
             raise
         show_error(error)
         sys.exit(exit_codes.USAGE if isinstance(error, UserError) and error.usage else exit_codes.FAILURE)
@@ -68,6 +59,8 @@ def show_error(error: Exception) -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"elasticdl {version('elasticdl')}")
         raise typer.Exit
 

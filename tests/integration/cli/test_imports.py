@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("numpy", "pyarrow", "nats", "tensorflow", "minio", "psutil", "sklearn")
+HEAVY = ("numpy", "pyarrow", "nats", "tensorflow", "minio", "psutil", "sklearn", "structlog", "asyncio")
 COMMANDS = ("train", "evaluate", "predict", "resume", "stop", "jobs", "clean", "status", "tasks", "task", "events")
 
 
