@@ -35,7 +35,7 @@ def test_ctrl_c_leaves_nothing_running_and_the_printed_line_goes_on(elastic: Ela
 
 @pytest.mark.parametrize(
     ("pod", "back"),
-    [("worker-0", "worker-0 died"), ("ps-0", "ps-0 restored"), ("master", "the master was restarted")],
+    [("worker-0", "worker-0 died"), ("ps-0", "ps-0 restored"), ("master", "The new master has recovered")],
 )
 def test_a_killed_process_costs_no_batch(elastic: Elastic, slow_job: list[str], pod: str, back: str) -> None:
     report = elastic.folder / "report.json"
