@@ -1,5 +1,5 @@
-# The only door to building, testing and running this project: `make` lists what there is.
-# Everything is installed into .venv; nothing else on the machine is touched.
+# Builds, tests and runs this project; `make` lists the targets. Everything is installed into .venv and nothing else on the
+# machine is changed.
 
 VENV ?= .venv
 FITS := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
@@ -16,7 +16,7 @@ PROTOC := ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=protoc-gen-mypy=../
 MNIST := data/mnist
 TEST_TOOLS := hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
 
-# Hundreds of processes are started by the tests: without compiled files each of them would compile the project anew.
+# The tests start hundreds of processes. Without compiled files each of them would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -27,10 +27,10 @@ help: ## List the targets
 
 ##- Setting up
 
-setup: $(READY) ## Create .venv with everything in it (other targets do it by themselves)
+setup: $(READY) ## Create .venv with everything in it (other targets do this when needed)
 
 $(READY): pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo 'Python 3.11 to 3.13 with its venv module is needed: install it, or make PYTHON=/path/to/it' >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo 'Python 3.11 to 3.13 with its venv module is needed. Install it, or give its path: make PYTHON=/path/to/python3' >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]' && touch $@
 
@@ -85,13 +85,13 @@ integration: $(READY) ## Run the tests of single services as processes, on a rea
 e2e: $(READY) s3-server ## Run the end-to-end tests: real processes, real kills
 	$(PYTEST) tests/e2e -n 3 --dist worksteal
 
-s3-server: $(READY) ## See to it that the tests find an S3 server: build MinIO once, if it is not installed
+s3-server: $(READY) ## Provide an S3 server for the tests: build MinIO once if it is not installed
 	$(BIN)/python -m tests.contract.servers.s3
 
 lowest: $(READY) ## Install the lowest versions that pyproject.toml allows into build/lowest, and run a part of the tests there
 	mkdir -p build && $(BIN)/python .ci/lowest.py > build/lowest.txt && $(BIN)/python -m venv --clear build/lowest
 	build/lowest/bin/python -m pip install --quiet --constraint build/lowest.txt --editable '.[all]' $(TEST_TOOLS)
-	build/lowest/bin/python -m pytest tests/unit tests/contract/bus tests/e2e/test_train.py $(PARALLEL)
+	NUMBA_CACHE_DIR=build/lowest/numba build/lowest/bin/python -m pytest tests/unit tests/contract/bus tests/e2e/test_train.py $(PARALLEL)
 
 cov: $(READY) ## Run the unit tests and report which lines they reach
 	$(PYTEST) tests/unit $(PARALLEL) --cov --cov-report=term --cov-report=html:build/coverage
@@ -99,12 +99,12 @@ cov: $(READY) ## Run the unit tests and report which lines they reach
 ##- Checking
 
 check: export ELASTICDL_SIM_SEEDS = 1000
-check: lint type imports proto-fresh test ## Everything that must be true before a change goes in
+check: lint type imports proto-fresh test ## Everything that must pass before a change is merged
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check && $(BIN)/ruff format --check
 
-format: $(READY) ## Format the code and repair what can be repaired
+format: $(READY) ## Format the code and fix what can be fixed automatically
 	$(BIN)/ruff check --fix && $(BIN)/ruff format
 
 type: $(READY) ## Check types, strictly
@@ -125,6 +125,6 @@ proto-fresh: proto ## Fail when the committed protobuf modules are stale
 wheel: $(READY) ## Build dist/elasticdl-*.whl
 	$(BIN)/python -m build --wheel
 
-clean: ## Remove what was made, .venv included (data/ and output/ stay)
+clean: ## Remove generated files and .venv (data/ and output/ stay)
 	rm -rf $(VENV) build dist .coverage* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,10 @@ LINES_MAX = 410
 CATALOGUES = {"shared/elasticdl/shared/messages/events.py": 500}
 """Files that list values and hold no logic may be longer: to split them would only hide where something is."""
 FUNCTION_LINES_MAX = 60
+FOLDER_MODULES_MAX = 14
+PARAMETERS_MAX = 6
+MORE_PARAMETERS = {"CompiledStep", "CoreRunner", "PsService", "SnapshotThread", "Trainer"}
+"""Classes whose constructors still have more parameters. The list only shrinks: use a settings dataclass instead."""
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "managers", "base", "common", "misc"}
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".proto", ".txt", ".svg", ".yaml", ".yml", ""}
 DISTRIBUTIONS = {
@@ -85,6 +90,31 @@ def test_functions_are_short() -> None:
                 if lines > FUNCTION_LINES_MAX:
                     long.append(f"{path}:{node.lineno}: {node.name} has {lines} lines")
     assert long == []
+
+
+def test_folders_hold_about_a_dozen_modules() -> None:
+    counts = Counter(str(path.parent) for path in modules(*SOURCES) if path.name != "__init__.py")
+    assert {folder: number for folder, number in counts.items() if number > FOLDER_MODULES_MAX} == {}
+
+
+def test_constructors_have_few_parameters() -> None:
+    many = []
+    for path in modules(*SOURCES):
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ClassDef):
+                many += [
+                    f"{path}: {node.name} has {number} constructor parameters"
+                    for number in map(_parameters, node.body)
+                    if number > PARAMETERS_MAX and node.name not in MORE_PARAMETERS
+                ]
+    assert many == []
+
+
+def _parameters(node: ast.stmt) -> int:
+    """Number of parameters of ``__init__`` without ``self``; 0 for everything else."""
+    if not isinstance(node, ast.FunctionDef) or node.name != "__init__":
+        return 0
+    return len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]) - 1
 
 
 def test_every_package_says_what_it_is() -> None:
