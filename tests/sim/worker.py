@@ -280,6 +280,8 @@ class WorkerProcess(Process):
         if not due or shape.grads_to_wait > 1:
             return
         number, outcome = due[-1]
+        if sent.splitter.version < outcome.placement_version:
+            raise InvariantError(f"{ref} is computed on weights of an earlier placement than its predecessor's push")
         restored = dict(weights.settled.incarnations) != dict(outcome.credits)
         if restored or sent.splitter.version != outcome.placement_version:
             return

@@ -15,8 +15,7 @@ from elasticdl.worker.core.leased_tasks import LeasedTasks
 from elasticdl.worker.core.pipelining import Phase
 from elasticdl.worker.core.task_outcomes import TaskOutcomes
 from elasticdl.worker.core.training import Training
-from elasticdl.worker.ps_client import connection, rules
-from elasticdl.worker.ps_client.absorbed_batches import AbsorbedBatches
+from elasticdl.worker.ps_client import rules
 
 
 @mutation("a worker continues at the least next batch of all groups", protects=Protects.LIVENESS)
@@ -133,22 +132,4 @@ def complete_tasks_are_reported() -> Iterator[None]:
             original(self, task, progress)
 
     with replaced(Training, "begin", begin):
-        yield
-
-
-@mutation("a ps that lost the initial values is offered them again", protects=Protects.LIVENESS)
-def initial_values_are_offered_again() -> Iterator[None]:
-    with replaced(connection, "wants_initial_values", lambda refusal: False):
-        yield
-
-
-@mutation("only the incarnation that had a batch is taken to have it", protects=Protects.LIVENESS)
-def restarted_ps_get_batches_again() -> Iterator[None]:
-    def having(self: Any, task: Any, batch: int, version: int, incarnation_of: Any) -> frozenset[Any]:
-        last = self._tasks.get(task)
-        if last is None or last.version != version:
-            return frozenset()
-        return frozenset(ps for ps, next_batch in last.next_batches.items() if next_batch > batch)
-
-    with replaced(AbsorbedBatches, "having", having):
         yield

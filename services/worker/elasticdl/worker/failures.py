@@ -1,4 +1,4 @@
-"""Whose fault a failure is, and the sentence that the user reads."""
+"""Classifies failures: the user's code, the data, or the environment; with the message for the user."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class DataError(UserError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a batch can't be done.
+    """Why a batch or the worker failed.
 
     Attributes:
-        kind: whose fault.
+        kind: what is wrong: user code, data, ...
         message: one clear sentence.
         traceback: the user's frames, if it was the user's code.
     """
@@ -29,7 +29,7 @@ class Failure:
 
 
 def of_user_error(error: UserError, kind: FailureKind) -> Failure:
-    """A failure from an error of the user's input or code.
+    """The failure for an error in the user's input or code.
 
     Args:
         error: what was raised.
@@ -41,7 +41,7 @@ def of_user_error(error: UserError, kind: FailureKind) -> Failure:
 
 
 def of_start(error: UserError | PermanentError | ProtocolError) -> Failure:
-    """A failure of the worker's start: the model does not load, or the environment refuses."""
+    """The failure for an error that ends the worker: the model does not load, or the environment refuses."""
     if isinstance(error, UserError):
         return of_user_error(error, FailureKind.USER_CODE)
     return Failure(kind=FailureKind.ENVIRONMENT, message=str(error))

@@ -1,8 +1,8 @@
 """Imports TensorFlow, Keras and what is built on them, in about two thirds of the time that it takes by itself.
 
-Two thousand modules make objects that live for ever, and the garbage collector looks through all of them again and
-again for cycles that are not there: it rests meanwhile, and never looks at them afterwards. Keras imports scikit-learn
-for a wrapper that no training job has a use for; it does without where there is none, so there is none meanwhile.
+Two thousand modules create objects that are never freed, and the garbage collector searches them again and again for
+cycles. It is paused during the imports, and ignores these objects afterwards. Keras imports scikit-learn for a wrapper
+that no training job uses; the import is hidden meanwhile, and Keras works without it.
 """
 
 from __future__ import annotations

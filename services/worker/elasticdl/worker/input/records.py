@@ -15,7 +15,7 @@ from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.names import TaskId
 
 _TASKS_KEPT = 2
-"""The task that is read and the one before: a task that has to go back is not read again."""
+"""The current task and the one before, so that a task that goes back is not read again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
