@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
-from elasticdl.ps.controller.commands import AdoptPlacement, Listen, ReadChain, StartServing
+from elasticdl.ps.controller.commands import AdoptPlacement, ReadChain
 from elasticdl.ps.controller.controller import PsController
 from elasticdl.ps.controller.registration import Registration
 from elasticdl.ps.controller.snapshots import Snapshots
@@ -30,37 +30,6 @@ def not_ready_before_the_record() -> Iterator[None]:
             self._ready = ready
 
     with replaced(PsCore, "_serving", serving):
-        yield
-
-
-@mutation("a restored ps serves only after its PsStarted is acknowledged", protects=Protects.EXACTLY_ONCE)
-def started_is_acknowledged_before_serving() -> Iterator[None]:
-    original = Startup.run
-
-    def run(self: Any) -> Procedure[None]:
-        procedure, result = original(self), None
-        while True:
-            try:
-                command = procedure.send(result)
-            except StopIteration:
-                return
-            result = yield command
-            if isinstance(command, Listen) and self._registration.register.manifest:
-                yield StartServing()
-
-    with replaced(Startup, "run", run):
-        yield
-
-
-@mutation("the initial weights are registered before they are served", protects=Protects.EXACTLY_ONCE)
-def registered_before_serving() -> Iterator[None]:
-    original = Snapshots.take_first
-
-    def take_first(self: Any) -> Procedure[None]:
-        yield StartServing()
-        yield from original(self)
-
-    with replaced(Snapshots, "take_first", take_first):
         yield
 
 
@@ -127,18 +96,6 @@ def placement_before_restore() -> Iterator[None]:
         yield
 
 
-@mutation("a repeated request is answered with the snapshot that it got the first time", protects=Protects.EXACTLY_ONCE)
-def repeated_requests_get_the_same_answer() -> Iterator[None]:
-    original = PsController._execute
-
-    def execute(self: Any, request: Any) -> Procedure[None]:
-        self._snapshots.answers.pop(request.request, None)
-        yield from original(self, request)
-
-    with replaced(PsController, "_execute", execute):
-        yield
-
-
 @mutation("a snapshot that the store or the broker did not take is tried again", protects=Protects.LIVENESS)
 def failed_snapshots_are_tried_again() -> Iterator[None]:
     original = PsController._attend
@@ -149,10 +106,4 @@ def failed_snapshots_are_tried_again() -> Iterator[None]:
             self._orders.popleft()
 
     with replaced(PsController, "_attend", attend):
-        yield
-
-
-@mutation("a donor refuses pushes from before it cuts its last copy", protects=Protects.EXACTLY_ONCE)
-def frozen_before_the_last_copy() -> Iterator[None]:
-    with replaced(PsCore, "freeze", lambda self, move: None):
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Protocol, assert_never
 
 import structlog
@@ -25,6 +26,7 @@ from elasticdl.ps.controller.commands import (
     ModelCommand,
     PinModel,
     PrepareRows,
+    PsCommand,
     PublishEvent,
     ReadChain,
     ReadKey,
@@ -36,6 +38,7 @@ from elasticdl.ps.controller.commands import (
     WriteObject,
     WriteRegister,
 )
+from elasticdl.ps.controller.events import CommandFailed, CommandSucceeded
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.snapshots.deletion import delete_objects, delete_snapshot, garbage
 from elasticdl.ps.snapshots.next_cut import next_cut
@@ -44,15 +47,37 @@ from elasticdl.ps.snapshots.recovery import Recovered, recover
 from elasticdl.ps.snapshots.uploads import UploadWriter
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import KeyValue
+from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.messages.registers import PsRegister, encode_register
 from elasticdl.shared.names import PodName
 from elasticdl.shared.process.event_publisher import EventPublisher
+from elasticdl.shared.process.procedures import Issued
 from elasticdl.shared.storage import ObjectStore, join, remove_empty_folders
 
 _DROP_PAUSE_S = 0.001
 """Pause after dropping some rows, so that waiting pushes get the lock: seconds."""
 
 _log = structlog.get_logger()
+
+
+class Executor(Protocol):
+    """Executes the commands of a lane."""
+
+    def execute(self, command: Any) -> Any:
+        """Execute a command; returns the result that the command's docstring names."""
+
+
+def report(issued: Issued[PsCommand], execute: Callable[[Any], Any]) -> CommandSucceeded | CommandFailed:
+    """Execute a command; returns the event that tells the controller the outcome.
+
+    Raises:
+        Exception: a defect; the process has to end.
+    """
+    try:
+        result = execute(issued.command)
+    except ElasticDLError as error:
+        return CommandFailed(number=issued.number, error=error)
+    return CommandSucceeded(number=issued.number, result=result)
 
 
 class StorageExecutor:
