@@ -175,8 +175,13 @@ def a_flush_is_saved() -> Iterator[None]:
     def standings(self: Any) -> Any:
         return _without_updates(original.fget(self))  # type: ignore[attr-defined]
 
+    changed_since = PsCore.changed_since
+
+    def changed(self: Any, standings: Any, *, flush: bool) -> bool:
+        return changed_since(self, standings, flush=False)
+
     saved = replaced(next_cut, "standings_of", lambda groups: _without_updates(standings_of(groups)))
-    with replaced(ModelShard, "standings", property(standings)), saved:
+    with replaced(ModelShard, "standings", property(standings)), saved, replaced(PsCore, "changed_since", changed):
         yield
 
 
