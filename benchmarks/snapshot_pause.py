@@ -95,7 +95,7 @@ def core_of(spec: JobSpec, dirty_bytes: int) -> PsCore:
             dense=np.zeros(DENSE, np.float32),
         )
     )
-    core.open_for_business()
+    core.start_serving()
     assert core.shard is not None
     (store,) = core.shard.tables
     rows = dirty_bytes // (4 * store.slab_width)

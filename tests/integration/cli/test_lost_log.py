@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.conftest import STORAGE, job
+from tests.unit.ps.job_with_snapshots import STORAGE, job
 from tests.unit.ps.jobs import Job
 
 from elasticdl.cli.commands.inspect import status

@@ -14,7 +14,7 @@ from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import Group, GroupCut
-from elasticdl.ps.shard.model_shard import ModelShard, standings_of
+from elasticdl.ps.shard.model_shard import ModelShard, versions_of
 from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots import deletion, history, next_cut, recovery
 from elasticdl.ps.snapshots import reader as snapshot_reader
@@ -170,23 +170,23 @@ def fallbacks_are_not_garbage() -> Iterator[None]:
     protects=Protects.EXACTLY_ONCE,
 )
 def a_flush_is_saved() -> Iterator[None]:
-    original = ModelShard.standings
+    original = ModelShard.versions
 
-    def standings(self: Any) -> Any:
+    def versions(self: Any) -> Any:
         return _without_updates(original.fget(self))  # type: ignore[attr-defined]
 
     changed_since = PsCore.changed_since
 
-    def changed(self: Any, standings: Any, *, flush: bool) -> bool:
-        return changed_since(self, standings, flush=False)
+    def changed(self: Any, versions: Any, *, flush: bool) -> bool:
+        return changed_since(self, versions, flush=False)
 
-    saved = replaced(next_cut, "standings_of", lambda groups: _without_updates(standings_of(groups)))
-    with replaced(ModelShard, "standings", property(standings)), saved, replaced(PsCore, "changed_since", changed):
+    saved = replaced(next_cut, "versions_of", lambda groups: _without_updates(versions_of(groups)))
+    with replaced(ModelShard, "versions", property(versions)), saved, replaced(PsCore, "changed_since", changed):
         yield
 
 
-def _without_updates(standings: Any) -> Any:
-    return tuple((*standing[:-1], 0) for standing in standings)
+def _without_updates(versions: Any) -> Any:
+    return tuple((*version[:-1], 0) for version in versions)
 
 
 @mutation("copies that a snapshot refers to are not garbage", protects=Protects.LIVENESS)

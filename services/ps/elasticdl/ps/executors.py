@@ -191,7 +191,7 @@ class ModelExecutor:
             case Listen():
                 return self._endpoint.listen()
             case StartServing():
-                return core.open_for_business()
+                return core.start_serving()
             case FreezePushes(move=move):
                 return core.freeze(move)
             case AdoptPlacement(placement=placement):

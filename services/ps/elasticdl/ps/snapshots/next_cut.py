@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticdl.ps.shard.core import PsCore
-from elasticdl.ps.shard.model_shard import standings_of
+from elasticdl.ps.shard.model_shard import versions_of
 from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.shared.model.manifests import Manifest
 
@@ -27,7 +27,7 @@ def next_cut(
         RefusedError: there is no model yet.
     """
     if newest is not None:
-        changed = core.changed_since(standings_of(newest.groups), flush=flush)
+        changed = core.changed_since(versions_of(newest.groups), flush=flush)
         if not changed and core.dropped_rows == dropped_rows:
             return None
     cut = core.cut(dirty_only=bool(base), flush=flush)
