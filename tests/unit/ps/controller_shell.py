@@ -34,7 +34,7 @@ from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.bus.ports import KeyValueEntry
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import ElasticDLError, FencedError
-from elasticdl.shared.messages.commands import Command
+from elasticdl.shared.messages.commands import Command, TakeSnapshot
 from elasticdl.shared.messages.events import Event
 from elasticdl.shared.messages.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.model.manifests import snapshots_folder
@@ -242,3 +242,17 @@ class Shell:
                 return self.join_job()
         executor: Executor = self._storage if command.lane is Lane.STORAGE else self._model
         return executor.execute(command)
+
+
+def serving(broker: Broker, store: MemoryStore, policy: SnapshotPolicy | None = None) -> Shell:
+    """A ps that serves, with snapshot 0 registered."""
+    shell = Shell(broker, store, policy=policy)
+    shell.start()
+    shell.initialise()
+    shell.run()
+    return shell
+
+
+def snapshot(request: int, **facts: object) -> TakeSnapshot:
+    """The order to take a snapshot."""
+    return TakeSnapshot(ps=PS, request=request, reason="test", **facts)  # type: ignore[arg-type]
