@@ -6,6 +6,7 @@ Simulated are only the sockets, the broker's client, and the time that the store
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, assert_never
 
 from tests.sim.process import Process
@@ -47,7 +48,7 @@ from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.snapshots.policy import SnapshotPolicy
 from elasticdl.ps.snapshots.recovery import Recovered
 from elasticdl.ps.snapshots.writer import SnapshotWriter
-from elasticdl.shared.errors import ElasticDLError, ProtocolError
+from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.messages.events import GroupHeld, SnapshotTaken
 from elasticdl.shared.messages.registers import encode_register
@@ -55,10 +56,11 @@ from elasticdl.shared.model.manifests import snapshots_folder
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import PodName, Service, pod_number
 from elasticdl.shared.process.procedures import Issued
+from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Frame
-from elasticdl.shared.wire.message_codec import decode_reply, encode_request
-from elasticdl.shared.wire.messages import Push, Reply, Request
+from elasticdl.shared.wire.frames import Tensor
+from elasticdl.shared.wire.server import Response
 
 if TYPE_CHECKING:
     from tests.sim.wire import Connection
@@ -110,22 +112,14 @@ class PsProcess(Process):
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def answer(self, request: Request) -> Reply | None:
-        """Answer a request that has arrived; None: this process is no more."""
+    def answer(self, meta: bytes, tensors: Sequence[Tensor]) -> Response | None:
+        """Answer the frame of a request that has arrived; None: this process is not there any more."""
         if not self.listening:
             return None
-        meta, tensors = encode_request(request)
-        copies = tuple(tensor.copy() for tensor in tensors)
-        try:
-            response = self._handler(Frame(0, meta, copies, self._pool, None))
-        except ProtocolError as error:
-            raise AssertionError(f"a malformed request: {error}") from error
-        reply, _ = decode_reply(response.meta, [tensor.copy() for tensor in response.tensors])
-        if response.sent is not None:
-            response.sent()
-        if isinstance(request, Push):
+        response = self._handler(Frame(0, meta, tuple(tensors), self._pool, None))
+        if wire_pb2.Request.FromString(meta).HasField("push"):
             self.probe("push")
-        return reply if self.life.alive else None
+        return response if self.life.alive else None
 
     def initialised(self) -> None:
         """See ``Observer``: a thread of its own reports it."""
