@@ -17,9 +17,12 @@ from elasticdl.ps.controller.commands import (
     AdoptPlacement,
     BrokerCommand,
     ClaimName,
+    DeleteObjects,
+    DropRows,
     FreezePushes,
     JoinJob,
     Lane,
+    Listen,
     ListGarbage,
     LoadNextObject,
     PsCommand,
@@ -161,6 +164,8 @@ class PsProcess(Process):
                 result = self._model.execute(command)  # type: ignore[arg-type]
                 if isinstance(command, FreezePushes):
                     self.probe("frozen")
+                if isinstance(command, Listen) and self.core.shard is not None:
+                    self.probe("restored")
                 if isinstance(command, AdoptPlacement) and result:
                     self.probe("adopted")
         except ElasticDLError as error:
@@ -197,7 +202,6 @@ class PsProcess(Process):
                 recovered: Recovered = self._storage.execute(command)
                 if recovered.shard is not None and not recovered.uri:
                     self.probe("gathered")
-                self.probe("restored")
                 return recovered
             case WriteNextObject(upload=upload):
                 uri, data = upload.next_object()
@@ -205,12 +209,21 @@ class PsProcess(Process):
                 self.world.store.write(uri, data)
                 self.probe("object")
                 return not upload.written
-            case ListGarbage():
-                self.probe("tidies")
-        await asyncio.sleep(STORE_S)
-        result = self._storage.execute(command)
-        if isinstance(command, WriteObject):
-            self.probe("object")
-        elif isinstance(command, LoadNextObject):
-            self.probe("loaded")
-        return result
+            case WriteObject(uri=uri, data=data):
+                await asyncio.sleep(STORE_S)
+                self.world.store.write(uri, data)
+                return self.probe("object")
+            case ListGarbage() | DeleteObjects():
+                if isinstance(command, ListGarbage):
+                    self.probe("tidies")
+                await asyncio.sleep(STORE_S)
+                return self._storage.execute(command)
+            case LoadNextObject() | DropRows():
+                follows = self._storage.execute(command)
+                if isinstance(command, LoadNextObject):
+                    self.probe("loaded")
+                if follows or isinstance(command, LoadNextObject):
+                    await asyncio.sleep(STORE_S)
+                return follows
+            case _:
+                return self._storage.execute(command)
