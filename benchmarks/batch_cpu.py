@@ -54,7 +54,7 @@ def serve(pipe: Pipe, plan: Plan) -> None:
     """A ps without broker and storage; answers with its CPU seconds until it is told to stop."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     core = PsCore(plan=plan, placement=Placement.even(1), number=0, policy=UpdatePolicy())
-    core.open_for_business()
+    core.start_serving()
     handler = PsHandler(core, Incarnation("ps"))
     server = WireServer(handler, token=TOKEN, identity="ps", on_fatal=lambda _: os._exit(1))
     server.start()

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.snapshots.uploads import UploadWriter
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
@@ -94,7 +95,7 @@ def core_of(spec: JobSpec, dirty_bytes: int) -> PsCore:
             dense=np.zeros(DENSE, np.float32),
         )
     )
-    core.open_for_business()
+    core.start_serving()
     assert core.shard is not None
     (store,) = core.shard.tables
     rows = dirty_bytes // (4 * store.slab_width)
@@ -216,7 +217,8 @@ def measure(arguments: argparse.Namespace) -> None:
         assert core.shard is not None
         rows = core.shard.tables[0].rows
         pusher = Pusher(core, pushes(spec, rows, arguments.batch, arguments.fields))
-        writer = SnapshotWriter(store, spec, PodName("ps-0"), new_incarnation())
+        writer = SnapshotWriter(spec, PodName("ps-0"), new_incarnation())
+        uploads = UploadWriter(store)
         gc.collect()
         pusher.thread.start()
         time.sleep(1.0)  # Compiled kernels, warm caches.
@@ -225,7 +227,7 @@ def measure(arguments: argparse.Namespace) -> None:
         begun_s = time.perf_counter()
         cut = core.cut(dirty_only=False, flush=False)
         cut_s = time.perf_counter() - begun_s
-        written = writer.write(core, cut, number=0, base="")
+        written = uploads.write(writer.upload(core, cut, number=0))
         written_s = time.perf_counter()
         cut.close(finished=True)
         closed_s = time.perf_counter()

@@ -69,7 +69,7 @@ def serve_echo(pipe: Pipe) -> None:
 def serve_ps(pipe: Pipe, part: int, ps: int) -> None:
     """A ps without broker and storage."""
     core = PsCore(plan=PLAN, placement=Placement.even(ps), number=part, policy=UpdatePolicy())
-    core.open_for_business()
+    core.start_serving()
     serve(PsHandler(core, Incarnation("ps")), "ps", pipe)
 
 

@@ -10,9 +10,10 @@ from tests.sim.ps import PsProcess
 from tests.sim.worker import WorkerProcess
 
 from elasticdl.cli.local.exits import exit_cause
-from elasticdl.cli.recovery.snapshot_recovery import lost_part, restore_registers, salvage, settle_placement
+from elasticdl.cli.recovery.lost_log import lost_part
 from elasticdl.master.core import fold
 from elasticdl.master.service import Master, MasterOptions
+from elasticdl.ps.snapshots.job_recovery import recover_job, restore_registers, settle_placement
 from elasticdl.shared.bus.reading import open_run
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.messages.commands import Command, StartPod, StopPod
@@ -84,15 +85,15 @@ class Launcher(Process):
             return [submitted]
         while store.away:
             await asyncio.sleep(AGAIN_S)  # The user types it again.
-        salvaged = salvage(store, spec.storage, spec.job)
+        recovered = recover_job(store, spec.storage, spec.job)
         begun = fold(self.world.records()).spec is not None
-        if not begun and salvaged is None:
+        if not begun and recovered is None:
             return [submitted]  # Nothing was learned: the user trains anew.
         lost = lost_part(self.world.last_record(), self.world.log_end)
         now_s = self.clock.now()
-        placement = await settle_placement(self.bus.registers, store, spec, salvaged, lost, now_s)
+        placement = await settle_placement(self.bus.registers, store, spec, recovered, lost, now_s)
         if placement is None:
-            await restore_registers(self.bus.registers, store, spec, salvaged)
+            await restore_registers(self.bus.registers, store, spec, recovered)
         await self.bus.tasks.purge()
         resumed = JobResumed(
             reason="resumed",
@@ -101,7 +102,7 @@ class Launcher(Process):
             placement=placement.version if placement else 0,
             owners=placement.owners if placement else (),
         )
-        return [resumed] if begun else [JobSubmitted(spec=salvaged.spec if salvaged else spec), resumed]
+        return [resumed] if begun else [JobSubmitted(spec=recovered.spec if recovered else spec), resumed]
 
     def pass_on(self, event: Event) -> None:
         """Append what somebody else has typed."""

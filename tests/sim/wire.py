@@ -24,7 +24,7 @@ from elasticdl.shared.wire.frames import (
     encode,
     table_bytes,
 )
-from elasticdl.shared.wire.message_codec import decode_reply, decode_request, encode_reply, encode_request
+from elasticdl.shared.wire.message_codec import decode_reply, encode_request
 from elasticdl.shared.wire.messages import Request
 from elasticdl.worker.ps_client.steps import Answer
 
@@ -93,11 +93,12 @@ class Connection:
         if not self._network.reaches(self.client.name, self.server.name):
             return
         number, meta, tensors, buffer = _from_bytes(frame)
-        reply = self.server.answer(decode_request(meta, tensors))
+        response = self.server.answer(meta, tensors)
         _poison(buffer)  # The server reuses it for the next request.
-        if reply is None:
+        if response is None:
             return
-        answer = _to_bytes(number, *encode_reply(reply, self.identity))
+        answer = _to_bytes(number, response.meta, response.tensors)
+        response.sent()
         self._returns_s = max(self._returns_s, self._loop.time() + self._network.latency_s())
         self._loop.call_at(self._returns_s, self._return, future, answer, context=NO_PROCESS)
 

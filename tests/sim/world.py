@@ -25,6 +25,7 @@ from elasticdl.shared.messages.events import LogRecord, ScaleRequested
 from elasticdl.shared.messages.registers import decode_register
 from elasticdl.shared.model.manifests import MANIFEST_NAME, chunk_uri
 from elasticdl.shared.names import PodName
+from elasticdl.shared.wire.message_codec import encode_request
 from elasticdl.shared.wire.messages import Push
 from elasticdl.worker.ps_client.splitter import Splitter
 
@@ -204,7 +205,7 @@ class World:
                 for table in spoiled.tables if isinstance(spoiled, Push) else ():
                     table.gradients[-1, -1] = np.nan
                 if isinstance(spoiled, Push) and spoiled.tables:
-                    process.answer(spoiled)
+                    process.answer(*encode_request(spoiled))
                 return
 
     def damage(self, ps: str, part: str) -> None:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.conftest import STORAGE, job
+from tests.unit.ps.job_with_snapshots import STORAGE, job
 from tests.unit.ps.jobs import Job
 
 from elasticdl.cli.commands.inspect import status
@@ -38,6 +38,6 @@ def test_jobs_status_and_resume_say_the_same_of_a_job_whose_log_is_lost(
     told = capsys.readouterr().out
     assert advice in told and "interrupted" in told
     if not learned:
-        with pytest.raises(UserError, match="there is nothing to go on with") as refused:
+        with pytest.raises(UserError, match="no event log, and no snapshot") as refused:
             resume(run.job, tmp_path, None, ps=0, debug=False)
         assert advice in refused.value.hint

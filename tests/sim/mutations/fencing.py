@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
-from tests.sim.ps import PsProcess
 
 from elasticdl.master.core.pods import apply as pods
 from elasticdl.master.service import Master
+from elasticdl.ps.controller.registration import Registration
 from elasticdl.shared.bus.memory.log import Records
 from elasticdl.shared.bus.memory.register import Entries
 from elasticdl.shared.bus.terms import Terms
@@ -30,11 +29,8 @@ def fencing_of_masters() -> Iterator[None]:
     protects=Protects.LIVENESS,
 )
 def fencing_of_ps() -> Iterator[None]:
-    async def watch(self: Any) -> None:
-        return
-
     unfenced = replaced(Entries, "check_last", lambda self, name, after: None)
-    with unfenced, replaced(PsProcess, "_watch_register", watch):
+    with unfenced, replaced(Registration, "check_owner", lambda self, entry: None):
         yield
 
 

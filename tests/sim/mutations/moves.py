@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.sim import ps_moves
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
+from elasticdl.ps.controller import controller
+from elasticdl.ps.controller.moves import Moves
 from elasticdl.ps.shard import core as ps_core
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots import reader as snapshot_reader
 from elasticdl.ps.snapshots import recovery
+from elasticdl.shared.process.procedures import Procedure
 
 decide = sys.modules["elasticdl.master.core.decide"]
 
@@ -30,7 +32,7 @@ def moved() -> Iterator[None]:
 
 @mutation("an order about a later version of the placement than is known is refused", protects=Protects.EXACTLY_ONCE)
 def orders_wait_for_the_placement() -> Iterator[None]:
-    with replaced(sys.modules["tests.sim.ps"], "check_known", lambda command, known: None):
+    with replaced(controller, "check_known", lambda command, known: None):
         yield
 
 
@@ -55,10 +57,10 @@ def held_until_the_outcome() -> Iterator[None]:
     "what a recipient holds is in its registered snapshot before it announces GroupHeld", protects=Protects.EXACTLY_ONCE
 )
 def held_is_registered() -> Iterator[None]:
-    async def register_held(ps: Any, move: int) -> None:
-        pass
+    def register(self: Any, move: int) -> Procedure[None]:
+        yield from ()
 
-    with replaced(ps_moves, "register_held", register_held):
+    with replaced(Moves, "_register", register):
         yield
 
 

@@ -1,4 +1,4 @@
-"""Mutations of the ps' controller: the order of its steps. Those that patch `tests.sim.ps` patch a double still."""
+"""Mutations of the ps' controller: the order of its steps."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
-from tests.sim.ps import PsProcess
 
+from elasticdl.ps.controller.commands import AdoptPlacement, ReadChain
+from elasticdl.ps.controller.controller import PsController
+from elasticdl.ps.controller.registration import Registration
+from elasticdl.ps.controller.snapshots import Snapshots
+from elasticdl.ps.controller.startup import Startup
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.model_shard import ModelShard
-from elasticdl.shared.model import manifests
 from elasticdl.shared.model.manifests import DamagedError
+from elasticdl.shared.process.procedures import Procedure
 
 
 @mutation("a ps serves nothing before its start is on the log", protects=Protects.LIVENESS)
@@ -29,29 +33,77 @@ def not_ready_before_the_record() -> Iterator[None]:
         yield
 
 
+@mutation("a snapshot is announced only after it is registered", protects=Protects.EXACTLY_ONCE)
+def registered_before_announced() -> Iterator[None]:
+    publish, announce = Registration.publish, Snapshots.announce
+    late: dict[int, tuple[Any, ...]] = {}
+
+    def publish_later(self: Any, *arguments: Any) -> Procedure[None]:
+        late[id(self)] = arguments
+        yield from ()
+
+    def announce_and_publish(self: Any) -> Procedure[None]:
+        yield from announce(self)
+        if arguments := late.pop(id(self._registration), ()):
+            yield from publish(self._registration, *arguments)
+
+    with replaced(Registration, "publish", publish_later), replaced(Snapshots, "announce", announce_and_publish):
+        yield
+
+
 @mutation(
     "a ps deletes snapshots only after it has confirmed that the register is still its own",
     protects=Protects.EXACTLY_ONCE,
 )
 def name_confirmed_before_deleting() -> Iterator[None]:
-    async def confirm(self: Any) -> None:
-        return
+    def confirm(self: Any) -> Procedure[None]:
+        yield from ()
 
-    with replaced(PsProcess, "_confirm", confirm):
+    with replaced(Registration, "confirm", confirm):
         yield
 
 
 @mutation("a ps that falls back to an older snapshot announces the ledger of that one", protects=Protects.EXACTLY_ONCE)
 def ledger_of_the_snapshot_that_is_used() -> Iterator[None]:
-    original = PsProcess._restore
+    original = Startup._restore
 
-    async def restore(self: Any) -> Any:
-        newest = self._register.manifest
-        used, ledgers = await original(self)
+    def restore(self: Any, register: Any) -> Procedure[Any]:
+        used, ledgers = yield from original(self, register)
         try:
-            return used, manifests.read_manifest(self.world.store, newest).ledgers
+            chain = yield ReadChain(uri=register.manifest)
         except DamagedError:
             return used, ledgers
+        return used, chain[-1][1].ledgers
 
-    with replaced(PsProcess, "_restore", restore):
+    with replaced(Startup, "_restore", restore):
+        yield
+
+
+@mutation("a ps adopts the published placement before it restores its snapshot", protects=Protects.LIVENESS)
+def placement_before_restore() -> Iterator[None]:
+    original = Startup.run
+
+    def run(self: Any) -> Procedure[None]:
+        procedure, result = original(self), None
+        while True:
+            try:
+                command = procedure.send(result)
+            except StopIteration:
+                return
+            result = None if isinstance(command, AdoptPlacement) else (yield command)
+
+    with replaced(Startup, "run", run):
+        yield
+
+
+@mutation("a snapshot that the store or the broker did not take is tried again", protects=Protects.LIVENESS)
+def failed_snapshots_are_tried_again() -> Iterator[None]:
+    original = PsController._attend
+
+    def attend(self: Any) -> Procedure[None]:
+        yield from original(self)
+        if self._retry_at_s > self._snapshots.now_s and self._orders:
+            self._orders.popleft()
+
+    with replaced(PsController, "_attend", attend):
         yield

@@ -8,8 +8,8 @@ from typing import Any
 from tests.sim import master
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
-from elasticdl.cli.recovery.snapshot_recovery import salvage, settle_placement
 from elasticdl.master.core.job import lifecycle
+from elasticdl.ps.snapshots.job_recovery import recover_job, settle_placement
 from elasticdl.shared.bus.memory.log import Records
 
 
@@ -33,11 +33,11 @@ def a_run_opens_after_the_last_record() -> Iterator[None]:
     protects=Protects.LIVENESS,
 )
 def published_placement_is_replaced() -> Iterator[None]:
-    async def settle(registers: Any, store: Any, spec: Any, salvaged: Any, lost: Any, now_s: float) -> Any:
-        found = salvaged or salvage(store, spec.storage, spec.job)
+    async def settle(registers: Any, store: Any, spec: Any, recovered: Any, lost: Any, now_s: float) -> Any:
+        found = recovered or recover_job(store, spec.storage, spec.job)
         if found is None or found.placement.version == 1:
             return None
-        return await settle_placement(registers, store, spec, salvaged, lost, now_s)
+        return await settle_placement(registers, store, spec, recovered, lost, now_s)
 
     with replaced(master, "settle_placement", settle):
         yield

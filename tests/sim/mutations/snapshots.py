@@ -8,14 +8,15 @@ from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
+from elasticdl.ps import executors
 from elasticdl.ps.engine.accumulator import Accumulator
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import Group, GroupCut
-from elasticdl.ps.shard.model_shard import ModelShard, standings_of
+from elasticdl.ps.shard.model_shard import ModelShard, versions_of
 from elasticdl.ps.shard.shard_cut import ShardCut
-from elasticdl.ps.snapshots import history, next_cut, recovery
+from elasticdl.ps.snapshots import deletion, history, next_cut, recovery
 from elasticdl.ps.snapshots import reader as snapshot_reader
 from elasticdl.ps.snapshots import writer as snapshot_writer
 from elasticdl.ps.snapshots.history import SnapshotHistory
@@ -157,12 +158,10 @@ def damaged_snapshots_are_discarded() -> Iterator[None]:
 
 @mutation("a restarted ps does not delete snapshots that it could fall back to", protects=Protects.EXACTLY_ONCE)
 def fallbacks_are_not_garbage() -> Iterator[None]:
-    original = snapshot_writer.SnapshotWriter.garbage
+    def newest_only(store: Any, folder: str, kept: Any) -> Any:
+        return deletion.garbage(store, folder, list(kept)[-1:])
 
-    def garbage(self: Any, kept: Any) -> Any:
-        return original(self, list(kept)[-1:])
-
-    with replaced(snapshot_writer.SnapshotWriter, "garbage", garbage):
+    with replaced(executors, "garbage", newest_only):
         yield
 
 
@@ -171,22 +170,27 @@ def fallbacks_are_not_garbage() -> Iterator[None]:
     protects=Protects.EXACTLY_ONCE,
 )
 def a_flush_is_saved() -> Iterator[None]:
-    original = ModelShard.standings
+    original = ModelShard.versions
 
-    def standings(self: Any) -> Any:
+    def versions(self: Any) -> Any:
         return _without_updates(original.fget(self))  # type: ignore[attr-defined]
 
-    saved = replaced(next_cut, "standings_of", lambda groups: _without_updates(standings_of(groups)))
-    with replaced(ModelShard, "standings", property(standings)), saved:
+    changed_since = PsCore.changed_since
+
+    def changed(self: Any, versions: Any, *, flush: bool) -> bool:
+        return changed_since(self, versions, flush=False)
+
+    saved = replaced(next_cut, "versions_of", lambda groups: _without_updates(versions_of(groups)))
+    with replaced(ModelShard, "versions", property(versions)), saved, replaced(PsCore, "changed_since", changed):
         yield
 
 
-def _without_updates(standings: Any) -> Any:
-    return tuple((*standing[:-1], 0) for standing in standings)
+def _without_updates(versions: Any) -> Any:
+    return tuple((*version[:-1], 0) for version in versions)
 
 
 @mutation("copies that a snapshot refers to are not garbage", protects=Protects.LIVENESS)
 def copies_are_not_garbage() -> Iterator[None]:
-    unkept = replaced(snapshot_writer, "folders_of", lambda uri, manifest: {folder_of(uri)})
+    unkept = replaced(deletion, "folders_of", lambda uri, manifest: {folder_of(uri)})
     with unkept, replaced(recovery, "choose", lambda chains, wanted: []):
         yield

@@ -15,7 +15,7 @@ from elasticdl.shared.wire.messages import NO_FLOATS, Push
 def core_of(optimizer: str = "adam", *, policy: UpdatePolicy | None = None) -> PsCore:
     core = PsCore(plan=PLAN, placement=Placement.even(1), number=0, policy=policy or UpdatePolicy())
     core.initialise(initialise(optimizer))
-    core.open_for_business()
+    core.start_serving()
     return core
 
 

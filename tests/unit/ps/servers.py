@@ -68,9 +68,9 @@ class Servers:
         self._clients.append(client)
         return client
 
-    def open_for_business(self) -> None:
+    def start_serving(self) -> None:
         for one in self.ps:
-            one.core.open_for_business()
+            one.core.start_serving()
 
     def kill(self, number: int) -> None:
         self.ps[number].server.close()

@@ -145,7 +145,7 @@ def test_refusals() -> None:
     assert kind(core, push) is RefusalKind.NOT_INITIALISED
     core.initialise(initialise())
     assert kind(core, push) is RefusalKind.NOT_READY
-    core.open_for_business()
+    core.start_serving()
     assert kind(core, replace(push, plan="another")) is RefusalKind.USER
     assert kind(core, replace(push, placement_version=2)) is RefusalKind.NOT_READY
     assert kind(core, replace(push, placement_version=0)) is RefusalKind.MOVED
@@ -192,7 +192,7 @@ def test_nothing_is_flushed_while_batches_will_follow() -> None:
         core.push(wire_push(task, batch))
     assert core.shard is not None
     waiting = state(core)
-    assert not core.changed_since(core.shard.standings, flush=True)
+    assert not core.changed_since(core.shard.versions, flush=True)
     core.cut(dirty_only=False, flush=True).close()
     assert state(core) == waiting, "the order was for a former life that had everything"
 
@@ -202,12 +202,12 @@ def test_what_was_flushed_is_another_state_than_before_the_flush() -> None:
     for task, batch in BATCHES:
         core.push(wire_push(task, batch))
     assert core.shard is not None
-    before = core.shard.standings
+    before = core.shard.versions
     assert not core.changed_since(before, flush=False)
     assert core.changed_since(before, flush=True)
     core.cut(dirty_only=False, flush=True).close()
     assert core.changed_since(before, flush=True), "the cut was not saved: it has to be made again"
-    assert not core.changed_since(core.shard.standings, flush=True)
+    assert not core.changed_since(core.shard.versions, flush=True)
 
 
 def test_a_stale_push_moves_less() -> None:

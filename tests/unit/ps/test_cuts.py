@@ -20,7 +20,8 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.snapshots.reader import read_chain, restore
-from elasticdl.ps.snapshots.writer import SnapshotWriter, Written
+from elasticdl.ps.snapshots.uploads import UploadWriter, Written
+from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.model.manifests import decode_manifest
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import PodName, new_incarnation
@@ -58,7 +59,8 @@ def reference(step: int) -> ModelShard:
 def snapshots_under_pushes(store: MemoryStore) -> list[Written]:
     """Snapshots of a chain, cut and written while another thread pushes, and a pin comes and goes."""
     core = core_of("adam")
-    writer = SnapshotWriter(store, spec("memory://job"), PodName("ps-0"), new_incarnation())
+    writer = SnapshotWriter(spec("memory://job"), PodName("ps-0"), new_incarnation())
+    uploads = UploadWriter(store)
     halfway = threading.Event()
     go_on = threading.Event()
 
@@ -79,18 +81,20 @@ def snapshots_under_pushes(store: MemoryStore) -> list[Written]:
             core.open_pin(1)
         cut = core.cut(dirty_only=bool(taken), flush=False)
         go_on.set() if number == SNAPSHOTS // 2 else None  # The second half is pushed while this one is written.
-        taken.append(writer.write(core, cut, number=number, base=taken[-1].uri if taken else ""))
+        upload = writer.upload(core, cut, number=number, base=taken[-1].uri if taken else "")
+        taken.append(uploads.write(upload))
         cut.close(finished=True)
     core.close_pin(1)
     go_on.set()
     pusher.join()
+    uploads.close()
     return taken
 
 
 def snapshots_between_pushes(store: MemoryStore) -> list[Written]:
     """Snapshots of a chain, with a push between the cut and its first object, and between any two objects."""
     core = core_of("adam")
-    writer = SnapshotWriter(store, spec("memory://job"), PodName("ps-0"), new_incarnation())
+    writer = SnapshotWriter(spec("memory://job"), PodName("ps-0"), new_incarnation())
     left = iter(BATCHES)
     taken: list[Written] = []
     for number in range(4):

@@ -123,7 +123,7 @@ def test_without_a_good_snapshot_the_first_damaged_object_is_named(
     trained = Trained(job, 2)
     uri = trained.snapshots[0]
     damage(trained.store, uri)
-    with pytest.raises(NothingLeftError, match=f"{uri}.*train anew"):
+    with pytest.raises(NothingLeftError, match=f"{uri}.*Start a new job"):
         trained.rise()
     assert job.await_event(SnapshotDamaged).object == uri
     assert job.register().manifest == trained.snapshots[-1], "once the object is put back, all is as it was"

@@ -59,7 +59,7 @@ REQUESTS = [encode_request(request) for request in (PUSH, PULL, INITIALISE, NEXT
 def handler() -> PsHandler:
     core = PsCore(plan=PLAN, placement=Placement.even(1), number=0, policy=UpdatePolicy())
     core.initialise(INITIALISE)
-    core.open_for_business()
+    core.start_serving()
     return PsHandler(core, new_incarnation())
 
 

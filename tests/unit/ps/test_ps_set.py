@@ -30,7 +30,7 @@ def servers(request: pytest.FixtureRequest) -> Iterator[Servers]:
 def begin(servers: Servers, optimizer: str = "sgd") -> PsClient:
     client = servers.client(signature(optimizer))
     assert client.initialise(initial_dense())
-    servers.open_for_business()
+    servers.start_serving()
     return client
 
 
@@ -98,7 +98,7 @@ def test_a_pull_in_the_same_round_trip_sees_the_push(servers: Servers) -> None:
 def test_a_pull_behind_a_push_that_had_to_be_repeated_is_discarded(servers: Servers) -> None:
     client = begin(servers)
     servers.kill(1)
-    servers.restart(1).core.open_for_business()
+    servers.restart(1).core.start_serving()
     outcome, pulled = client.push_and_pull(push_of(0, 0), {"a": np.arange(5)})
     assert outcome.next_batch == 1
     assert pulled is None
@@ -120,7 +120,7 @@ def test_a_restarted_ps_makes_the_worker_go_back(servers: Servers) -> None:
     reborn = servers.restart(1)
     waiting = client.send_push(push_of(0, 2))
     assert client.initialise(initial_dense()) is False  # ps-0 has its values, ps-1 takes ours
-    reborn.core.open_for_business()
+    reborn.core.start_serving()
     outcome = client.receive_push(waiting)
     assert outcome.next_batch == 0
     assert outcome.credits[PS_0] == first[0].credits[PS_0]
@@ -149,7 +149,7 @@ def test_a_push_waits_until_the_ps_is_ready(servers: Servers) -> None:
     outcomes: list[PushOutcome] = []
     thread = threading.Thread(target=lambda: outcomes.append(client.push(push_of(0, 0))))
     thread.start()
-    servers.open_for_business()
+    servers.start_serving()
     thread.join()
     assert [outcome.next_batch for outcome in outcomes] == [1]
 
@@ -158,7 +158,7 @@ def test_a_ps_that_died_before_its_first_snapshot_is_initialised_again(servers: 
     client = servers.client(signature())
     client.initialise(initial_dense())
     servers.kill(0)
-    servers.restart(0).core.open_for_business()
+    servers.restart(0).core.start_serving()
     assert client.push(push_of(0, 0)).next_batch == 1
     pulled = client.pull({})
     np.testing.assert_array_equal(pulled.dense[-2:], initial_dense()[-2:])
@@ -228,7 +228,7 @@ def test_initial_values_are_split_anew_when_the_placement_changes(servers: Serve
     servers.placement = replace(servers.placement, version=2)
     for one in servers.ps:
         one.core.adopt(servers.placement)
-    servers.open_for_business()
+    servers.start_serving()
     assert client.push(push_of(0, 0)).next_batch == 1
     pulled = client.pull({})
     np.testing.assert_array_equal(pulled.dense[-2:], initial_dense()[-2:])

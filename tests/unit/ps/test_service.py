@@ -14,8 +14,8 @@ from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signatu
 from tests.unit.ps.jobs import Job, die, equal, snapshot, untouched_reference
 from tests.unit.ps.servers import weights
 
+from elasticdl.ps.snapshots.policy import SnapshotPolicy
 from elasticdl.ps.snapshots.reader import read_chain
-from elasticdl.ps.snapshots.requests import SnapshotPolicy
 from elasticdl.shared.bus.memory.log import MemoryEventLog
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError, UserError
 from elasticdl.shared.job.spec import JobSpec
@@ -292,22 +292,6 @@ def test_a_young_ps_takes_snapshots_sooner() -> None:
     assert [policy.pause_s(taken) for taken in range(5)] == [5.0, 10.0, 20.0, 30.0, 30.0]
     assert SnapshotPolicy(interval_s=2.0).pause_s(0) == 2.0
     assert SnapshotPolicy(interval_s=0.0).pause_s(3) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("policy", "now_s", "has_model", "wait_s"),
-    [
-        (SnapshotPolicy(interval_s=30.0), 10.0, True, 20.0),
-        (SnapshotPolicy(interval_s=30.0), 31.0, True, 0.0),
-        (SnapshotPolicy(interval_s=30.0), 31.0, False, None),
-        (SnapshotPolicy(interval_s=0.0), 31.0, True, None),
-    ],
-    ids=["not due", "due", "nothing to save", "no clock"],
-)
-def test_the_clock_makes_snapshots_due_only_of_a_model(
-    policy: SnapshotPolicy, now_s: float, has_model: bool, wait_s: float | None
-) -> None:
-    assert policy.wait_s(due_s=30.0, now_s=now_s, has_model=has_model) == wait_s
 
 
 def test_a_snapshot_of_another_plan_is_refused(make_job: MakeJob) -> None:

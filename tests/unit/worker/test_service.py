@@ -114,7 +114,7 @@ class Ps:
 
     def _open(self) -> None:
         if self.observer.happened.wait(DEADLINE_S):
-            self.core.open_for_business()
+            self.core.start_serving()
 
     def close(self) -> None:
         self.server.close()

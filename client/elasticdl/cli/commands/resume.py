@@ -15,13 +15,14 @@ from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.running import RunOptions, run_job
-from elasticdl.cli.recovery.snapshot_recovery import lost_part, restore_registers, salvage, settle_placement
+from elasticdl.cli.recovery.lost_log import lost_part
 from elasticdl.cli.submission.extras import check_extras
 from elasticdl.cli.submission.model_digest import changed_files, file_digests
 from elasticdl.cli.submission.preflight import check_report
 from elasticdl.cli.submission.source_check import check_sources, rebuild_indices
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
+from elasticdl.ps.snapshots.job_recovery import recover_job, restore_registers, settle_placement
 from elasticdl.shared.bus.reading import record_at
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.job.spec import JobSpec
@@ -95,20 +96,20 @@ async def _past(run: RunDirectory, record: JobRecord, ps: int) -> _Past:
                 f"the event log of job {run.job} can't be read: {error}",
                 hint=f"The job can be resumed from its snapshots without the log: {_without_log(run, record)}",
             ) from error
-        salvaged = None
+        recovered = None
         spec = state.spec
         if spec is None:
-            salvaged = await asyncio.to_thread(salvage, store, record.storage, run.job)
-            if salvaged is None:
+            recovered = await asyncio.to_thread(recover_job, store, record.storage, run.job)
+            if recovered is None:
                 raise UserError(
                     f"job {run.job} has no event log, and no snapshot in {display(record.storage)}",
                     hint=NOTHING_TO_RESUME,
                 )
-            spec = salvaged.spec
+            spec = recovered.spec
         lost = lost_part(left, run.read_log_end())
-        placement = await settle_placement(bus.registers, store, spec, salvaged, lost, time.time())
+        placement = await settle_placement(bus.registers, store, spec, recovered, lost, time.time())
         if placement is None:
-            await restore_registers(bus.registers, store, spec, salvaged)
+            await restore_registers(bus.registers, store, spec, recovered)
     resumed = JobResumed(
         reason=f"resumed after {state.job_state.value}" if state.spec else "resumed without its log",
         lost=lost,

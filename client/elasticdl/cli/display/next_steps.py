@@ -6,9 +6,9 @@ import asyncio
 
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.recovery.snapshot_recovery import has_snapshots
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
+from elasticdl.ps.snapshots.job_recovery import has_snapshots
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import FailureKind

@@ -1,4 +1,4 @@
-"""``python -m elasticdl.ps.main``: one life of one parameter server, configured by the environment."""
+"""``python -m elasticdl.ps.main``: one incarnation of one parameter server, configured by the environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 
 import structlog
 
-from elasticdl.ps.service import PsIdentity, PsService
+from elasticdl.ps.identity import PsIdentity
+from elasticdl.ps.service import PsService
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.reading import read_spec
@@ -37,13 +38,13 @@ def serve(settings: PsSettings, incarnation: Incarnation) -> None:
             advertised_host=settings.advertised_host,
             memory_bytes_max=settings.memory_bytes_max,
             beat_interval_s=settings.beat_interval_s,
+            wire=ServerSettings(host=settings.host, port=settings.port),
         ),
         spec=spec,
         bus=bus,
         loop=loop,
         store=open_store(spec.storage),
         clock=SystemClock(),
-        wire=ServerSettings(host=settings.host, port=settings.port),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.ask_to_end())
@@ -68,11 +69,11 @@ def main() -> int:
     try:
         serve(settings, incarnation)
     except FencedError as error:
-        _log.warning("another life of this ps has taken over", reason=str(error))
+        _log.warning("another incarnation of this ps has taken over", reason=str(error))
         return 0
     except Exception as error:  # the process' outermost frame: Python's own exit code would look like a refusal
         code = exit_code(error)
-        _log.error("the ps can't go on", reason=str(error), exc_info=code == EXIT_FAULT)
+        _log.error("the ps failed", reason=str(error), exc_info=code == EXIT_FAULT)
         return code
     return 0
 

@@ -1,1 +1,1 @@
-"""Moving groups between parameter servers: copies by the donor, loading by the recipient."""
+"""Moving groups between parameter servers: the donor copies them, the recipient loads and holds them."""

@@ -15,7 +15,7 @@ from elasticdl.ps.shard.admission import (
     check_version,
 )
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
-from elasticdl.ps.shard.model_shard import Division, GroupStanding, ModelShard, ledger_of, most_backward
+from elasticdl.ps.shard.model_shard import Division, GroupVersion, ModelShard, ledger_of, most_backward
 from elasticdl.ps.shard.observer import Observer
 from elasticdl.ps.shard.regrouping import without
 from elasticdl.ps.shard.shard_cut import Pin, ShardCut
@@ -52,7 +52,7 @@ class PsCore:
         number: of this ps in the placement.
         policy: when pushes become updates.
         memory_bytes_max: bytes of weights and slots above which pushes are refused; 0: no limit.
-        observer: who wants to know what happened.
+        observer: receives notifications; None: nothing does.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PsCore:
         self.lock = threading.Lock()
         self.shard: ModelShard | None = None
         self.frozen = 0
-        """Not 0: pushes wait until the table has the version that this move leads to."""
+        """The move during which pushes are refused, until the placement has its version; 0: none."""
         self._reply_bytes_max = FrameLimits().payload_bytes_max - 2 * ALIGNMENT_BYTES
         self._ready = False
         self._pin = Pin()
@@ -96,7 +96,7 @@ class PsCore:
 
     @property
     def has_undropped(self) -> bool:
-        """Whether there may be rows that have become somebody else's."""
+        """Whether there may be rows that other ps serve now."""
         return self.shard is not None and self.shard.has_undropped
 
     @property
@@ -124,8 +124,8 @@ class PsCore:
                 raise InvariantError("a shard is installed over another one")
             self.shard = shard
 
-    def open_for_business(self) -> None:
-        """Everything that must be on record is: pulls and pushes are served from now on."""
+    def start_serving(self) -> None:
+        """Serve pulls and pushes from now on: the log and the register contain all that recovery needs."""
         with self.lock:
             self._ready = True
 
@@ -217,7 +217,7 @@ class PsCore:
         with self.lock:
             shard = self._serving(push.placement_version)
             if self.frozen:
-                raise RefusedError(RefusalKind.NOT_READY, "a group is on its way to another ps")
+                raise RefusedError(RefusalKind.NOT_READY, "a group is moving to another ps")
             divisions = shard.divide(push)
             applying = [division for division in divisions if division.verdict is Verdict.APPLIED]
             verdict = Verdict.APPLIED if applying else most_backward(divisions)
@@ -267,13 +267,13 @@ class PsCore:
             if self._pin.of(evaluation):
                 self._pin.close()
 
-    def changed_since(self, standings: Sequence[GroupStanding], *, flush: bool) -> bool:
-        """Whether ``cut`` would give another state than the one with these standings; with ``flush``, flushed."""
+    def changed_since(self, versions: Sequence[GroupVersion], *, flush: bool) -> bool:
+        """Whether ``cut`` would give another state than the one with these versions; with ``flush``, flushed."""
         with self.lock:
             shard = self.shard
             if shard is None:
                 return False
-            return shard.standings != tuple(standings) or (flush and shard.has_rest(self.plan.tasks))
+            return shard.versions != tuple(versions) or (flush and shard.has_rest(self.plan.tasks))
 
     def cut(self, *, dirty_only: bool, flush: bool, since: Sequence[int] = ()) -> ShardCut:
         """The state between two pushes, for a snapshot.
@@ -281,7 +281,7 @@ class PsCore:
         Args:
             dirty_only: only rows that changed since the last finished cut.
             flush: make an update of half-filled accumulators first: nothing will follow that could fill them. Where
-                some task is not finished the order was for a former life that had more, and nothing is flushed.
+                some task is not finished, the order was for a former incarnation that had more, and nothing is flushed.
             since: ``generations`` of an earlier cut: only rows that changed after it.
 
         Raises:
@@ -318,7 +318,7 @@ class PsCore:
             if self.shard is None:
                 self.shard = self.make_shard(signature)
             check_same_model(self.shard.signature, signature)
-            self._pin.close()  # No evaluation goes on while a group moves.
+            self._pin.close()  # No evaluation continues while a group moves.
             if not self.shard.await_rows(move, partitions):
                 raise RefusedError(
                     RefusalKind.NOT_READY, "rows of an earlier move can't be dropped while a cut is open"
@@ -326,14 +326,14 @@ class PsCore:
             return True
 
     def drop_some(self) -> bool:
-        """Drop some rows that have become somebody else's; whether it makes sense to go on at once."""
+        """Drop some rows that other ps serve now; returns whether there may be more."""
         with self.lock:
             return self.shard is not None and self.shard.drop_some()
 
     def hold_rows(self, move: int, table: int, ids: Ids, slabs: Floats, *, saved: bool) -> None:
         """Load rows of a group that is to be held, as ``RowStore.load``: int64[n], float32[n, slab width].
 
-        None once the outcome of the move is known: they would be nobody's, and never be dropped.
+        Loads nothing once the outcome of the move is known: no group would own the rows, nor would they be dropped.
         """
         with self.lock:
             if move > self.placement.version:
@@ -352,13 +352,13 @@ class PsCore:
             return tuple(ledger_of(group) for group in self._shard().held)
 
     def adopt(self, placement: Placement) -> bool:
-        """Go by a later version of the placement: serve what is held and has come here, drop what is somebody else's.
+        """Adopt a later version of the placement: serve held groups that it gives to this ps, drop what it takes away.
 
         Returns:
             Whether it was later.
 
         Raises:
-            TransientError: it gives this ps what a damaged snapshot had held; the next life gathers it.
+            TransientError: it gives this ps partitions that a damaged snapshot lost; the next incarnation gathers them.
         """
         with self.lock:
             if placement.version <= self.placement.version:
@@ -406,5 +406,5 @@ class PsCore:
         if self.shard is None or not self.shard.groups:
             raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
         if not self._ready:
-            raise RefusedError(RefusalKind.NOT_READY, "start-up is not on record yet")
+            raise RefusedError(RefusalKind.NOT_READY, "the start of this ps is not on the log yet")
         return self.shard

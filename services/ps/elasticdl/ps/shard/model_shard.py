@@ -23,7 +23,7 @@ from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, TableGradients, TableIds, split_rows
 
-GroupStanding = tuple[Ranges, int, int, int]
+GroupVersion = tuple[Ranges, int, int, int]
 """Partitions of a group, the move that it is held for or 0, its step, and its updates, which a flush adds to."""
 
 _NO_GROUP = -1
@@ -68,9 +68,9 @@ class ModelShard:
         self._awaited: tuple[int, Ranges] = (0, ())
         """A move, and the partitions whose rows are being loaded for it."""
         self._here = mask_of(())
-        """By partition: whether its rows are anybody's."""
+        """bool by partition: whether a group here owns its rows."""
         self._undropped = [0] * len(self.tables)
-        """By table: the slot below which there may be rows that are nobody's."""
+        """By table: the row index below which there may be rows without an owner."""
         self._arrange()
 
     @property
@@ -109,8 +109,8 @@ class ModelShard:
         return min((group.ledger.step for group in self.groups), default=0)
 
     @property
-    def standings(self) -> tuple[GroupStanding, ...]:
-        """Where the groups stand; equal to those of a snapshot as long as nothing has happened since."""
+    def versions(self) -> tuple[GroupVersion, ...]:
+        """The versions of the groups; equal to those of a snapshot as long as nothing has changed since."""
         return tuple((one.partitions, one.move, one.ledger.step, one.iteration) for one in self.groups + self.held)
 
     @property
@@ -172,7 +172,7 @@ class ModelShard:
             self.tables[table.table].reserve(table.ids.size)
 
     def room_for_cut(self) -> Sequence[CutRoom]:
-        """Memory for a ``cut`` that comes soon; needs no lock, so nobody waits for it."""
+        """Memory for a ``cut`` that comes soon; needs no lock, so no push waits for it."""
         return [table.room_for_cut() for table in self.tables]
 
     def cut(
@@ -217,7 +217,7 @@ class ModelShard:
         return Group(self.signature, partitions, self.policy, self.tables)
 
     def install(self, groups: Sequence[Group]) -> None:
-        """Have these groups and no others; rows that are nobody's are to be dropped (``drop_some``)."""
+        """Have these groups and no others; ``drop_some`` drops the rows without an owner."""
         self.groups = [group for group in groups if not group.move]
         self.held = [group for group in groups if group.move]
         self._note_rows()
@@ -231,11 +231,11 @@ class ModelShard:
 
     @property
     def has_undropped(self) -> bool:
-        """Whether there may be rows that are nobody's."""
+        """Whether there may be rows without an owner."""
         return any(self._undropped)
 
     def drop_some(self) -> bool:
-        """Drop some rows that are nobody's, or give some memory back.
+        """Drop some rows without an owner, or return some memory to the system.
 
         Returns:
             False: there are none, or a cut is open and they have to wait.
@@ -253,7 +253,7 @@ class ModelShard:
         """Keep rows of these partitions for a move, and nothing that came for another one.
 
         Returns:
-            False: there are rows that are nobody's, and a cut is open, so they can't be dropped now.
+            False: there are rows without an owner, and a cut is open, so they can't be dropped now.
         """
         if self._awaited != (move, partitions):
             self._awaited = (0, ())
@@ -339,8 +339,8 @@ def ledger_of(group: Group) -> GroupLedger:
     return GroupLedger(group=group_id(group.partitions), partitions=group.partitions, ledger=group.ledger.record())
 
 
-def standings_of(groups: Sequence[GroupState]) -> tuple[GroupStanding, ...]:
-    """Where the groups of a snapshot stood."""
+def versions_of(groups: Sequence[GroupState]) -> tuple[GroupVersion, ...]:
+    """The versions of the groups of a snapshot."""
     return tuple((group.partitions, group.move, group.ledger.step, group.iteration) for group in groups)
 
 

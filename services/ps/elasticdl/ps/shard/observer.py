@@ -1,4 +1,4 @@
-"""What a core tells its shell."""
+"""What the model core reports to its process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class Observer(Protocol):
-    """Who wants to know what happened. Called under the core's lock, so it must not block nor call back."""
+    """Receives notifications. They are sent under the core's lock, so an observer must neither block nor call back."""
 
     def initialised(self) -> None:
-        """A worker's Initialise made the model."""
+        """A worker sent the initial weights."""
 
     def stepped(self, step: int) -> None:
-        """A batch was absorbed; so many are now."""
+        """A batch was absorbed; ``step`` is the number of absorbed batches."""

@@ -1,4 +1,4 @@
-"""Which snapshots a ps has on storage, what the next one builds on, and which are not needed any more. Pure."""
+"""Retention: which snapshots a ps has on storage, what the next one builds on, and which are obsolete. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from elasticdl.shared.model.manifests import Manifest
 
 Snapshot = tuple[str, Manifest]
-"""URI of the manifest, and what it says."""
+"""URI of the manifest, and the manifest."""
 
 
 class SnapshotHistory:
-    """Complete snapshots that this life knows of, oldest first.
+    """The complete snapshots that this incarnation knows of, oldest first.
 
     Args:
         chain_max: snapshots that build on each other before the next one is full again.
         chains_kept: chains that are kept whole: should an object of the last one be damaged, the one before is there.
-            Snapshot 0, which is small because no row was learned yet, is kept besides for as long as the job lives.
+            Snapshot 0, which is small because no row was learned yet, is also kept, until the job ends.
     """
 
     def __init__(self, *, chain_max: int, chains_kept: int) -> None:
@@ -51,7 +51,7 @@ class SnapshotHistory:
         """Manifest that the next snapshot adds changed rows to; empty: it has to be full.
 
         Args:
-            extend: somebody waits for it, so let the chain grow beyond its usual length.
+            extend: a move waits for it, so let the chain grow beyond its usual length.
         """
         return self.newest[0] if 0 < self._chain < self._chain_max or (extend and self._chain) else ""
 
@@ -64,7 +64,7 @@ class SnapshotHistory:
         self._complete.append((uri, manifest))
 
     def discard(self, uri: str) -> None:
-        """A snapshot is damaged: it counts no more, nor does what builds on it. The next one is full."""
+        """Forget a damaged snapshot and the ones that build on it. The next snapshot is full."""
         lost = {uri}
         for one, manifest in self._complete:
             if manifest.base in lost:
@@ -73,12 +73,12 @@ class SnapshotHistory:
         self._chain = 0
 
     def older_than(self, uri: str, manifest: Manifest) -> tuple[str, ...]:
-        """What stays kept beside a new snapshot, newest first: what it can be replaced by, should it be damaged."""
+        """Manifest URIs that stay kept beside a new snapshot, newest first: its replacements if it is damaged."""
         kept = _kept([*self._complete, (uri, manifest)], self._chains_kept)
         return tuple(one for one, _ in reversed(kept) if one != uri)
 
     def obsolete(self) -> list[Snapshot]:
-        """What can be deleted: whole chains only."""
+        """The snapshots that can be deleted: whole chains only."""
         kept = {uri for uri, _ in _kept(self._complete, self._chains_kept)}
         return [one for one in self._complete if one[0] not in kept]
 
@@ -88,7 +88,7 @@ class SnapshotHistory:
 
 
 def _kept(complete: Sequence[Snapshot], chains_kept: int) -> list[Snapshot]:
-    """The last chains, and what was there before anything was learned."""
+    """The last chains, and the initial weights."""
     chains: dict[str, list[Snapshot]] = {}
     first_of: dict[str, str] = {}
     for uri, manifest in complete:

@@ -1,33 +1,38 @@
-"""What the next snapshot of a ps is of, and what it builds on. Pure."""
+"""Whether the next snapshot is full or incremental, and the cut that it is written from."""
 
 from __future__ import annotations
 
 from elasticdl.ps.shard.core import PsCore
-from elasticdl.ps.shard.model_shard import standings_of
+from elasticdl.ps.shard.model_shard import versions_of
 from elasticdl.ps.shard.shard_cut import ShardCut
-from elasticdl.ps.snapshots.history import SnapshotHistory
+from elasticdl.shared.model.manifests import Manifest
 
 
 def next_cut(
-    core: PsCore, history: SnapshotHistory, dropped_rows: int, *, flush: bool, extend: bool
+    core: PsCore, newest: Manifest | None, base: str, dropped_rows: int, *, flush: bool
 ) -> tuple[str, ShardCut] | None:
-    """The manifest to build on (empty: the snapshot has to be full) and the cut; None: nothing has changed.
+    """Cut the present state for a snapshot. Copies the dense weights, so it belongs in a thread that may take a while.
 
     Args:
-        core: whose state it is.
-        history: the snapshots before.
-        dropped_rows: how often rows had been dropped before the last one.
-        flush: make an update of half-filled accumulators first.
-        extend: see ``SnapshotHistory.base``.
+        core: the ps.
+        newest: manifest of the last snapshot; None: there is none.
+        base: manifest URI that an incremental snapshot would build on; empty: the snapshot has to be full.
+        dropped_rows: ``core.dropped_rows`` when the last snapshot was cut.
+        flush: apply half-filled accumulators first.
+
+    Returns:
+        The manifest URI to build on (empty: the snapshot is full) and the cut; None: nothing changed since ``newest``.
+
+    Raises:
+        RefusedError: there is no model yet.
     """
-    if history:
-        _, newest = history.newest
-        if not core.changed_since(standings_of(newest.groups), flush=flush) and core.dropped_rows == dropped_rows:
+    if newest is not None:
+        changed = core.changed_since(versions_of(newest.groups), flush=flush)
+        if not changed and core.dropped_rows == dropped_rows:
             return None
-    base = history.base(extend=extend)
     cut = core.cut(dirty_only=bool(base), flush=flush)
     if base and cut.dropped_rows != dropped_rows:
-        # What was dropped since must not come back from the snapshots before.
+        # Rows that were dropped since the base must not come back from it.
         cut.close()
         base, cut = "", core.cut(dirty_only=False, flush=flush)
     return base, cut

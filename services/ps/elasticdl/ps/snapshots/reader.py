@@ -70,7 +70,7 @@ def restore(store: ObjectStore, core: PsCore, chain: Chain) -> ModelShard:
 
 
 def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges]]) -> ModelShard:
-    """What the placement gives to a ps from several snapshots, whoever served or held it there.
+    """What the placement gives to a ps from several snapshots, whether it was served or held there.
 
     Args:
         store: where they are.

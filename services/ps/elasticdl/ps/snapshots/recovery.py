@@ -43,20 +43,20 @@ class NothingLeftError(PermanentError):
     def __init__(self, snapshots: int, damages: Sequence[DamagedError]) -> None:
         super().__init__(
             f"none of the {snapshots} snapshots that were kept can be restored: {damages[0]}. "
-            f"{NOTHING_LEFT}; train anew."
+            f"{NOTHING_LEFT}. Start a new job."
         )
         self.damages = tuple(damages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What a ps goes on from.
+    """The state that a ps starts from.
 
     Attributes:
         shard: the state, not installed yet; None: what was held for a move is lost, and nothing else is needed here.
         kept: the snapshots that are still good for something, oldest first.
         uri: manifest of the snapshot that was restored, the last of ``kept``; empty: there is none, so a shard that was
-            gathered from several has to be saved before anybody hears of it.
+            gathered from several has to be saved before this incarnation announces it.
         damages: what is wrong with newer ones, each damaged object once.
     """
 
@@ -70,7 +70,7 @@ def recover(store: ObjectStore, core: PsCore, register: PsRegister, folder: str)
     """Restore the registered snapshot or, if it is damaged, the newest of the others that are kept and are not.
 
     A damaged snapshot makes those that build on it useless, and leaves those that it builds on. What the older one
-    lacks says its ledger, so it is dispatched anew and recomputed; nothing is lost but time.
+    lacks is known from its ledger, so the master dispatches it again. Nothing but time is lost.
 
     Args:
         store: where the snapshots are.
@@ -114,10 +114,10 @@ def recover(store: ObjectStore, core: PsCore, register: PsRegister, folder: str)
 
 
 def _gathered(store: ObjectStore, core: PsCore, registered: Sequence[str], folder: str) -> ModelShard | None:
-    """A shard of everything that the placement gives to this ps, from whatever has it; None: some of it is nowhere.
+    """A shard of everything that the placement gives to this ps, from any snapshot; None: no snapshot has some of it.
 
-    Weights and ledger of a partition are of one moment in each snapshot and in each copy, whoever wrote it, registered
-    or not, so each is a state that training can go on from.
+    In each snapshot and in each copy, registered or not, weights and ledger of a partition are of one moment, so
+    training can continue from each of them.
     """
     found = manifest_uris(store, folder, MANIFEST_NAME, COPY_NAME)
     chains: list[Chain] = []

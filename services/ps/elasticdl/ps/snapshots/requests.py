@@ -1,4 +1,4 @@
-"""What a ps is asked to write, and when it does so unasked. Values only."""
+"""What a ps is ordered to write and to load. Values only."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from elasticdl.shared.names import PodName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
-    """What a donor writes for a move: some partitions of what it serves.
+class CopyTarget:
+    """What a donor copies for a move, and for which ps.
 
     Attributes:
-        recipient: whose folder it goes to.
-        partitions: which.
+        recipient: the ps whose folder gets the copy.
+        partitions: the partitions to copy, of those that the donor serves.
     """
 
     recipient: PodName
@@ -23,53 +23,17 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotPolicy:
-    """When snapshots are due.
+class SnapshotRequest:
+    """A snapshot, or a copy for a move, that the master ordered.
 
     Attributes:
-        interval_s: seconds between two; 0: none by the clock. Nothing is written while nothing was absorbed.
-        first_s: seconds from the start of a process to its first one. The pauses double from there up to
-            ``interval_s``, so that a ps that dies more often than every ``interval_s`` keeps most of what it learned.
-        steps: additional ones at every multiple of so many steps; 0: none.
-        chain_max: snapshots that build on each other before the next one is full again.
-        chains_kept: chains that are kept whole, for when an object of the last one is damaged.
-        retry_s: seconds before a snapshot that the store did not take is tried again.
-    """
-
-    interval_s: float
-    first_s: float = 5.0
-    steps: int = 0
-    chain_max: int = 8
-    chains_kept: int = 2
-    retry_s: float = 1.0
-
-    def pause_s(self, taken: int) -> float:
-        """Seconds until the next one by the clock, after ``taken`` in this life; 0: the clock does not ask for one."""
-        return min(self.interval_s, self.first_s * 2.0 ** min(taken, 16))
-
-    def wait_s(self, *, due_s: float, now_s: float, has_model: bool) -> float | None:
-        """Seconds until the clock makes a snapshot due; None: it does not, somebody has to say that there is work.
-
-        Args:
-            due_s: when the next one is due, by the clock of ``now_s``.
-            now_s: monotonic clock.
-            has_model: whether there is anything to save.
-        """
-        return max(0.0, due_s - now_s) if self.interval_s and has_model else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """A snapshot that somebody asked for.
-
-    Attributes:
-        request: its number; the SnapshotTaken carries it.
-        cause: id of what asked, for the log.
-        flush: make an update of half-filled accumulators first.
-        damaged: the snapshot that it got before, if that one is damaged; empty otherwise.
-        move: not 0: what is wanted is a copy for this move.
-        freeze: absorb nothing afterwards until the move is over.
-        copy: what and for whom.
+        request: its number; the ``SnapshotTaken`` event repeats it.
+        cause: id of the event that led to the order, for the log.
+        flush: apply half-filled accumulators first.
+        damaged: manifest URI of the snapshot that answered this request before and turned out to be damaged; or empty.
+        move: number of the move; 0: the request is for a snapshot and not for a copy.
+        freeze: refuse pushes from the copy on until the move is over.
+        copy: what to copy, and for which ps; None: take a snapshot.
     """
 
     request: int
@@ -78,11 +42,12 @@ class Order:
     damaged: str = ""
     move: int = 0
     freeze: bool = False
-    copy: Copy | None = None
+    copy: CopyTarget | None = None
 
     @classmethod
-    def of(cls, command: TakeSnapshot, cause: str) -> Order:
-        """The order that a command gives."""
+    def of(cls, command: TakeSnapshot, cause: str) -> SnapshotRequest:
+        """The request that a command of the master makes."""
+        target = CopyTarget(recipient=command.recipient, partitions=command.partitions) if command.move else None
         return cls(
             request=command.request,
             cause=cause,
@@ -90,5 +55,22 @@ class Order:
             damaged=command.damaged,
             move=command.move,
             freeze=command.freeze,
-            copy=Copy(recipient=command.recipient, partitions=command.partitions) if command.move else None,
+            copy=target,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldRequest:
+    """Partitions to load and to hold until the placement gives them to this ps.
+
+    Attributes:
+        move: number of the move.
+        partitions: the partitions.
+        manifest: URI of the donor's snapshot or copy.
+        cause: id of the event that led to the order, for the log.
+    """
+
+    move: int
+    partitions: Ranges
+    manifest: str
+    cause: str

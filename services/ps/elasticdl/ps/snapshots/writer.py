@@ -1,19 +1,17 @@
-"""Snapshots on object storage: written chunk by chunk from a cut, the manifest last, and deleted.
+"""What the objects of a snapshot are: chunks of a cut, encoded one at a time, and the manifest last.
 
     STORAGE/JOB/snapshots/PS/INCARNATION-NUMBER/{dense,rows-TABLE-CHUNK,...,manifest}
     STORAGE/JOB/snapshots/RECIPIENT/INCARNATION-NUMBER/{dense,rows-TABLE-CHUNK,...,copy}
 
-A snapshot is full, or adds the rows that changed since its base; a chain of bases ends in a full one. A key is never
-written twice: it contains the incarnation and a number. A copy for a move is written by the donor and belongs to the
-recipient, whose snapshots may refer to its objects: what lies in a ps' folder is deleted by that ps and by nobody else.
+A snapshot is full, or adds the rows that changed since its base; a chain of bases ends in a full snapshot. No key is
+written twice: a key contains the incarnation and a number. The donor writes a copy for a move into the recipient's
+folder, and the recipient's snapshots may refer to its objects: each ps deletes objects in its own folder only.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +22,10 @@ from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, reduced, union
 from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots.history import Snapshot
-from elasticdl.ps.snapshots.references import folders_of, referred
-from elasticdl.ps.snapshots.requests import Copy
+from elasticdl.ps.snapshots.references import referred
+from elasticdl.ps.snapshots.requests import CopyTarget
+from elasticdl.ps.snapshots.uploads import COPY_WRITERS, SnapshotUpload
+from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import encode_spec
 from elasticdl.shared.model.manifests import (
@@ -36,8 +36,6 @@ from elasticdl.shared.model.manifests import (
     GroupState,
     Manifest,
     checksum_of,
-    chunk_uri,
-    decode_manifest,
     encode_manifest,
     snapshots_folder,
 )
@@ -45,90 +43,62 @@ from elasticdl.shared.model.partitioning import mask_of
 from elasticdl.shared.model.placement import ALL, Ranges
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import Incarnation, PodName
-from elasticdl.shared.storage import ObjectInfo, ObjectStore, remove_empty_folders
 
 CHUNK_BYTES = 8 << 20
-"""Size of a chunk of rows, about: what is copied under a table's lock, and held in memory twice while it is written."""
-
-_COPY_WRITERS = 3
-"""Objects of a copy that are written at a time: pushes will wait for the last copy. For a snapshot nobody waits."""
+"""Approximate size of a chunk of rows. A chunk is copied under its table's lock and is in memory twice at a time."""
 
 _Floats = npt.NDArray[np.float32]
 _Ids = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """A snapshot that is complete on storage.
-
-    Attributes:
-        uri: its manifest.
-        manifest: what is in it.
-        size_bytes: bytes written.
-    """
-
-    uri: str
-    manifest: Manifest
-    size_bytes: int
-
-
 class SnapshotWriter:
-    """Writes the snapshots of one incarnation of one ps.
+    """Encodes the snapshots of one incarnation of one ps. Does no I/O.
 
     Args:
-        store: where to.
         spec: the job.
-        ps: whose.
-        incarnation: in which life.
+        ps: the ps.
+        incarnation: its incarnation.
     """
 
-    def __init__(self, store: ObjectStore, spec: JobSpec, ps: PodName, incarnation: Incarnation) -> None:
-        self._store = store
+    def __init__(self, spec: JobSpec, ps: PodName, incarnation: Incarnation) -> None:
         self._spec = spec
         self._encoded_spec = encode_spec(spec)
         self._ps = ps
         self._incarnation = incarnation
 
-    def write(self, core: PsCore, cut: ShardCut, *, number: int, base: str, copy: Copy | None = None) -> Written:
-        """Write a cut; pushes go on meanwhile. Arguments as ``objects``.
+    @property
+    def folder(self) -> str:
+        """URI of the folder of this ps."""
+        return snapshots_folder(self._spec.storage, self._spec.job, self._ps)
 
-        Raises:
-            TransientError, PermanentError: the store; what was written so far is garbage that nothing refers to.
-        """
-        size_bytes, uri, ahead = 0, "", _COPY_WRITERS if copy else 0
-        data: bytes | memoryview = b""
-        writing: deque[Future[ObjectInfo]] = deque()
-        with ThreadPoolExecutor(_COPY_WRITERS, thread_name_prefix="objects") as pool:
-            for uri, data in self.objects(core, cut, number=number, base=base, copy=copy, ahead=ahead):
-                size_bytes += len(data)
-                is_last = uri.endswith((MANIFEST_NAME, COPY_NAME))
-                while writing and (is_last or len(writing) == _COPY_WRITERS):
-                    writing.popleft().result()
-                if copy and not is_last:
-                    writing.append(pool.submit(self._store.write, uri, data))
-                else:
-                    self._store.write(uri, data)
-        return Written(uri=uri, manifest=decode_manifest(bytes(data), uri), size_bytes=size_bytes)
+    def upload(
+        self, core: PsCore, cut: ShardCut, *, number: int, base: str = "", copy: CopyTarget | None = None
+    ) -> SnapshotUpload:
+        """The upload of a cut. Objects are encoded when they are asked for; arguments as ``objects``."""
+        parallel = COPY_WRITERS if copy else 1
+        ahead = COPY_WRITERS if copy else 0
+        objects = self.objects(core, cut, number=number, base=base, copy=copy, ahead=ahead)
+        return SnapshotUpload(objects, parallel=parallel)
 
     def objects(
-        self, core: PsCore, cut: ShardCut, *, number: int, base: str, copy: Copy | None = None, ahead: int = 0
+        self, core: PsCore, cut: ShardCut, *, number: int, base: str, copy: CopyTarget | None = None, ahead: int = 0
     ) -> Iterator[tuple[str, bytes | memoryview]]:
-        """What a snapshot consists of, in the order in which it has to be written: the manifest last.
+        """The objects of a snapshot in the order in which they have to be written: the manifest last.
 
         Args:
-            core: whose cut it is.
-            cut: open; stays open.
+            core: the ps that was cut.
+            cut: an open cut; stays open.
             number: unique within the incarnation.
-            base: manifest that the cut adds to; empty: it is a full one.
-            copy: for a move; None: a snapshot of the ps itself.
-            ahead: how many objects are asked for before one is done with.
+            base: manifest URI that the cut adds to; empty: the snapshot is full.
+            copy: write a copy for a move; None: write a snapshot of this ps.
+            ahead: how many objects are asked for before one is written.
 
         Yields:
-            URI and bytes, which are valid until ``ahead`` + 1 others were asked for.
+            URI and bytes. The bytes are valid until ``ahead`` + 1 other objects were asked for.
         """
         shard = core.shard
         if shard is None:
-            raise ValueError("a cut without a shard")
+            raise InvariantError("a cut without a shard")
         folder = self._folder(copy.recipient if copy else self._ps, number)
         groups = _copied(shard, cut, copy.partitions) if copy else cut.groups
         chunks: list[Chunk] = []
@@ -154,7 +124,7 @@ class SnapshotWriter:
     def reference(
         self, core: PsCore, base: Snapshot | None, copies: Sequence[Snapshot], *, number: int, move: int
     ) -> tuple[str, bytes]:
-        """URI and bytes of a manifest of the last snapshot and, beside it, what is held; see ``referred``."""
+        """URI and bytes of a manifest that refers to the last snapshot and to the held groups; see ``referred``."""
         groups, chunks = referred(base, copies, move)
         signature = ModelSignature.from_json(copies[-1][1].signature)
         manifest = self._manifest(core, signature, number, base[0] if base else "", groups, chunks)
@@ -186,51 +156,9 @@ class SnapshotWriter:
             chunks=tuple(chunks),
         )
 
-    def garbage(self, kept: Collection[Snapshot]) -> list[str]:
-        """What other lives left behind: half-written snapshots, and complete ones that nobody needs.
-
-        Args:
-            kept: the snapshots that stay.
-
-        Raises:
-            TransientError, PermanentError: the store.
-        """
-        folders = tuple({folder for snapshot in kept for folder in folders_of(*snapshot)})
-        found = self._store.list(snapshots_folder(self._spec.storage, self._spec.job, self._ps))
-        return [info.uri for info in found if not info.uri.startswith(folders)]
-
-    def delete(self, garbage: Iterable[str]) -> None:
-        """Remove objects that nothing refers to.
-
-        Raises:
-            TransientError, PermanentError: the store; what is left is garbage.
-        """
-        for uri in garbage:
-            self._store.delete(uri)
-        self.remove_empty_folders()
-
-    def remove_empty_folders(self) -> None:
-        """What snapshots of this ps leave in a local storage when they are deleted, or were never written."""
-        remove_empty_folders(snapshots_folder(self._spec.storage, self._spec.job, self._ps))
-
-
-def delete_snapshot(store: ObjectStore, uri: str, manifest: Manifest) -> None:
-    """Remove a snapshot that nothing builds on any more, its manifest first, and the copies that it refers to.
-
-    Other snapshots that refer to them are of the same chain, so they are removed as well.
-
-    Raises:
-        TransientError, PermanentError: the store; what is left is garbage.
-    """
-    store.delete(uri)
-    for chunk in manifest.chunks:
-        store.delete(chunk_uri(chunk.of or uri, chunk.name))
-    for copy in {chunk.of for chunk in manifest.chunks if chunk.of}:
-        store.delete(copy)
-
 
 def _copied(shard: ModelShard, cut: ShardCut, partitions: Ranges) -> Sequence[GroupCut]:
-    """What the served groups of a cut have of some partitions."""
+    """The parts of a cut's served groups that are in some partitions."""
     wanted = [(group, common(group.partitions, partitions)) for group in cut.served]
     return [reduced(group, inner, shard.signature.dense) for group, inner in wanted if inner]
 
@@ -238,7 +166,7 @@ def _copied(shard: ModelShard, cut: ShardCut, partitions: Ranges) -> Sequence[Gr
 def _encoded(
     shard: ModelShard, cut: ShardCut, groups: Sequence[GroupCut], partitions: npt.NDArray[np.bool_] | None, buffers: int
 ) -> Iterator[tuple[bytes | memoryview, Chunk]]:
-    """The chunks of a cut, their sizes and checksums still to be filled in."""
+    """The chunks of a cut, without sizes and checksums."""
 
     def chunk(name: str, part: ChunkPart, table: int = 0, rows: int = 0, group: int = 0) -> Chunk:
         return Chunk(name=name, part=part, table=table, rows=rows, group=group, size_bytes=0, checksum=b"")

@@ -1,4 +1,4 @@
-"""What the snapshots alone tell of a job: its specification, and what to restore each ps from. No log, no register."""
+"""Recovers a job from its snapshots alone: its spec, its placement, and what each ps restores. No log, no register."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from elasticdl.cli.jobs.run_directory import LogEnd
 from elasticdl.shared.bus.ports import KeyValue
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import decode_spec
-from elasticdl.shared.messages.events import LogRecord, LostLog
+from elasticdl.shared.messages.events import LostLog
 from elasticdl.shared.messages.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.model.manifests import (
     MANIFEST_NAME,
@@ -28,17 +27,17 @@ from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore
 
 _Found = tuple[str, Manifest]
 _TRIES_MAX = 5
-"""Times that a register is written although somebody else has just done so."""
+"""How often a register is written again after another process has just written it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Salvaged:
-    """A job as its snapshots tell it.
+class RecoveredJob:
+    """A job, as far as its snapshots contain it.
 
     Attributes:
         spec: the job, with as many ps as the snapshots are of.
-        registers: ps -> what its register has to say, so that it restores its best snapshot; nobody owns the names.
-        placement: what these snapshots are of; version 1: no group has ever moved.
+        registers: by ps, a register that names its best snapshots; no incarnation owns it.
+        placement: the placement of these snapshots; version 1: no group has ever moved.
     """
 
     spec: JobSpec
@@ -46,12 +45,12 @@ class Salvaged:
     placement: Placement
 
 
-def salvage(store: ObjectStore, storage: str, job: JobId) -> Salvaged | None:
-    """Look through a job's snapshots; None: there is none that can be read.
+def recover_job(store: ObjectStore, storage: str, job: JobId) -> RecoveredJob | None:
+    """Read a job's snapshots; None: none of them can be read.
 
-    Of each ps the snapshot with the most batches is taken, whichever life wrote it, registered or not: weights and
-    ledger are of one moment in each, so each is a state that training can go on from. Manifests are compared with
-    their checksums here, everything else by the ps, which falls back to the next one.
+    Of each ps the snapshot with the most batches counts, whether it was registered or not: in each snapshot weights and
+    ledger are of one moment, so training can continue from each. Only manifests are verified here; the ps verifies the
+    other objects and falls back to the next snapshot.
 
     Args:
         store: where they are.
@@ -69,7 +68,7 @@ def salvage(store: ObjectStore, storage: str, job: JobId) -> Salvaged | None:
         of_ps.setdefault(manifest.ps, []).append((uri, manifest))
     newest = [max(snapshots, key=_order)[1] for snapshots in of_ps.values()]
     spec = decode_spec(newest[0].spec)
-    return Salvaged(
+    return RecoveredJob(
         spec=spec,
         registers={ps: _register(snapshots) for ps, snapshots in sorted(of_ps.items())},
         placement=_placement(spec, newest),
@@ -77,7 +76,7 @@ def salvage(store: ObjectStore, storage: str, job: JobId) -> Salvaged | None:
 
 
 def has_snapshots(store: ObjectStore, storage: str, job: JobId) -> bool:
-    """Whether ``salvage`` would find anything; the arguments and errors are its own."""
+    """Whether ``recover_job`` would find anything; arguments and errors as there."""
     return next(_manifests(store, storage, job), None) is not None
 
 
@@ -85,38 +84,38 @@ async def settle_placement(
     registers: KeyValue,
     store: ObjectStore,
     spec: JobSpec,
-    salvaged: Salvaged | None,
+    recovered: RecoveredJob | None,
     lost: LostLog | None,
     now_s: float,
 ) -> Placement | None:
-    """Make the placement known that the snapshots are of, if a part of the log is lost and groups had moved.
+    """Publish the placement of the snapshots, if a part of the log is lost and groups had moved.
 
-    The lost part may have known of later versions, and have published one that no snapshot is of yet, so the new one is
-    numbered by the clock. All registers are written anew, because they may be from before a move.
+    The lost part may have published later versions, so the new version is numbered by the clock. All registers are
+    replaced, because they may be from before a move.
 
     Args:
         registers: the job's.
         store: where its snapshots are.
         spec: the job.
-        salvaged: what was found there, if somebody has looked already.
-        lost: what is gone of the log; None: nothing.
+        recovered: what was found there, if the caller knows it already.
+        lost: the part of the log that is gone; None: nothing.
         now_s: seconds since the epoch.
 
     Returns:
-        The placement; None: the log knows it.
+        The placement; None: the log contains it.
 
     Raises:
         TransientError, PermanentError: store or broker.
-        FencedError: somebody else writes the registers.
+        FencedError: another process writes the registers.
     """
     if lost is None:
         return None
-    salvaged = salvaged or await asyncio.to_thread(salvage, store, spec.storage, spec.job)
-    found = salvaged.placement if salvaged else Placement.even(spec.ps)
+    recovered = recovered or await asyncio.to_thread(recover_job, store, spec.storage, spec.job)
+    found = recovered.placement if recovered else Placement.even(spec.ps)
     if found.version == 1 and await registers.read(PLACEMENT) is None:
         return None
     placement = replace(found, version=max(found.version + 1, int(now_s)))
-    for ps, register in salvaged.registers.items() if salvaged else ():
+    for ps, register in recovered.registers.items() if recovered else ():
         await _write(registers, ps, encode_register(register))
     await _write(registers, PLACEMENT, encode_placement(placement))
     return placement
@@ -128,21 +127,23 @@ async def _write(registers: KeyValue, name: str, value: bytes) -> None:
         try:
             await registers.write(name, value, after=entry.seq if entry else 0)
             return
-        except FencedError:  # The last word of a former life, which was on its way.
+        except FencedError:  # A late write of a former incarnation.
             if attempt == _TRIES_MAX:
                 raise
 
 
-async def restore_registers(registers: KeyValue, store: ObjectStore, spec: JobSpec, salvaged: Salvaged | None) -> None:
-    """Have the register of every ps name a snapshot that is there, if any is; one that does already is left alone.
+async def restore_registers(
+    registers: KeyValue, store: ObjectStore, spec: JobSpec, recovered: RecoveredJob | None
+) -> None:
+    """Make the register of every ps name an existing snapshot, if there is one; good registers are left alone.
 
-    Call it when no process of the job lives. The entry takes the name from whoever might be left after all.
+    Call it when no process of the job is alive. The new entry fences any process that is left after all.
 
     Args:
         registers: the job's.
         store: where its snapshots are.
         spec: the job.
-        salvaged: what was found there, if somebody has looked already.
+        recovered: what was found there, if the caller knows it already.
 
     Raises:
         TransientError, PermanentError: store or broker.
@@ -154,31 +155,15 @@ async def restore_registers(registers: KeyValue, store: ObjectStore, spec: JobSp
             former = decode_register(entry.value) if entry else PsRegister(address="", incarnation=NOBODY)
             if await asyncio.to_thread(_names_something, store, former):
                 break
-            salvaged = salvaged or await asyncio.to_thread(salvage, store, spec.storage, spec.job)
-            if salvaged is None or ps not in salvaged.registers:
+            recovered = recovered or await asyncio.to_thread(recover_job, store, spec.storage, spec.job)
+            if recovered is None or ps not in recovered.registers:
                 break
             try:
-                await registers.write(ps, encode_register(salvaged.registers[ps]), after=entry.seq if entry else 0)
+                await registers.write(ps, encode_register(recovered.registers[ps]), after=entry.seq if entry else 0)
                 break
-            except FencedError:  # The last word of a former life, which was on its way.
+            except FencedError:  # A late write of a former incarnation.
                 if attempt == _TRIES_MAX:
                     raise
-
-
-def lost_part(left: LogRecord | None, seen: LogEnd) -> LostLog | None:
-    """What is gone of a log, compared with how far it had reached when somebody last looked; None: nothing.
-
-    Args:
-        left: the last record that is there; None: there is none.
-        seen: how far it had reached.
-    """
-    if left and left.seq >= seen.seq:
-        return None
-    return LostLog(
-        after_s=left.envelope.time_s if left else 0.0,
-        until_s=seen.time_s,
-        records=max(0, seen.seq - (left.seq if left else 0)),
-    )
 
 
 def _names_something(store: ObjectStore, register: PsRegister) -> bool:

@@ -1,47 +1,44 @@
-"""What is found out about a job from its snapshots alone."""
+"""Recovery of a job from its snapshots alone."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
-from tests.unit.cli.conftest import STORAGE
+from tests.unit.ps.job_with_snapshots import STORAGE, job
 from tests.unit.ps.jobs import Job
 
-from elasticdl.cli.display.history import full_rows, read_history
-from elasticdl.cli.jobs.run_directory import LogEnd, RunDirectory
-from elasticdl.cli.recovery.snapshot_recovery import lost_part, restore_registers, salvage, settle_placement
-from elasticdl.master.core import State
+from elasticdl.ps.snapshots.job_recovery import recover_job, restore_registers, settle_placement
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.subjects import PLACEMENT
-from elasticdl.shared.messages.events import Envelope, LogRecord, LostLog, TermStarted
+from elasticdl.shared.messages.events import LostLog
 from elasticdl.shared.messages.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.model.manifests import encode_manifest, read_manifest
 from elasticdl.shared.model.placement import ALL, PARTITIONS, Placement, decode_placement, encode_placement
-from elasticdl.shared.names import Incarnation, JobId, PodName, Service
+from elasticdl.shared.names import Incarnation, JobId, PodName
 from elasticdl.shared.storage import MemoryStore
+
+__all__ = ["job"]
 
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
 
 
 def test_the_snapshots_tell_the_job_and_the_best_state_of_each_ps(job: Job) -> None:
-    salvaged = salvage(job.store, STORAGE, job.spec.job)
-    assert salvaged is not None
-    assert salvaged.spec == job.spec
+    recovered = recover_job(job.store, STORAGE, job.spec.job)
+    assert recovered is not None
+    assert recovered.spec == job.spec
     for number, name in enumerate((PS_0, PS_1)):
-        theirs, mine = job.register(number), salvaged.registers[name]
+        theirs, mine = job.register(number), recovered.registers[name]
         assert (mine.manifest, mine.step, mine.older) == (theirs.manifest, theirs.step, theirs.older)
         assert mine.incarnation == ""
-    assert [salvaged.registers[name].step for name in (PS_0, PS_1)] == [2, 3]
+    assert [recovered.registers[name].step for name in (PS_0, PS_1)] == [2, 3]
 
 
 def test_a_torn_manifest_is_passed_over(job: Job) -> None:
     newest = job.register(1)
     job.store.write(newest.manifest, job.store.read(newest.manifest)[:-1])
-    salvaged = salvage(job.store, STORAGE, job.spec.job)
-    assert salvaged is not None
-    assert (salvaged.registers[PS_1].manifest, salvaged.registers[PS_1].step) == (newest.older[0], 2)
+    recovered = recover_job(job.store, STORAGE, job.spec.job)
+    assert recovered is not None
+    assert (recovered.registers[PS_1].manifest, recovered.registers[PS_1].step) == (newest.older[0], 2)
 
 
 async def test_the_placement_of_the_newest_snapshots_is_made_known(job: Job) -> None:
@@ -91,13 +88,13 @@ async def test_a_group_that_was_held_counts_where_its_move_was_finished(job: Job
         (PS_1, replace(theirs, groups=(*theirs.groups, held), number=99)),
     ):
         job.store.write(f"{STORAGE}/{job.spec.job}/snapshots/{ps}/x/manifest", encode_manifest(changed))
-    salvaged = salvage(job.store, STORAGE, job.spec.job)
-    assert salvaged is not None
-    assert salvaged.placement.partitions(1) == ((100, 256),)
+    recovered = recover_job(job.store, STORAGE, job.spec.job)
+    assert recovered is not None
+    assert recovered.placement.partitions(1) == ((100, 256),)
 
 
 def test_where_there_is_nothing_nothing_is_found() -> None:
-    assert salvage(MemoryStore(), STORAGE, JobId("never-123456")) is None
+    assert recover_job(MemoryStore(), STORAGE, JobId("never-123456")) is None
 
 
 async def test_registers_that_name_nothing_are_written_anew_and_others_left_alone(job: Job) -> None:
@@ -111,51 +108,3 @@ async def test_registers_that_name_nothing_are_written_anew_and_others_left_alon
     registers = [decode_register(entry.value) for entry in entries if entry]
     assert registers[0] == good
     assert (registers[1].incarnation, registers[1].step) == ("", 3)
-
-
-def record(seq: int) -> LogRecord:
-    envelope = Envelope(
-        service=Service.MASTER,
-        name=PodName("master"),
-        incarnation=Incarnation("m"),
-        number=seq,
-        time_s=100.0 + seq,
-        event=TermStarted(term=1),
-    )
-    return LogRecord(seq=seq, envelope=envelope)
-
-
-@pytest.mark.parametrize(
-    ("records", "seen", "lost"),
-    [
-        (3, LogEnd(seq=3, time_s=103.0), None),
-        (4, LogEnd(seq=3, time_s=103.0), None),
-        (4, LogEnd(), None),
-        (2, LogEnd(seq=5, time_s=105.0), LostLog(after_s=102.0, until_s=105.0, records=3)),
-        (0, LogEnd(seq=5, time_s=105.0), LostLog(after_s=0.0, until_s=105.0, records=5)),
-        (0, LogEnd(), LostLog()),
-    ],
-)
-def test_what_is_lost_is_known_by_how_far_the_log_had_reached(records: int, seen: LogEnd, lost: LostLog | None) -> None:
-    assert lost_part(record(records) if records else None, seen) == lost
-
-
-def test_the_end_of_the_log_is_remembered_in_the_run_directory(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path, JobId("job-1"))
-    assert run.read_log_end() == LogEnd()
-    run.create()
-    run.write_log_end(LogEnd(seq=7, time_s=1.5))
-    assert run.read_log_end() == LogEnd(seq=7, time_s=1.5)
-    (run.path / "log_end.json").write_text("{")
-    assert run.read_log_end() == LogEnd()
-
-
-def test_the_history_file_fills_what_the_log_has_lost(tmp_path: Path) -> None:
-    file = tmp_path / "history.jsonl"
-    assert read_history(file) == []
-    file.write_text('{"epoch": 1, "batches": 10}\n')
-    former = read_history(file)
-    assert full_rows(State(), former) == []
-    assert full_rows(State(lost_logs=[(1.0, LostLog())]), former) == former
-    file.write_text("damaged")
-    assert read_history(file) == []

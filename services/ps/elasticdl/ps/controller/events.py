@@ -1,0 +1,96 @@
+"""What the shell reports to the controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from elasticdl.shared.bus.ports import KeyValueEntry
+from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.messages.commands import Command
+from elasticdl.shared.process.core_runner import TimerFired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStarted:
+    """The process is ready to claim its name. The first event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSucceeded:
+    """A command was executed.
+
+    Attributes:
+        number: the command's number.
+        result: what the command's docstring says; None if it says nothing.
+    """
+
+    number: int
+    result: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandFailed:
+    """A command was not executed, or not completely.
+
+    Attributes:
+        number: the command's number.
+        error: the reason.
+    """
+
+    number: int
+    error: ElasticDLError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderReceived:
+    """The master ordered something, and ``PsController.admit`` accepted it.
+
+    Attributes:
+        command: the order.
+        cause: id of the event that led to it, for the log.
+    """
+
+    command: Command
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyChanged:
+    """The job's key-value store has a new value.
+
+    Attributes:
+        name: the key: the name of a ps, or ``subjects.PLACEMENT``.
+        entry: the value and its sequence number.
+    """
+
+    name: str
+    entry: KeyValueEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCreated:
+    """The first worker sent the initial weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchAbsorbed:
+    """A push was applied for which ``PsController.is_notable`` was true.
+
+    Attributes:
+        step: number of batches that the ps has absorbed.
+    """
+
+    step: int
+
+
+PsEvent = (
+    ProcessStarted
+    | CommandSucceeded
+    | CommandFailed
+    | OrderReceived
+    | KeyChanged
+    | ModelCreated
+    | BatchAbsorbed
+    | TimerFired
+)

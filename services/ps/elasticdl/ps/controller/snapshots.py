@@ -1,0 +1,251 @@
+"""How a snapshot is taken: cut, written, registered, announced, and only then do older ones become superfluous."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elasticdl.ps.controller.commands import (
+    CloseCut,
+    CutSnapshot,
+    DeleteObjects,
+    DeleteSnapshot,
+    ListGarbage,
+    Log,
+    PublishEvent,
+    StartServing,
+    WriteNextObject,
+    WriteObject,
+)
+from elasticdl.ps.controller.registration import Registration
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.shard_cut import ShardCut
+from elasticdl.ps.snapshots.history import Snapshot, SnapshotHistory
+from elasticdl.ps.snapshots.policy import SnapshotPolicy
+from elasticdl.ps.snapshots.requests import CopyTarget, SnapshotRequest
+from elasticdl.ps.snapshots.uploads import Written
+from elasticdl.ps.snapshots.writer import SnapshotWriter
+from elasticdl.shared.errors import ElasticDLError, FencedError, InvariantError, PermanentError, TransientError
+from elasticdl.shared.messages.events import GroupHeld, ModelInitialised, SnapshotTaken
+from elasticdl.shared.model.manifests import decode_manifest
+from elasticdl.shared.process.procedures import Procedure
+
+_NEVER = 1 << 62
+
+
+class Snapshots:
+    """The snapshots of one incarnation of a ps. Its procedures must run one at a time.
+
+    They raise TransientError when broker or store are away (the caller tries again), and FencedError when another
+    incarnation has taken the name over.
+
+    Args:
+        core: the ps' part of the model.
+        registration: where complete snapshots are registered.
+        writer: encodes snapshots.
+        policy: cadence and retention.
+    """
+
+    def __init__(
+        self, core: PsCore, registration: Registration, writer: SnapshotWriter, policy: SnapshotPolicy
+    ) -> None:
+        self._core = core
+        self._registration = registration
+        self._writer = writer
+        self.policy = policy
+        self.history = SnapshotHistory(chain_max=policy.chain_max, chains_kept=policy.chains_kept)
+        self.now_s = 0.0
+        """Monotonic time of the present event."""
+        self.initialised = False
+        """Whether a snapshot is registered, or this ps needs none because it only receives groups."""
+        self.due_s = 0.0
+        """When the timer asks for the next snapshot."""
+        self.due_step = _NEVER
+        """The step at which the next snapshot is due."""
+        self.notify_step = _NEVER
+        """The first step that the shell has to report; push threads read it."""
+        self.answers: dict[int, SnapshotTaken] = {}
+        """What was taken for each request: a repeated request gets the same answer."""
+        self._unannounced: tuple[SnapshotTaken | GroupHeld, str] | None = None
+        self._dropped_rows = 0
+        self._number = 0
+        self._planned = 0
+
+    @property
+    def has_unannounced(self) -> bool:
+        """Whether something is registered that the log does not contain yet."""
+        return self._unannounced is not None
+
+    def adopt(self, kept: Sequence[Snapshot]) -> None:
+        """The core was restored from the last of these snapshots, or its first snapshot follows at once."""
+        self.history.adopt(kept)
+        self.initialised = True
+
+    def plan_next(self) -> None:
+        """Plan the next snapshot, by time and by steps."""
+        self.due_s = self.now_s + self.policy.pause_s(self._planned)
+        self.due_step = self.policy.next_step(self._core.step) or _NEVER
+        self.notify_step = self.due_step
+        self._planned += 1
+
+    def on_step(self, step: int) -> None:
+        """A batch was absorbed; one report is enough until the next snapshot is planned."""
+        if step >= self.due_step:
+            self.notify_step = _NEVER
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether the policy asks for a snapshot now. Call it only if there is a model to save."""
+        # While pushes wait for a move nothing changes, and the recipient needs disk and processor.
+        by_time = self.policy.interval_s > 0 and now_s >= self.due_s and not self._core.frozen
+        return by_time or self._core.step >= self.due_step
+
+    # --- procedures ---------------------------------------------------------------------------------------------------
+
+    def take_first(self) -> Procedure[None]:
+        """Register the initial weights, and serve them."""
+        shard = self._core.shard
+        if shard is None:
+            raise InvariantError("there is no model to take the first snapshot of")
+        yield from self.take(None)
+        yield from self.announce()
+        yield PublishEvent(event=ModelInitialised(signature=shard.signature.digest(), parameters=shard.part.size))
+        self.initialised = True
+        yield StartServing()
+
+    def take(self, request: SnapshotRequest | None) -> Procedure[None]:
+        """Take and register a snapshot; ``announce`` has to follow.
+
+        Args:
+            request: the order; None: the policy asks for a snapshot.
+        """
+        began_s = self.now_s
+        if request and request.damaged:
+            self.history.discard(request.damaged)
+        written = yield from self.write(flush=request is not None and request.flush)
+        self.plan_next()
+        if written is None and request is None:
+            return
+        uri, manifest = self.history.newest
+        taken = SnapshotTaken(
+            manifest=uri,
+            request=request.request if request else 0,
+            ledgers=manifest.ledgers,
+            size_bytes=written.size_bytes if written else 0,
+            seconds=self.now_s - began_s,
+        )
+        self.answer(taken, request)
+        yield Log(
+            level="info",
+            message="snapshot taken",
+            facts={"manifest": uri, "step": manifest.step, "size_bytes": taken.size_bytes},
+        )
+
+    def answer(self, taken: SnapshotTaken, request: SnapshotRequest | None) -> None:
+        """Announce a snapshot or copy next, and give the same answer if the request is repeated."""
+        if request:
+            self.answers[request.request] = taken
+        self.announce_next(taken, request.cause if request else "")
+
+    def announce_next(self, event: SnapshotTaken | GroupHeld, cause: str) -> None:
+        """Have ``announce`` publish this event."""
+        self._unannounced = event, cause
+
+    def announce(self) -> Procedure[None]:
+        """Publish the event about what is registered, if that did not succeed before."""
+        if self._unannounced is not None:
+            event, cause = self._unannounced
+            yield PublishEvent(event=event, cause=cause)
+            self._unannounced = None
+
+    def write(self, *, flush: bool, extend: bool = False) -> Procedure[Written | None]:
+        """Write and register a snapshot.
+
+        Args:
+            flush: apply half-filled accumulators first.
+            extend: see ``SnapshotHistory.base``.
+
+        Returns:
+            The snapshot; None: nothing has changed since the last one.
+        """
+        newest = self.history.newest[1] if self.history else None
+        base = self.history.base(extend=extend)
+        following = yield CutSnapshot(newest=newest, base=base, dropped_rows=self._dropped_rows, flush=flush)
+        if following is None:
+            return None
+        base, cut = following
+        try:
+            written = yield from self.upload(cut, base=base)
+            older = self.history.older_than(written.uri, written.manifest)
+            yield from self._registration.publish(written.uri, cut.step, older)
+        except ElasticDLError:
+            yield CloseCut(cut=cut, finished=False)
+            raise
+        yield CloseCut(cut=cut, finished=True)
+        self._dropped_rows = cut.dropped_rows
+        self.history.add(written.uri, written.manifest)
+        return written
+
+    def upload(self, cut: ShardCut, *, base: str, copy: CopyTarget | None = None) -> Procedure[Written]:
+        """Write the objects of a cut; arguments as ``SnapshotWriter.upload``."""
+        upload = self._writer.upload(self._core, cut, number=self._next_number(), base=base, copy=copy)
+        while (yield WriteNextObject(upload=upload)):
+            pass
+        if upload.written is None:
+            raise InvariantError("an upload ended without a manifest")
+        return upload.written
+
+    def refer(self, base: Snapshot | None, copies: Sequence[Snapshot], move: int) -> Procedure[None]:
+        """Register a snapshot that refers to copies; arguments as ``references.referred``."""
+        number = self._next_number()
+        uri, data = self._writer.reference(self._core, base, copies, number=number, move=move)
+        yield WriteObject(uri=uri, data=data)
+        manifest = decode_manifest(data, uri)
+        yield from self._registration.publish(uri, manifest.step, self.history.older_than(uri, manifest))
+        self.history.add(uri, manifest)
+
+    def delete_obsolete(self) -> Procedure[None]:
+        """Delete the snapshots that retention does not keep. What can't be deleted now is tried again later."""
+        for uri, manifest in self.history.obsolete():
+            try:
+                yield DeleteSnapshot(uri=uri, manifest=manifest)
+            except (TransientError, PermanentError) as error:
+                facts = {"manifest": uri, "reason": str(error)}
+                yield Log(level="warning", message="an old snapshot was not deleted", facts=facts)
+                return
+            self.history.forget((uri, manifest))
+
+    def delete_garbage(self) -> Procedure[None]:
+        """Delete what former incarnations left. Only the snapshots of the history are needed."""
+        try:
+            garbage = yield ListGarbage(kept=self.history.snapshots)
+            # The objects of a successor look like garbage, too. If this incarnation still owns the name, none of these
+            # objects belongs to a successor.
+            yield from self._registration.confirm()
+            yield DeleteObjects(uris=garbage)
+        except FencedError:
+            raise
+        except (TransientError, PermanentError) as error:
+            yield Log(level="warning", message="garbage of former processes was not deleted", facts=_reason(error))
+            return
+        yield Log(level="debug", message="garbage of former processes deleted", facts={"objects": len(garbage)})
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number - 1
+
+    def check(self) -> None:
+        """Verify the invariants of this part of the controller.
+
+        Raises:
+            InvariantError: one of them is violated.
+        """
+        register = self._registration.register
+        for uri, _ in self.history.obsolete():
+            if register and uri in (register.manifest, *register.older):
+                raise InvariantError(f"{uri} is registered and about to be deleted")
+        for request, taken in self.answers.items():
+            if taken.request != request:
+                raise InvariantError(f"request {request} was answered with the snapshot of request {taken.request}")
+
+
+def _reason(error: ElasticDLError) -> dict[str, object]:
+    return {"reason": str(error)}

@@ -1,0 +1,115 @@
+"""The order in which a ps starts; recovery depends on it.
+
+claim the name -> read the placement -> restore what the register names -> listen -> PsStarted acknowledged -> serve
+no snapshot yet: ... -> wait for a worker's initial weights -> snapshot 0 registered -> serve
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from elasticdl.ps.controller.commands import (
+    AdoptPlacement,
+    JoinJob,
+    Listen,
+    Log,
+    PublishEvent,
+    ReadKey,
+    RecoverShard,
+    StartServing,
+)
+from elasticdl.ps.controller.registration import Registration
+from elasticdl.ps.controller.snapshots import Snapshots
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.snapshots.recovery import NothingLeftError, Recovered
+from elasticdl.shared.bus.subjects import PLACEMENT
+from elasticdl.shared.messages.events import GroupLedger, PsStarted
+from elasticdl.shared.messages.registers import PsRegister
+from elasticdl.shared.model.manifests import DamagedError, damage
+from elasticdl.shared.model.placement import decode_placement
+from elasticdl.shared.names import PodName
+from elasticdl.shared.process.procedures import Procedure
+
+
+class Startup:
+    """Starts one incarnation of a ps.
+
+    Args:
+        core: the ps' part of the model.
+        ps: name of the ps.
+        address: ``host:port`` that workers are told.
+        registration: claims the name.
+        snapshots: gets to know the restored snapshots.
+    """
+
+    def __init__(
+        self, core: PsCore, ps: PodName, address: str, registration: Registration, snapshots: Snapshots
+    ) -> None:
+        self._core = core
+        self._ps = ps
+        self._address = address
+        self._registration = registration
+        self._snapshots = snapshots
+
+    def run(self) -> Procedure[None]:
+        """Claim, restore, listen, announce, serve.
+
+        Raises:
+            FencedError: another incarnation of this ps is there.
+            PermanentError: every kept snapshot is damaged, or the log is full.
+            TransientError: broker or store stayed away for too long.
+            UserError: the snapshot belongs to another plan.
+        """
+        register = yield from self._registration.claim()
+        entry = yield ReadKey(name=PLACEMENT)
+        if entry is not None:
+            yield AdoptPlacement(placement=decode_placement(entry.value))
+        restored: str = ""
+        ledgers: tuple[GroupLedger, ...] = ()
+        if register.manifest:
+            restored, ledgers = yield from self._restore(register)
+        yield Listen()
+        yield PublishEvent(
+            event=PsStarted(
+                address=self._address, ledgers=ledgers, restored_from=restored, claim=self._registration.seq
+            )
+        )
+        if restored or not self._core.owned:
+            yield StartServing()
+        if not self._core.owned:
+            self._snapshots.initialised = True  # The groups that come here are initialised already.
+        self._snapshots.plan_next()
+        yield JoinJob()
+        facts = {"address": self._address, "restored_from": restored, "step": self._core.step}
+        yield Log(level="info", message="ps started", facts=facts)
+
+    def _restore(self, register: PsRegister) -> Procedure[tuple[str, tuple[GroupLedger, ...]]]:
+        """Install what the register names; returns the manifest URI that it was restored from, and its ledgers.
+
+        If the newest snapshot is damaged, its replacement is registered before the log hears of this incarnation: an
+        older snapshot, or a new one of what was gathered from several.
+        """
+        try:
+            recovered: Recovered = yield RecoverShard(register=register)
+        except NothingLeftError as error:
+            yield from self._announce_damages(error.damages, "")
+            raise
+        if recovered.shard is None:
+            yield from self._announce_damages(recovered.damages, "")
+            return "", ()
+        ledgers = recovered.shard.ledgers
+        self._snapshots.adopt(recovered.kept)
+        if not recovered.uri:
+            yield from self._snapshots.write(flush=False)
+        uri = self._snapshots.history.newest[0]
+        yield from self._announce_damages(recovered.damages, uri)
+        if recovered.uri and recovered.damages:
+            older = tuple(one for one, _ in reversed(recovered.kept[:-1]))
+            yield from self._registration.publish(uri, recovered.kept[-1][1].step, older)
+        return uri, ledgers
+
+    def _announce_damages(self, damages: Iterable[DamagedError], replacement: str) -> Procedure[None]:
+        for error in damages:
+            facts = {"reason": str(error), "replacement": replacement}
+            yield Log(level="error", message="a snapshot is damaged", facts=facts)
+            yield PublishEvent(event=damage(self._ps, error, replacement))

@@ -1,0 +1,241 @@
+"""What executes the controller's commands: one executor per lane. None of them decides anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, assert_never
+
+import structlog
+
+from elasticdl.ps.controller.commands import (
+    AdoptPlacement,
+    BrokerCommand,
+    CloseCut,
+    CutCopy,
+    CutSnapshot,
+    DeleteObjects,
+    DeleteSnapshot,
+    DropRows,
+    FreezePushes,
+    JoinJob,
+    Listen,
+    ListGarbage,
+    LoadNextObject,
+    Log,
+    ModelCommand,
+    PinModel,
+    PrepareRows,
+    PsCommand,
+    PublishEvent,
+    ReadChain,
+    ReadKey,
+    RecoverShard,
+    StartServing,
+    StorageCommand,
+    UnpinModel,
+    WriteNextObject,
+    WriteObject,
+    WriteRegister,
+)
+from elasticdl.ps.controller.events import CommandFailed, CommandSucceeded
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.snapshots.deletion import delete_objects, delete_snapshot, garbage
+from elasticdl.ps.snapshots.next_cut import next_cut
+from elasticdl.ps.snapshots.reader import read_chain
+from elasticdl.ps.snapshots.recovery import Recovered, recover
+from elasticdl.ps.snapshots.uploads import UploadWriter
+from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.bus.ports import KeyValue
+from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.messages.registers import PsRegister, encode_register
+from elasticdl.shared.names import PodName
+from elasticdl.shared.process.event_publisher import EventPublisher
+from elasticdl.shared.process.procedures import Issued
+from elasticdl.shared.storage import ObjectStore, join, remove_empty_folders
+
+_DROP_PAUSE_S = 0.001
+"""Pause after dropping some rows, so that waiting pushes get the lock: seconds."""
+
+_log = structlog.get_logger()
+
+
+class Executor(Protocol):
+    """Executes the commands of a lane."""
+
+    def execute(self, command: Any) -> Any:
+        """Execute a command; returns the result that the command's docstring names."""
+
+
+def report(issued: Issued[PsCommand], execute: Callable[[Any], Any]) -> CommandSucceeded | CommandFailed:
+    """Execute a command; returns the event that tells the controller the outcome.
+
+    Raises:
+        Exception: a defect; the process has to end.
+    """
+    try:
+        result = execute(issued.command)
+    except ElasticDLError as error:
+        return CommandFailed(number=issued.number, error=error)
+    return CommandSucceeded(number=issued.number, result=result)
+
+
+class StorageExecutor:
+    """Executes ``StorageCommand``. Used by one thread.
+
+    Args:
+        core: the ps' part of the model.
+        store: the object store.
+        folder: URI of the folder with the snapshots of all ps of the job.
+        ps: name of the ps.
+        drop_pause_s: seconds to pause after dropping some rows.
+    """
+
+    def __init__(
+        self, core: PsCore, store: ObjectStore, folder: str, ps: PodName, *, drop_pause_s: float = _DROP_PAUSE_S
+    ) -> None:
+        self._core = core
+        self._store = store
+        self._folder = folder
+        self._own_folder = join(folder, ps, "")
+        self._drop_pause_s = drop_pause_s
+        self._writer = UploadWriter(store)
+
+    def execute(self, command: StorageCommand) -> Any:
+        """Execute a command; returns the result that its docstring names.
+
+        Raises:
+            ElasticDLError: it failed.
+        """
+        core, store = self._core, self._store
+        match command:
+            case RecoverShard(register=register):
+                return self._recover(register)
+            case CutSnapshot(newest=newest, base=base, dropped_rows=dropped_rows, flush=flush):
+                return next_cut(core, newest, base, dropped_rows, flush=flush)
+            case CutCopy(since=since):
+                return core.cut(dirty_only=False, flush=False, since=since)
+            case CloseCut(cut=cut, finished=finished):
+                return cut.close(finished=finished)
+            case WriteNextObject(upload=upload):
+                return self._writer.write_next(upload)
+            case WriteObject(uri=uri, data=data):
+                return store.write(uri, data)
+            case ReadChain(uri=uri):
+                return read_chain(store, uri)
+            case PrepareRows(signature=signature, move=move, partitions=partitions):
+                return core.await_rows(signature, move, partitions)
+            case LoadNextObject(load=load):
+                return load.load_next(store)
+            case _:
+                return self._remove(command)
+
+    def _remove(self, command: ListGarbage | DeleteObjects | DeleteSnapshot | DropRows) -> Any:
+        match command:
+            case ListGarbage(kept=kept):
+                return garbage(self._store, self._own_folder, kept)
+            case DeleteObjects(uris=uris):
+                delete_objects(self._store, uris)
+                return remove_empty_folders(self._own_folder)
+            case DeleteSnapshot(uri=uri, manifest=manifest):
+                delete_snapshot(self._store, uri, manifest)
+                return remove_empty_folders(self._own_folder)
+            case DropRows():
+                return self._drop_rows()
+            case _:
+                assert_never(command)
+
+    def close(self) -> None:
+        """End the threads that write copies."""
+        self._writer.close()
+
+    def _recover(self, register: PsRegister) -> Recovered:
+        recovered = recover(self._store, self._core, register, self._folder)
+        if recovered.shard is not None:
+            self._core.install(recovered.shard)
+        return recovered
+
+    def _drop_rows(self) -> bool:
+        more = self._core.drop_some()
+        if more and self._drop_pause_s:
+            time.sleep(self._drop_pause_s)
+        return more
+
+
+class Endpoint(Protocol):
+    """The parts of the process that begin to work during start-up."""
+
+    def listen(self) -> None:
+        """Accept connections."""
+
+    def join_job(self) -> None:
+        """Send heartbeats, watch the key-value store, and receive orders; returns when orders are received."""
+
+
+class ModelExecutor:
+    """Executes ``ModelCommand``. Used by one thread.
+
+    Args:
+        core: the ps' part of the model.
+        endpoint: accepts connections.
+    """
+
+    def __init__(self, core: PsCore, endpoint: Endpoint) -> None:
+        self._core = core
+        self._endpoint = endpoint
+
+    def execute(self, command: ModelCommand) -> Any:
+        """Execute a command; see ``StorageExecutor.execute``."""
+        core = self._core
+        match command:
+            case Listen():
+                return self._endpoint.listen()
+            case StartServing():
+                return core.start_serving()
+            case FreezePushes(move=move):
+                return core.freeze(move)
+            case AdoptPlacement(placement=placement):
+                return core.adopt(placement)
+            case PinModel(evaluation=evaluation):
+                return core.open_pin(evaluation)
+            case UnpinModel(evaluation=evaluation):
+                return core.close_pin(evaluation)
+            case Log(level=level, message=message, facts=facts):
+                return getattr(_log, level)(message, **facts)
+            case _:
+                assert_never(command)
+
+
+class BrokerExecutor:
+    """Executes ``BrokerCommand``, and waits for the broker. Used by one thread.
+
+    Args:
+        registers: the job's key-value store; its coroutines run on ``loop``.
+        loop: the bus' loop.
+        publisher: appends events to the job's log.
+        ps: name of the ps.
+        endpoint: takes part in the job.
+    """
+
+    def __init__(
+        self, registers: KeyValue, loop: LoopThread, publisher: EventPublisher, ps: PodName, endpoint: Endpoint
+    ) -> None:
+        self._registers = registers
+        self._loop = loop
+        self._publisher = publisher
+        self._ps = ps
+        self._endpoint = endpoint
+
+    def execute(self, command: BrokerCommand) -> Any:
+        """Execute a command; see ``StorageExecutor.execute``."""
+        match command:
+            case ReadKey(name=name):
+                return self._loop.call(self._registers.read(name))
+            case WriteRegister(register=register, after=after):
+                return self._loop.call(self._registers.write(self._ps, encode_register(register), after=after))
+            case PublishEvent(event=event, cause=cause):
+                return self._publisher.publish(event, cause=cause)
+            case JoinJob():
+                return self._endpoint.join_job()
+            case _:
+                assert_never(command)

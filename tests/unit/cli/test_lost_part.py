@@ -1,0 +1,62 @@
+"""What is lost of an event log, and what the run directory remembers of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasticdl.cli.display.history import full_rows, read_history
+from elasticdl.cli.jobs.run_directory import LogEnd, RunDirectory
+from elasticdl.cli.recovery.lost_log import lost_part
+from elasticdl.master.core import State
+from elasticdl.shared.messages.events import Envelope, LogRecord, LostLog, TermStarted
+from elasticdl.shared.names import Incarnation, JobId, PodName, Service
+
+
+def record(seq: int) -> LogRecord:
+    envelope = Envelope(
+        service=Service.MASTER,
+        name=PodName("master"),
+        incarnation=Incarnation("m"),
+        number=seq,
+        time_s=100.0 + seq,
+        event=TermStarted(term=1),
+    )
+    return LogRecord(seq=seq, envelope=envelope)
+
+
+@pytest.mark.parametrize(
+    ("records", "seen", "lost"),
+    [
+        (3, LogEnd(seq=3, time_s=103.0), None),
+        (4, LogEnd(seq=3, time_s=103.0), None),
+        (4, LogEnd(), None),
+        (2, LogEnd(seq=5, time_s=105.0), LostLog(after_s=102.0, until_s=105.0, records=3)),
+        (0, LogEnd(seq=5, time_s=105.0), LostLog(after_s=0.0, until_s=105.0, records=5)),
+        (0, LogEnd(), LostLog()),
+    ],
+)
+def test_what_is_lost_is_known_by_how_far_the_log_had_reached(records: int, seen: LogEnd, lost: LostLog | None) -> None:
+    assert lost_part(record(records) if records else None, seen) == lost
+
+
+def test_the_end_of_the_log_is_remembered_in_the_run_directory(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, JobId("job-1"))
+    assert run.read_log_end() == LogEnd()
+    run.create()
+    run.write_log_end(LogEnd(seq=7, time_s=1.5))
+    assert run.read_log_end() == LogEnd(seq=7, time_s=1.5)
+    (run.path / "log_end.json").write_text("{")
+    assert run.read_log_end() == LogEnd()
+
+
+def test_the_history_file_fills_what_the_log_has_lost(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    assert read_history(file) == []
+    file.write_text('{"epoch": 1, "batches": 10}\n')
+    former = read_history(file)
+    assert full_rows(State(), former) == []
+    assert full_rows(State(lost_logs=[(1.0, LostLog())]), former) == former
+    file.write_text("damaged")
+    assert read_history(file) == []
