@@ -129,15 +129,17 @@ def _freeze(world: World, targets: tuple[str, ...], for_s: float) -> None:
     if process and not process.life.frozen:
         process.life.freeze()
 
-        def thaw() -> None:
-            world.note(f"{process.incarnation} thaws" if process.life.alive else f"{process.incarnation} never thaws")
-            process.life.thaw()
+        def unfreeze() -> None:
+            world.note(
+                f"{process.incarnation} continues" if process.life.alive else f"{process.incarnation} died frozen"
+            )
+            process.life.unfreeze()
 
-        world.loop.later(for_s, thaw)
+        world.loop.later(for_s, unfreeze)
 
 
 def _zombie(world: World, targets: tuple[str, ...], for_s: float) -> None:
-    """The keeper takes a process for dead and starts another; the first lives on."""
+    """The launcher loses sight of a process and starts another; the first lives on."""
     process = world.running(targets[0])
     if process:
         world.lose_sight(process)
@@ -147,7 +149,7 @@ def _zombie(world: World, targets: tuple[str, ...], for_s: float) -> None:
 def _cut(world: World, targets: tuple[str, ...], for_s: float) -> None:
     one, other = targets
     world.network.cut(one, other)
-    world.loop.later(for_s, world.network.mend, one, other)
+    world.loop.later(for_s, world.network.heal, one, other)
 
 
 def _hang_up(world: World, targets: tuple[str, ...], _for_s: float) -> None:

@@ -1,7 +1,7 @@
 """An asyncio loop on a virtual clock: deterministic, single-threaded, and aware of whose code it runs.
 
 Every callback carries the context of the process that it belongs to. A callback of a dead process is dropped: SIGKILL
-runs no ``finally``. One of a frozen process (SIGSTOP) is kept until it thaws. What belongs to no process (messages on
+runs no ``finally``. One of a frozen process (SIGSTOP) is kept until it is unfrozen. What belongs to no process (messages on
 their way, the broker) always runs.
 """
 
@@ -14,13 +14,13 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar
 from typing import Any, cast
 
-_OWNER: ContextVar[Life | None] = ContextVar("_OWNER", default=None)
-NOBODYS = Context()
+_OWNER: ContextVar[Instance | None] = ContextVar("_OWNER", default=None)
+NO_PROCESS = Context()
 """Context of what belongs to no process."""
 
 
-class Life:
-    """One life of one process, as the loop sees it."""
+class Instance:
+    """One instance of a process, as the loop sees it."""
 
     def __init__(self, loop: VirtualLoop, name: str) -> None:
         self.name = name
@@ -44,7 +44,7 @@ class Life:
         """SIGSTOP."""
         self.frozen = True
 
-    def thaw(self) -> None:
+    def unfreeze(self) -> None:
         """SIGCONT: everything that came due meanwhile happens now, in order."""
         self.frozen = False
         kept, self._kept = self._kept, []
@@ -65,7 +65,7 @@ class Handle:
         self._callback = callback
         self._arguments = arguments
         self._context = context
-        self._owner: Life | None = context.get(_OWNER)
+        self._owner: Instance | None = context.get(_OWNER)
         self.cancelled_ = False
         self.when_s = 0.0
 
@@ -130,7 +130,7 @@ class VirtualLoop:
 
     def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None:
         """``call_later`` for what belongs to no process."""
-        self.call_later(delay_s, callback, *arguments, context=NOBODYS)
+        self.call_later(delay_s, callback, *arguments, context=NO_PROCESS)
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
         """See ``AbstractEventLoop``."""
@@ -193,4 +193,4 @@ class VirtualLoop:
 def _present() -> Context:
     """The running process' context. Shared, not copied: the code that runs here sets no context variables."""
     owner = _OWNER.get()
-    return NOBODYS if owner is None else owner.context
+    return NO_PROCESS if owner is None else owner.context

@@ -37,7 +37,7 @@ AGAIN_S = 0.5
 
 
 class MasterProcess(Process):
-    """One life of the master."""
+    """One instance of the master."""
 
     service = Service.MASTER
 
@@ -56,7 +56,7 @@ class MasterProcess(Process):
 
 
 class Launcher(Process):
-    """Keeps the processes; follows ``LocalJob`` and ``PodKeeper``."""
+    """Starts, stops and restarts processes, as the local launcher does."""
 
     service = Service.LAUNCHER
 

@@ -47,11 +47,11 @@ class Network:
         self._cuts: dict[frozenset[str], int] = {}
 
     def cut(self, one: str, other: str) -> None:
-        """Nothing passes between two until ``mend``; cuts add up."""
+        """Nothing passes between two until ``heal``; cuts add up."""
         pair = frozenset((one, other))
         self._cuts[pair] = self._cuts.get(pair, 0) + 1
 
-    def mend(self, one: str, other: str) -> None:
+    def heal(self, one: str, other: str) -> None:
         """Take one cut back."""
         pair = frozenset((one, other))
         self._cuts[pair] -= 1

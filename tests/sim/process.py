@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tests.sim.loop import Life
+from tests.sim.loop import Instance
 from tests.sim.transport import SimTransport
 
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError, UserError
@@ -23,7 +23,7 @@ EXIT_REFUSED, EXIT_FAULT, EXIT_AWAY, KILLED = 1, 70, 75, -9
 
 
 class Process:
-    """One life of one process."""
+    """One instance of a process."""
 
     service: Service
 
@@ -32,7 +32,7 @@ class Process:
         self.name = name
         self.pid = world.next_pid()
         self.incarnation = Incarnation(f"{name}.{self.pid}")
-        self.life = Life(world.loop, self.incarnation)
+        self.life = Instance(world.loop, self.incarnation)
         self.clock = world.clock_of(name)
         self.bus = world.broker.connect(SimTransport(world, self))
         self.envelopes = EnvelopeFactory(

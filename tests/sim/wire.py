@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tests.sim.loop import NOBODYS
+from tests.sim.loop import NO_PROCESS
 
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.wire.connection import ConnectionLostError
@@ -99,7 +99,7 @@ class Connection:
             return
         answer = _to_bytes(number, *encode_reply(reply, self.identity))
         self._returns_s = max(self._returns_s, self._loop.time() + self._network.latency_s())
-        self._loop.call_at(self._returns_s, self._return, future, answer, context=NOBODYS)
+        self._loop.call_at(self._returns_s, self._return, future, answer, context=NO_PROCESS)
 
     def _return(self, future: asyncio.Future[Answer], frame: bytes) -> None:
         if future.done() or self.lost or not self._network.reaches(self.client.name, self.server.name):

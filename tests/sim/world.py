@@ -148,14 +148,14 @@ class World:
         self._done = True
 
     def ended(self, process: Process, exit_code: int) -> None:
-        """A process has ended: its connections break, its keeper hears of it."""
+        """A process has ended: its connections break, the launcher notices."""
         self.note(f"{process.incarnation} ended ({exit_code})")
         if isinstance(process, MasterProcess):
             self._problems += self.oracle.replayed(self.records(), process)
         if isinstance(process, PsProcess):
             for connection in process.connections:
                 connection.reset(still_arrives=False)
-        self._tell_keeper(process, exit_code)
+        self._notify_launcher(process, exit_code)
 
     def succeeded(self, process: MasterProcess) -> None:
         """A master says that the job is over."""
@@ -177,8 +177,8 @@ class World:
         return self._launcher.kept.get(PodName(name))
 
     def lose_sight(self, process: Process) -> None:
-        """The keeper takes a process for dead."""
-        self._tell_keeper(process, -9)
+        """The launcher loses sight of a process."""
+        self._notify_launcher(process, -9)
 
     def reset_connections(self, worker: str, ps: str) -> None:
         """All connections between two names break."""
@@ -254,7 +254,7 @@ class World:
         if self._launcher is not None:
             self._launcher.pass_on(ScaleRequested(ps=ps))
 
-    def _tell_keeper(self, process: Process, exit_code: int) -> None:
+    def _notify_launcher(self, process: Process, exit_code: int) -> None:
         if self._launcher and self._launcher.life.alive:
             launcher = self._launcher
             self.loop.call_later(0.01, launcher.exited, process, exit_code, context=launcher.life.context)
