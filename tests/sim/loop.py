@@ -1,8 +1,8 @@
 """An asyncio loop on a virtual clock: deterministic, single-threaded, and aware of whose code it runs.
 
 Every callback carries the context of the process that it belongs to. A callback of a dead process is dropped: SIGKILL
-runs no ``finally``. One of a frozen process (SIGSTOP) is kept until it is unfrozen. What belongs to no process (messages on
-their way, the broker) always runs.
+runs no ``finally``. One of a frozen process (SIGSTOP) is kept until the process continues. What belongs to no process
+(messages on their way, the broker) always runs.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Process:
             await coroutine()  # type: ignore[misc]
         except FencedError as error:
             self.world.note(f"{self.incarnation} is fenced: {error}")
-            # Somebody else is the master: a keeper that does not know of anybody else tries again.
+            # Another process is the master: a launcher that does not know it starts a master again.
             self.end(EXIT_AWAY if self.service is Service.MASTER else 0)
         except (UserError, PermanentError, ProtocolError) as error:
             self.world.note(f"{self.incarnation} can't go on: {error}")

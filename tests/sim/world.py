@@ -171,7 +171,7 @@ class World:
     # --- what faults need -----------------------------------------------------------------------------------------
 
     def running(self, name: str) -> Process | None:
-        """The process that the keeper keeps under a name, if it has been started."""
+        """The process that the launcher runs under a name, if it has been started."""
         if self._launcher is None:
             return None
         return self._launcher.kept.get(PodName(name))
