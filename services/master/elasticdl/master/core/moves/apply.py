@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from elasticdl.master.core.moves.state import Move, MovePhase
+from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import FREEZE, MOVE_PAUSE
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages.commands import BeginMove, HoldGroup, PublishPlacement, TakeSnapshot
 from elasticdl.shared.messages.events import Envelope, GroupHeld, GroupLedger, PsStarted, SnapshotTaken
 from elasticdl.shared.model.placement import Placement
-from elasticdl.shared.names import PodName
+from elasticdl.shared.names import NOBODY, PodName
 
 FREEZE_S_MAX = 60.0
 """Seconds that a donor may absorb nothing; a move that takes longer is aborted."""
@@ -100,7 +101,9 @@ def _publish_placement(state: State, command: PublishPlacement, now_s: float) ->
     if state.training:
         is_last = move.donor not in state.holders
         held = finished_in_all(move.ledgers)
-        state.training.on_partitions_moved(move.donor, move.recipient, pod.incarnation, held, is_last=is_last)
+        # A recipient that has exited meanwhile is credited again when it reports its ledgers.
+        incarnation = NOBODY if pod.phase is PodPhase.EXITED else pod.incarnation
+        state.training.on_partitions_moved(move.donor, move.recipient, incarnation, held, is_last=is_last)
 
 
 # --- reported by parameter servers ------------------------------------------------------------------------------
