@@ -330,7 +330,9 @@ def test_a_ps_that_is_given_what_it_has_lost_ends_and_its_next_life_has_it(make_
     shard = job.start(1).core.shard
     assert union([group.partitions for group in job.await_event(PsStarted, 4).ledgers]) == HALF
     assert shard is not None
-    assert (shard.least_step, shard.step) == (0, 4), "one part as it was at the donor's beginning"
+    assert shard.step == 4
+    # The moved part is as in the donor's first snapshot, or as in the copy where that was not deleted as garbage yet.
+    assert shard.least_step in (0, 4)
     train(client, BATCHES)
     assert (shard.least_step, shard.step) == (len(BATCHES), len(BATCHES))
 

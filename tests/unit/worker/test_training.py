@@ -121,7 +121,9 @@ def test_a_second_delivery_shares_the_fate_of_the_first(world: World) -> None:
     world.run()
     assert [delivery.answer for delivery in world.tasks.deliveries] == ["ack", "ack"]
     assert len(world.events(TaskTaken)) == 2
-    assert len(world.finished()) == 1
+    # A delivery that arrives after the task is finished is found complete; the batches are computed once either way.
+    assert len(world.finished()) in (1, 2)
+    assert len(world.model.trained) == world.plan.batches_of(TaskId(0))
 
 
 def test_filtered_batches_are_pushed_empty_with_their_raw_records(make_world: MakeWorld) -> None:
