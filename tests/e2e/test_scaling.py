@@ -53,7 +53,7 @@ def scale(elastic: Elastic, ps: int) -> None:
 
 def test_the_number_of_ps_changes_while_a_job_trains(elastic: Elastic, slow_job: list[str]) -> None:
     report = elastic.folder / "report.json"
-    flags = ["--num_ps_pods=1", "--checkpoint_steps=100", f"--report={report}"]
+    flags = ["--num_ps_pods=1", "--checkpoint_steps=100", "--num_epochs=6", f"--report={report}"]
     with elastic.start("train", *slow_job, *flags) as running:
         running.wait_for_progress()
         scale(elastic, 2)
