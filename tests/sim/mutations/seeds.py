@@ -41,7 +41,10 @@ SEEDS: dict[str, tuple[int, str]] = {
     "lost credit is dispatched again": (27, "the job is stuck: state training; ps-0 running, ps-1 running, ps-2 exi"),
     "minimum over groups": (30, "the job is stuck: state closing; ps-0 running, ps-1 running, worker-0 running, wor"),
     "moved": (7, "the job is failed: the ps refused (PROTOCOL): dense: statistics delta: expected contiguous, align"),
-    "name confirmed before deleting": (80, "the final snapshot of ps-0 can't be read: the snapshot's manifest memory://"),
+    "name confirmed before deleting": (
+        80,
+        "the final snapshot of ps-0 can't be read: the snapshot's manifest memory://",
+    ),
     "not ready before the record": (604, "the job is stuck: state training; ps-0 running, worker-0 running, worker-"),
     "older snapshots are found": (19, "the job is failed: ps-0 can't continue."),
     "only equal groups merge": (7, "InvariantError: BatchRef(task=TaskRef(purpose=<Purpose.TRAIN: 'train'>, number="),
