@@ -31,8 +31,15 @@ class CountingLog(MemoryEventLog):
         self.children: dict[type[Event], int] = {}
 
     async def append(self, envelope: Envelope) -> int:
-        self.children[type(envelope.event)] = len(psutil.Process().children())
+        self._count(envelope)
         return await super().append(envelope)
+
+    async def append_next(self, envelope: Envelope, *, after: int) -> int:
+        self._count(envelope)
+        return await super().append_next(envelope, after=after)
+
+    def _count(self, envelope: Envelope) -> None:
+        self.children[type(envelope.event)] = len(psutil.Process().children())
 
 
 class NullObserver:

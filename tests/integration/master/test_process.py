@@ -58,7 +58,7 @@ def test_a_thawed_ps_ends_and_says_why(harness: ServiceHarness) -> None:
     harness.await_event(events.PsStarted, 2)
     first.send_signal(signal.SIGCONT)
     assert first.wait(DEADLINE_S) == 0
-    assert '"event": "another life of this ps has taken over"' in harness.text("first.log")
+    assert '"event": "another incarnation of this ps has taken over"' in harness.text("first.log")
     second.terminate()
     assert second.wait(DEADLINE_S) == 0
     assert "taken over" not in harness.text("second.log")
