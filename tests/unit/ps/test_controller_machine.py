@@ -114,6 +114,9 @@ class ControllerMachine(RuleBasedStateMachine):
             chain = read_chain(self.store, uri)
             assert restore(self.store, self.shell.core, chain).step == chain[-1][1].step
         self.shell.order(TakeSnapshot(ps=PS, request=self.requests + 1, reason="test"))
+        for _ in range(50):  # Faults that are still to come postpone the snapshot, each by a pause.
+            self.shell.run()
+            self.shell.advance(2.0)
         self.shell.run()
         taken = self.broker.events(SnapshotTaken)[-1]
         assert (taken.request, taken.manifest) == (self.requests + 1, self.broker.register().manifest)
