@@ -169,7 +169,7 @@ def until(condition: Callable[[], bool]) -> None:
     give_up_s = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < give_up_s, "it did not come true"
-        time.sleep(0.01)
+        threading.Event().wait(0.01)
 
 
 def empty_folders(folder: Path) -> list[Path]:
