@@ -215,6 +215,18 @@ def test_a_step_that_hangs_is_abandoned_after_the_grace() -> None:
     assert lanes.of(WorkerStopped)
 
 
+def test_the_answer_to_a_push_after_the_task_was_returned_changes_nothing() -> None:
+    lanes = Lanes()
+    lanes.deliver(Purpose.TRAIN, 0)
+    lanes.run(lambda: any(isinstance(command, commands.PushBatch) for command in lanes.lanes[commands.PS]))
+    lanes.post(events.StopRequested(reason="SIGTERM"))
+    lanes.fire("stop grace")
+    lanes.run(lambda: lanes.exit_code is not None)
+    assert len(lanes.of(TaskReturned)) == 1
+    assert not lanes.of(TaskFinished)
+    assert lanes.exit_code == 0
+
+
 def test_leases_are_extended_only_while_the_batch_is_young() -> None:
     lanes = Lanes()
     lanes.deliver(Purpose.TRAIN, 0)

@@ -208,9 +208,13 @@ class Training:
 
     def _drop_void(self) -> None:
         for batch in list(self.window):
-            batch.is_void = batch.is_void or not self.order.is_valid(batch.ref)
+            self._mark_if_void(batch)
             if batch.is_void and not batch.is_busy:
                 self._drop(batch)
+
+    def _mark_if_void(self, batch: Batch) -> None:
+        """A void batch stays void: the same ref can't become valid again."""
+        batch.is_void = batch.is_void or not self.order.is_valid(batch.ref)
 
     def _drop(self, batch: Batch) -> None:
         """Forget a batch that no lane works on; its buffers are not in use any more."""
@@ -222,6 +226,7 @@ class Training:
             if batch.ref == ref:
                 if batch.phase not in phases:
                     raise InvariantError(f"{ref} is {batch.phase.value}, not {phases[0].value}")
+                self._mark_if_void(batch)
                 return batch
         raise InvariantError(f"{ref} is not in progress")
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from elasticdl.master.core.moves.state import Move, MovePhase
-from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import FREEZE, MOVE_PAUSE
 from elasticdl.shared.job.rangeset import RangeSet
@@ -102,7 +101,7 @@ def _publish_placement(state: State, command: PublishPlacement, now_s: float) ->
         is_last = move.donor not in state.holders
         held = finished_in_all(move.ledgers)
         # A recipient that has exited meanwhile is credited again when it reports its ledgers.
-        incarnation = NOBODY if pod.phase is PodPhase.EXITED else pod.incarnation
+        incarnation = pod.incarnation if pod.has_process else NOBODY
         state.training.on_partitions_moved(move.donor, move.recipient, incarnation, held, is_last=is_last)
 
 

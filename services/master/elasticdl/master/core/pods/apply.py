@@ -49,7 +49,7 @@ def buffer_early_event(pod: Pod, envelope: Envelope) -> bool:
     Returns:
         Whether the event was buffered.
     """
-    if pod.phase not in (PodPhase.ORDERED, PodPhase.EXITED):
+    if pod.has_process:
         return False
     pod.early_event = envelope
     return True
@@ -145,7 +145,7 @@ def on_model_initialised(state: State, envelope: Envelope, _event: events.ModelI
     if pod.incarnation == envelope.incarnation:
         pod.faults = 0
         pod.model_incarnation = envelope.incarnation
-    elif pod.phase in (PodPhase.ORDERED, PodPhase.EXITED):
+    elif not pod.has_process:
         pod.model_incarnation = envelope.incarnation  # The process adapter's report is late.
 
 

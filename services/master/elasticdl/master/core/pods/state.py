@@ -60,6 +60,11 @@ class Pod:
     early_event: Envelope | None = None
 
     @property
+    def has_process(self) -> bool:
+        """Whether a process runs under this name, as far as the process adapter has reported."""
+        return self.phase not in (PodPhase.ORDERED, PodPhase.EXITED)
+
+    @property
     def has_model(self) -> bool:
         """Ps: whether the present instance holds its part of the model."""
         return bool(self.incarnation) and self.model_incarnation == self.incarnation
