@@ -106,11 +106,12 @@ def test_history_and_report_are_files(elastic: Elastic, digits: Path) -> None:
         "--model_def=mnist_functional_api.custom_model",
         f"--training_data={digits}/train",
         f"--validation_data={digits}/test",
-        "--num_epochs=2",
+        "--num_epochs=4",
     )
     (history,) = elastic.jobs.glob("*/history.jsonl")
     epochs = [json.loads(line) for line in history.read_text().splitlines()]
-    assert [line["epoch"] for line in epochs] == [1, 2]
+    batches = outcome.report["plan"]["batches"] // 4
+    assert [(line["epoch"], line["validation_step"]) for line in epochs] == [(n, n * batches) for n in (1, 2, 3, 4)]
     assert all("accuracy" in line["validation"] for line in epochs)
     for service in ("master", "ps-0", "worker-0", "worker-1"):
         assert outcome.report["services"][service]["cpu_s"] > 0

@@ -43,6 +43,7 @@ class Shape:
         snapshot_s: seconds between snapshots.
         compute_s: seconds that a batch takes.
         evaluate: whether there is validation data.
+        evaluate_epochs: with validation data, the end of each epoch is evaluated.
         evaluate_s: seconds between evaluations, with validation data; 0: none by the clock.
         export: whether there is an output.
         empty_every: every so many-th batch is filtered empty; 0: none.
@@ -59,6 +60,7 @@ class Shape:
     snapshot_s: float = 1.0
     compute_s: float = 0.05
     evaluate: bool = False
+    evaluate_epochs: bool = False
     evaluate_s: float = 0.0
     export: bool = False
     empty_every: int = 0
@@ -90,6 +92,7 @@ class SimJob:
             ps=shape.ps,
             snapshot_interval_s=shape.snapshot_s,
             evaluation_interval_s=shape.evaluate_s,
+            evaluate_epochs=shape.evaluate and shape.evaluate_epochs,
             grads_to_wait=shape.grads_to_wait,
             limits=Limits(lease_s=LEASE_S),
         )

@@ -60,6 +60,7 @@ class Oracle:
         problems += _overcounted(state)
         problems += _disorderly(world)
         problems += self._evaluated_too_early(world.records())
+        problems += self._not_an_epochs_end(state)
         problems += self.replayed(world.records(), master)
         covered = np.zeros(PARTITIONS, np.int64)
         for ps, manifest in sorted(state.closing.manifests.items()):
@@ -88,6 +89,23 @@ class Oracle:
             for (evaluation, ps), values in self._pins.items():
                 if evaluation == number and (self._counts(values)[:, learned] == 0).any():
                     problems.append(f"evaluation {number} read a state of {ps} that lacks what was finished before")
+        return problems
+
+    def _not_an_epochs_end(self, state: State) -> list[str]:
+        """What is shown as the result of an epoch is of a model with every batch up to its end, and no other."""
+        if self._job.spec.grads_to_wait > 1:
+            return []
+        problems = []
+        for evaluation in state.evaluations:
+            end = (evaluation.epoch + 1) * self._job.plan.tasks_per_epoch
+            expected = [
+                float(task < end and not self._job.is_empty(n)) for n, (task, _) in enumerate(self._job.batches)
+            ]
+            for (number, ps), values in self._pins.items():
+                if not evaluation.is_epoch_end or number != evaluation.number:
+                    continue
+                if (self._counts(values)[:, :-1] != expected).any():
+                    problems.append(f"evaluation {number} read a state of {ps} that is not the end of its epoch")
         return problems
 
     @staticmethod

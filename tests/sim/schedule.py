@@ -90,9 +90,29 @@ def _clock_faults(seed: int, shape: Shape, horizon_s: float) -> tuple[Fault, ...
 
 def random_schedule(seed: int) -> Schedule:
     """The schedule of a seed."""
-    schedule = _schedule(seed)
+    schedule = _with_epochs(_schedule(seed))
     clocks = _clock_faults(seed, schedule.shape, schedule.horizon_s)
     return replace(schedule, faults=clocks + schedule.faults)
+
+
+EVALUATED_EPOCHS = 0.12
+"""Share of all schedules in which the end of each of several epochs is evaluated."""
+
+
+def _with_epochs(schedule: Schedule) -> Schedule:
+    """Some schedules evaluate the ends of epochs; drawn apart, so that all others stay as they are."""
+    random = Random(schedule.seed * 7919 + 6)
+    if random.random() >= EVALUATED_EPOCHS:
+        return schedule
+    shape = replace(
+        schedule.shape,
+        epochs=random.choice([2, 2, 3]),
+        tasks=random.randint(2, 4),
+        batches=random.randint(1, 3),
+        evaluate=True,
+        evaluate_epochs=True,
+    )
+    return replace(schedule, shape=shape)
 
 
 def _schedule(seed: int) -> Schedule:

@@ -7,6 +7,7 @@ To add a mutation, write a function with ``@mutation`` in the module of its capa
 
 from tests.sim.mutations import (
     crediting,
+    evaluation,
     fencing,
     master_log,
     moves,
@@ -24,6 +25,7 @@ __all__ = [
     "Mutation",
     "Protects",
     "crediting",
+    "evaluation",
     "fencing",
     "master_log",
     "moves",

@@ -94,10 +94,12 @@ def test_a_report_says_where_max_step_ends_the_plan_and_that_no_evaluation_finis
     assert "training metrics: no evaluation finished" in out.getvalue()
 
 
-def test_the_validation_of_an_epoch_is_the_first_after_it(log: Log) -> None:
+def test_the_validation_of_an_epoch_is_that_of_the_model_at_its_end(log: Log) -> None:
     finish(log)
     for number, (epoch, step) in enumerate(((-1, 2), (0, 5), (0, 9)), start=1):
-        evaluation = Evaluation(number=number, reason="", epoch=epoch, final=False, started_s=1.0)
+        evaluation = Evaluation(
+            number=number, reason="", epoch=epoch, is_epoch_end=step == 5, final=False, started_s=1.0
+        )
         evaluation.phase = EvaluationPhase.DONE
         evaluation.pins[PS], evaluation.results = step, {"loss": float(step)}
         log.state.evaluations.append(evaluation)

@@ -11,19 +11,96 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.names import Purpose, Service
 
+VALIDATION = plan(records=100, epochs=1)
+
+
+def driver_of_epochs(**changes: object) -> Driver:
+    """A job of two epochs of 20 tasks each, whose ends are evaluated; every process runs."""
+    spec = job_spec(validation=VALIDATION, validation_data=job_spec().data, evaluate_epochs=True, **changes)
+    driver = Driver(spec)
+    driver.start_all(initialised=True)
+    return driver
+
+
+def pin(driver: Driver) -> list[int]:
+    """Answer every order to pin the model; returns the numbers of the evaluations."""
+    orders = driver.take(commands.OpenPin)
+    for order in orders:
+        pinned = events.ModelPinned(evaluation=order.evaluation, step=17)
+        driver.feed(pinned, Service.PS, order.ps, driver.incarnation(order.ps))
+    return [order.evaluation for order in orders]
+
 
 def test_an_evaluation_at_the_end_of_each_epoch_and_of_the_job() -> None:
-    validation = plan(records=100, epochs=1)
-    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data))
-    driver.start_all(initialised=True)
+    driver = driver_of_epochs()
+    for task in driver.dispatched():
+        assert driver.state.evaluations == []
+        driver.finish(task)
+    evaluate(driver, VALIDATION)
     for task in driver.dispatched():
         driver.finish(task)
-        evaluate(driver, validation)
     close(driver, whole(driver.state.plan))
-    evaluate(driver, validation)
+    evaluate(driver, VALIDATION)
     assert driver.is_in(JobState.SUCCEEDED)
-    reasons = [(evaluation.reason, evaluation.results) for evaluation in driver.state.evaluations]
-    assert reasons == [("epoch 1 is complete", {"loss": 2.0}), ("training is complete", {"loss": 2.0})]
+    reasons = [(each.reason, each.epoch, each.is_epoch_end, each.results) for each in driver.state.evaluations]
+    assert reasons == [
+        ("epoch 1 is complete", 0, True, {"loss": 2.0}),
+        ("training is complete", 1, True, {"loss": 2.0}),
+    ]
+    driver.check_replay()
+
+
+def test_the_next_epoch_begins_when_every_ps_has_pinned_the_model() -> None:
+    driver = driver_of_epochs(ps=2)
+    assert driver.dispatched() == list(range(20))
+    for task in range(20):
+        assert driver.dispatched() == []
+        driver.finish(task)
+    first, second = driver.take(commands.OpenPin)
+    for order in (first, second):
+        assert driver.dispatched() == []
+        pinned = events.ModelPinned(evaluation=order.evaluation, step=17)
+        driver.feed(pinned, Service.PS, order.ps, driver.incarnation(order.ps))
+    tasks = [each for each in driver.take(commands.Dispatch) if each.purpose is Purpose.TRAIN]
+    assert [each.tasks for each in tasks] == [((20, 40),)], "training does not wait for the evaluation's result"
+    driver.check_replay()
+
+
+def test_an_epoch_whose_pin_is_lost_after_the_next_one_has_begun_has_no_evaluation() -> None:
+    driver = driver_of_epochs()
+    for task in driver.dispatched():
+        driver.finish(task)
+    pin(driver)
+    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
+    assert driver.take(commands.OpenPin) == []
+    for task in driver.dispatched():
+        driver.finish(task)
+    assert driver.is_in(JobState.CLOSING)
+    driver.check_replay()
+
+
+def test_a_ledger_with_tasks_of_the_next_epoch_does_not_stop_the_job() -> None:
+    driver = driver_of_epochs(ps=2)
+    dispatched = driver.dispatched()
+    for ps in ("ps-0", "ps-1"):
+        driver.exit_pod(ps, ExitCause.OUTSIDE)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),), open={20: 2})})
+    driver.start_pod("ps-1", {"g": LedgerRecord(finished=((0, 19),))})
+    driver.finish(dispatched[19])
+    assert driver.take(commands.OpenPin) == [], "ps-0 has learned a batch of the second epoch already"
+    assert driver.dispatched() == list(range(20, 40))
+    driver.check_replay()
+
+
+def test_the_clock_does_not_delay_the_end_of_an_epoch() -> None:
+    driver = driver_of_epochs(evaluation_interval_s=60.0)
+    driver.fire("evaluation")
+    evaluate(driver, VALIDATION)
+    for task in driver.dispatched():
+        driver.finish(task)
+    assert len(pin(driver)) == 1
+    assert driver.state.evaluations[-1].is_epoch_end
     driver.check_replay()
 
 
@@ -41,19 +118,16 @@ def evaluate(driver: Driver, validation: Plan) -> None:
 
 
 def test_a_ps_death_during_an_evaluation_starts_it_again_under_a_new_number() -> None:
-    validation = plan(records=100, epochs=1)
-    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data))
-    driver.start_all(initialised=True)
+    driver = driver_of_epochs(ps=2)
     for task in range(20):
         driver.finish(task)
-    (order,) = driver.take(commands.OpenPin)
+    order, _ = driver.take(commands.OpenPin)
     driver.feed(
         events.ModelPinned(evaluation=order.evaluation, step=100), Service.PS, "ps-0", driver.incarnation("ps-0")
     )
     driver.exit_pod("ps-0", ExitCause.OUTSIDE)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
-    (again,) = driver.take(commands.OpenPin)
-    assert again.evaluation == order.evaluation + 1
+    assert [again.evaluation for again in driver.take(commands.OpenPin)] == [order.evaluation + 1] * 2
     driver.check_replay()
 
 
@@ -93,9 +167,7 @@ def test_an_evaluation_waits_until_a_restored_ps_has_caught_up() -> None:
 
 
 def test_an_order_of_a_former_evaluation_fails_without_ending_the_present_one() -> None:
-    validation = plan(records=100, epochs=1)
-    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data))
-    driver.start_all(initialised=True)
+    driver = driver_of_epochs()
     for task in range(20):
         driver.finish(task)
     ((seq, place),) = [
@@ -133,9 +205,7 @@ def test_a_step_that_a_restored_ps_reaches_again_triggers_no_evaluation() -> Non
 
 
 def test_a_pin_that_was_opened_too_late_is_closed() -> None:
-    validation = plan(records=100, epochs=1)
-    driver = Driver(job_spec(validation=validation, validation_data=job_spec().data, ps=2))
-    driver.start_all(initialised=True)
+    driver = driver_of_epochs(ps=2)
     for task in range(20):
         driver.finish(task)
     first, second = driver.take(commands.OpenPin)

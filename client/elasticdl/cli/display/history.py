@@ -21,8 +21,8 @@ class EpochRow(TypedDict):
 
     ``batches`` and ``records`` are those whose loss and metrics are known, each counted once, so at most the plan's.
     ``loss`` is the mean over these records; ``metrics`` are the other metrics on the training data. ``validation``
-    holds the metrics of the first evaluation between the end of this epoch and the end of the next one, of the model
-    at step ``validation_step``. Without such an evaluation they are empty and None.
+    holds the metrics of the model at the end of this epoch, which is step ``validation_step``. Without an evaluation of
+    exactly this state they are empty and None.
     """
 
     epoch: int
@@ -36,10 +36,15 @@ class EpochRow(TypedDict):
 
 
 class EvaluationRow(TypedDict):
-    """One evaluation on the validation data; ``epoch`` is the last complete epoch, 0 before the first."""
+    """One evaluation on the validation data.
+
+    ``epoch`` is the last complete epoch, 0 before the first. ``epoch_end`` tells whether the evaluated model contains
+    all batches of the epochs up to it, and no others.
+    """
 
     evaluation: int
     epoch: int
+    epoch_end: bool
     step: int
     final: bool
     reason: str
@@ -51,7 +56,7 @@ def epoch_rows(state: State) -> list[EpochRow]:
     """One row per epoch that has started."""
     if state.training is None:
         return []
-    validation = {row["epoch"]: row for row in reversed(evaluation_rows(state))}
+    validation = {row["epoch"]: row for row in evaluation_rows(state) if row["epoch_end"]}
     return [
         EpochRow(
             epoch=epoch + 1,
@@ -73,6 +78,7 @@ def evaluation_rows(state: State) -> list[EvaluationRow]:
         EvaluationRow(
             evaluation=evaluation.number,
             epoch=evaluation.epoch + 1,
+            epoch_end=evaluation.is_epoch_end,
             step=evaluation.step,
             final=evaluation.final,
             reason=evaluation.reason,

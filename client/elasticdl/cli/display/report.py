@@ -26,9 +26,10 @@ them.
 ``history.epochs``          for each epoch, from 1: epoch; batches and records whose loss and metrics are known, each
                             counted once (fewer than the plan's if workers were killed before they reported them: the
                             proof that no batch is missing is ``audit``); loss, the mean over these records; metrics on
-                            the training data; validation, the metrics of the first evaluation after the epoch, and
-                            validation_step, the step of the evaluated model (null: none yet); seconds
-``history.evaluations``     for each evaluation: evaluation, epoch, step, final, reason, metrics, seconds
+                            the training data; validation, the metrics of the model at the end of the epoch, and
+                            validation_step, its step (null: this state was not evaluated); seconds
+``history.evaluations``     for each evaluation: evaluation, epoch, epoch_end (whether it is of the model at the end of
+                            that epoch), step, final, reason, metrics, seconds
 ``records_per_second``      of all runs: records, as in the history, by ``train_all_s``
 ``batches_computed``        batches computed in this run; more than absorbed if some were computed again
 ``goodput``                 batches absorbed in this run / batches computed in it, at most 1; null before any.

@@ -126,10 +126,20 @@ class TrainFlags:
             sets="Plan.seed",
         ),
     ] = None
+    evaluate_every: Annotated[
+        Literal["epoch", "end"] | None,
+        Flag(
+            "When to evaluate on the validation data: epoch (the model at the end of each epoch), or end (only the "
+            "finished model).",
+            metavar="WHEN",
+            shows="epoch, unless --evaluation_steps or --evaluation_throttle_secs is given",
+            panel=TRAINING,
+        ),
+    ] = None
     evaluation_steps: Annotated[
         int,
         Flag(
-            "Evaluate every N steps (0: after each epoch).",
+            "Also evaluate every N steps (0 disables).",
             metavar="N",
             panel=TRAINING,
             limits=(0, _COUNT_MAX),
@@ -139,7 +149,8 @@ class TrainFlags:
     evaluation_throttle_secs: Annotated[
         float,
         Flag(
-            "Evaluate every S seconds (0 disables). Also the minimum time between two evaluations.",
+            "Also evaluate every S seconds (0 disables), and wait at least S seconds between two evaluations, except "
+            "those at the end of an epoch.",
             metavar="S",
             panel=TRAINING,
             limits=(0, 1 << 31),
@@ -243,6 +254,13 @@ class TrainFlags:
     ] = "INFO"
     dry_run: Annotated[bool, Flag("Validate everything, print the plan and exit.", panel=RUN)] = False
     debug: Debug = False
+
+    @property
+    def evaluates_epochs(self) -> bool:
+        """Whether the model is evaluated at the end of each epoch, if there is validation data."""
+        if self.evaluate_every is None:
+            return not (self.evaluation_steps or self.evaluation_throttle_secs)
+        return self.evaluate_every == "epoch"
 
     def check(self) -> None:
         """Refuse values out of range, flags that contradict each other, and what this version can't do.

@@ -109,6 +109,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         output=to_uri(flags.output) if flags.output else "",
         storage=_storage(flags, root, job),
         envs=parse_envs(flags.envs),
+        evaluate_epochs=flags.evaluates_epochs and validation is not None,
         **values_for("JobSpec", flags),
     )
     check_destinations(flags, spec)

@@ -96,8 +96,10 @@ class JobSpec:
         ps: number of parameter servers.
         snapshot_interval_s: seconds between a ps' snapshots.
         snapshot_steps: additional snapshots every N steps (0: none).
-        evaluation_steps: evaluate every N steps (0: after each epoch).
-        evaluation_interval_s: evaluate every N seconds (0: disabled); also the least time between two evaluations.
+        evaluate_epochs: evaluate the model at the end of each epoch; the next one begins once this state is pinned.
+        evaluation_steps: evaluate every N steps (0: disabled).
+        evaluation_interval_s: evaluate every N seconds (0: disabled); also the least time between two evaluations,
+            except those at the end of an epoch.
         grads_to_wait: batches whose gradients are averaged into one update.
         staleness_scaled_rate: divide the rate of a push by the number of updates since its pull.
         envs: environment variables for worker and ps processes.
@@ -125,4 +127,5 @@ class JobSpec:
     staleness_scaled_rate: bool = False
     envs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     log_level: str = "INFO"
+    evaluate_epochs: bool = False
     limits: Limits = field(default_factory=Limits)

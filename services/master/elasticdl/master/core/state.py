@@ -89,6 +89,8 @@ class State:
     evaluations: list[Evaluation] = field(default_factory=list)
     evaluation_due: list[str] = field(default_factory=list)
     """Triggers of an evaluation that has not started yet, as text."""
+    pinned_epochs: int = 0
+    """The last epoch whose end was pinned, from 1: its evaluation runs or is done."""
     step_reached: int = 0
     """The last step that was such a trigger: a restored ps reports some steps once more."""
     pins_to_close: set[tuple[PodName, int]] = field(default_factory=set)

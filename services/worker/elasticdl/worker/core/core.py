@@ -228,11 +228,13 @@ class WorkerCore:
         return waits or not self._auxiliary.waits
 
     def _patience_s(self) -> float:
-        """Nothing follows the plan's last task, so its last batch need not wait for a successor."""
+        """Nothing may follow the last task of an epoch for a while, so its last batch need not wait for a successor."""
         if self._queue_is_empty:
             return self._settings.idle_poll_s
-        last = TaskRef(purpose=Purpose.TRAIN, number=self._settings.plan.tasks - 1)
-        return 0.0 if last in self.training.order.tasks else self._settings.patience_s
+        plan = self._settings.plan
+        ends = any((task.number + 1) % plan.tasks_per_epoch == 0 for task in self.training.order.tasks)
+        last = TaskRef(purpose=Purpose.TRAIN, number=plan.tasks - 1)
+        return 0.0 if ends or last in self.training.order.tasks else self._settings.patience_s
 
     # --- end ------------------------------------------------------------------------------------------------------
 

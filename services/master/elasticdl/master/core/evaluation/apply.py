@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from elasticdl.master.core.evaluation.epochs import epoch_to_evaluate
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
+from elasticdl.master.core.evaluation.triggers import reason_to_start
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import PIN_PAUSE, RETRY_S
@@ -14,13 +16,16 @@ def apply_open_pin(state: State, command: OpenPin, now_s: float) -> None:
     """Apply the order to pin the model; the first one of an evaluation starts it."""
     if state.evaluations and state.evaluations[-1].number >= command.evaluation:
         return
-    epochs = state.training.epochs_complete if state.training else 0
-    final = state.job_state is JobState.CLOSING
-    reason = "training is complete" if final or not state.evaluation_due else state.evaluation_due[-1]
-    state.evaluation_due.clear()
-    state.evaluations.append(
-        Evaluation(number=command.evaluation, reason=reason, epoch=epochs - 1, final=final, started_s=now_s)
+    evaluation = Evaluation(
+        number=command.evaluation,
+        reason=reason_to_start(state, now_s),
+        epoch=state.training.epochs_complete - 1 if state.training else -1,
+        is_epoch_end=state.job_state is JobState.CLOSING or epoch_to_evaluate(state) > 0,
+        final=state.job_state is JobState.CLOSING,
+        started_s=now_s,
     )
+    state.evaluation_due.clear()
+    state.evaluations.append(evaluation)
 
 
 def apply_failed_open_pin(state: State, command: OpenPin, time_s: float) -> None:
@@ -53,6 +58,8 @@ def apply_evaluation_dispatch(state: State, command: Dispatch) -> None:
     evaluation = state.evaluation
     if evaluation and evaluation.number == command.evaluation:
         evaluation.phase = EvaluationPhase.RUNNING
+        if evaluation.is_epoch_end:
+            state.pinned_epochs = max(state.pinned_epochs, evaluation.epoch + 1)
 
 
 def on_evaluation_result(state: State, event: TaskFinished) -> None:
@@ -65,7 +72,10 @@ def on_evaluation_result(state: State, event: TaskFinished) -> None:
 
 
 def abandon_evaluation(state: State) -> None:
-    """Apply that a ps with a pin has ended: the evaluation starts again under a new number."""
+    """Apply that a ps with a pin has ended: the evaluation starts again under a new number.
+
+    One at the end of an epoch starts again only while the next epoch has not begun: see ``epoch_to_evaluate``.
+    """
     evaluation = state.evaluation
     if evaluation is None:
         return
@@ -75,5 +85,7 @@ def abandon_evaluation(state: State) -> None:
         if merge.label == "evaluation" and merge.subject == evaluation.number:
             merge.done = True  # Its result is not needed any more.
     state.close_pins(evaluation)
-    if not evaluation.final:
+    if evaluation.is_epoch_end:
+        state.pinned_epochs = min(state.pinned_epochs, evaluation.epoch)
+    else:
         state.evaluation_due.append(evaluation.reason)

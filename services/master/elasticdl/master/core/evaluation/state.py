@@ -27,6 +27,7 @@ class Evaluation:
         number: 1, 2, 3... in the job.
         reason: what triggered it.
         epoch: the last completed epoch, from 0; -1 before the first.
+        is_epoch_end: whether the evaluated model contains all batches up to the end of that epoch, and no others.
         final: whether it evaluates the finished model.
         phase: its phase.
         pins: step of each ps at its pin.
@@ -40,6 +41,7 @@ class Evaluation:
     number: int
     reason: str
     epoch: int
+    is_epoch_end: bool = False
     final: bool
     started_s: float
     phase: EvaluationPhase = EvaluationPhase.PINNING

@@ -1,26 +1,18 @@
 """What triggers an evaluation, and when a triggered one may start.
 
-Triggers are a completed epoch, a step (``evaluation_steps``), the clock (``evaluation_interval_s``), and the end of
-training. Epochs trigger only where neither steps nor the clock do.
+Triggers are the end of an epoch (``evaluate_epochs``), a step (``evaluation_steps``), the clock
+(``evaluation_interval_s``), and the end of training.
 """
 
 from __future__ import annotations
 
+from elasticdl.master.core.evaluation.epochs import epoch_to_evaluate
 from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.master.core.moves.rebalancing import wants_move
 from elasticdl.master.core.state import State
-from elasticdl.master.core.training.state import Training
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Envelope, StepReached
 from elasticdl.shared.names import Service
-
-
-def on_epoch_complete(state: State, training: Training) -> None:
-    """Trigger an evaluation after an epoch, unless it was the last one: the final evaluation follows."""
-    if not state.job.validation or training.is_complete:
-        return
-    if not (state.job.evaluation_steps or state.job.evaluation_interval_s):
-        state.evaluation_due.append(f"epoch {training.epochs_complete} is complete")
 
 
 def on_step_reached(state: State, envelope: Envelope, event: StepReached) -> None:
@@ -42,16 +34,18 @@ def on_interval_elapsed(state: State) -> None:
 def reason_to_start(state: State, now_s: float) -> str:
     """Why an evaluation should start now; empty: none should.
 
-    During training an evaluation waits for a move, for its minimum distance from the last one, and for a restored ps
-    to catch up: until then its state is older than that of the others.
+    During training an evaluation waits for a move, and for a restored ps to catch up: until then its state is older
+    than that of the others. Those that are not at the end of an epoch also wait for their minimum distance.
     """
     if state.job_state is JobState.CLOSING:
         return "training is complete" if wants_final_evaluation(state) else ""
-    if state.job_state is not JobState.TRAINING or not state.evaluation_due or wants_move(state):
+    if state.job_state is not JobState.TRAINING or state.training is None or wants_move(state):
+        return ""
+    if epoch := epoch_to_evaluate(state):
+        return f"epoch {epoch} is complete"
+    if not state.evaluation_due or state.training.is_behind:
         return ""
     if state.evaluations and now_s < state.evaluations[-1].started_s + state.job.evaluation_interval_s:
-        return ""
-    if state.training is None or state.training.is_behind:
         return ""
     return state.evaluation_due[-1]
 

@@ -161,13 +161,23 @@ def apply_ps_ledgers(state: State, envelope: Envelope, event: PsStarted) -> None
     """
     state.unreadable.discard(envelope.name)
     owned = state.owned(envelope.name)
-    if not owned or state.training is None:
+    if state.training is None:
+        return
+    reached = max((_reached(group) for group in event.ledgers), default=0)
+    state.training.reached = max(state.training.reached, reached)
+    if not owned:
         return
     counting = [group for group in event.ledgers if RangeSet(group.partitions).intersection(RangeSet(owned))]
     covered = RangeSet(bounds for group in counting for bounds in group.partitions)
     is_whole = not any(True for start, end in owned for _ in covered.gaps(start, end))
     finished = finished_in_all(counting) if is_whole else RangeSet()
     state.training.on_ps_started(envelope.name, envelope.incarnation, finished)
+
+
+def _reached(group: GroupLedger) -> int:
+    """One more than the last task of which a group has absorbed a batch."""
+    ledger = group.ledger
+    return max([0, *(end for _, end in ledger.finished), *(task + 1 for task in ledger.open)])
 
 
 def finished_in_all(ledgers: Iterable[GroupLedger]) -> RangeSet:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from elasticdl.master.core.evaluation.apply import apply_evaluation_dispatch, on_evaluation_result
 from elasticdl.master.core.evaluation.merging import apply_merge_dispatch, on_merge_result
-from elasticdl.master.core.evaluation.triggers import on_epoch_complete
 from elasticdl.master.core.job.failure import failure_text
 from elasticdl.master.core.pods.crashes import forget_crashes
 from elasticdl.master.core.state import State
@@ -52,7 +51,6 @@ def _on_train_task_finished(state: State, envelope: Envelope, event: TaskFinishe
     training = state.training
     if training is None:
         return
-    epochs_before = training.epochs_complete
     if not state.first_step_s:
         state.first_step_s = envelope.time_s - max(0.0, event.seconds.get("total", 0.0))
     if not training.on_task_finished(event, envelope.time_s, state.placement.version):
@@ -60,8 +58,6 @@ def _on_train_task_finished(state: State, envelope: Envelope, event: TaskFinishe
     state.trained_s = envelope.time_s
     forget_crashes(state, event.task)
     state.failures.pop(event.task, None)
-    if training.epochs_complete > epochs_before:
-        on_epoch_complete(state, training)
 
 
 def on_task_returned(state: State, envelope: Envelope, event: TaskReturned) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elasticdl.master.core.decision import Decisions
+from elasticdl.master.core.evaluation.epochs import dispatch_limit
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.messages.commands import Dispatch, JobState
@@ -23,7 +24,7 @@ def decide_dispatch(state: State, now_s: float) -> Decisions:
     elapsed_s = max(now_s - state.first_step_s, 1.0) if state.first_step_s else 1.0
     tasks_per_s = len(training.statistics.counted) / elapsed_s
     window = window_of(tasks_per_s, state.job.limits.window_s, state.workers)
-    repeated, new = next_tasks(training, window)
+    repeated, new = next_tasks(training, window, dispatch_limit(state))
     decisions: Decisions = []
     dispatch = state.dispatches
     if repeated:
@@ -50,8 +51,8 @@ def window_of(tasks_per_s: float, window_s: float, workers: int) -> int:
     return max(WINDOW_TASKS_MIN, TASKS_PER_WORKER_MIN * workers, min(wanted, WINDOW_TASKS_MAX))
 
 
-def next_tasks(training: Training, window: int) -> tuple[list[int], tuple[tuple[int, int], ...]]:
-    """The tasks to dispatch now, so that about ``window`` are outstanding.
+def next_tasks(training: Training, window: int, limit: int) -> tuple[list[int], tuple[tuple[int, int], ...]]:
+    """The tasks to dispatch now, so that about ``window`` of those below ``limit`` are outstanding.
 
     Tasks that are complete without a recorded dispatch, because the log was lost, are left out.
 
@@ -63,7 +64,7 @@ def next_tasks(training: Training, window: int) -> tuple[list[int], tuple[tuple[
     ranges: list[tuple[int, int]] = []
     # Refill when a quarter is free, so that a decision holds many tasks.
     if room * 4 >= window:
-        for start, end in training.complete.gaps(training.frontier, training.plan.tasks):
+        for start, end in training.complete.gaps(training.frontier, limit):
             ranges.append((start, min(end, start + room)))
             room -= end - start
             if room <= 0:

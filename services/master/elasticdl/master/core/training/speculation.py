@@ -1,4 +1,4 @@
-"""Speculative execution: idle workers get a second attempt of tasks that are slow at the end of a job.
+"""Speculative execution: idle workers get a second attempt of tasks that are slow at the end of a job or an epoch.
 
 The ledger makes a second attempt harmless: a batch is absorbed once, whichever worker pushes it first.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from elasticdl.master.core.decision import Decisions
+from elasticdl.master.core.evaluation.epochs import dispatch_limit
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import SPECULATION
 from elasticdl.shared.job.tasks import TaskRef
@@ -47,7 +48,11 @@ DEFAULT = MultipleOfMean()
 def decide_speculation(state: State, now_s: float, policy: SpeculationPolicy = DEFAULT) -> Decisions:
     """Dispatch slow tasks once more, as many as there are idle workers, if no other task is left for them."""
     training = state.training
-    if training is None or state.job_state is not JobState.TRAINING or not training.is_dispatched:
+    if (
+        training is None
+        or state.job_state is not JobState.TRAINING
+        or not training.is_dispatched(dispatch_limit(state))
+    ):
         return []
     running = {ref.number: attempts for ref, attempts in state.running_attempts.items() if ref.purpose is Purpose.TRAIN}
     if training.lacking or not training.outstanding <= running.keys():

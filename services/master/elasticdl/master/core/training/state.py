@@ -52,6 +52,8 @@ class Training:
     Attributes:
         plan: the training plan.
         frontier: tasks below this number were dispatched at least once.
+        reached: tasks below this number are at least partly in a ledger that a ps restored. After the loss of a part of
+            the log this can be more than ``frontier``.
         outstanding: dispatched and not complete: in the queue, or a worker is running them.
         lacking: dispatched before, not complete, and in no queue any more: to be dispatched again.
         complete: credited to every ps.
@@ -63,6 +65,7 @@ class Training:
 
     plan: Plan
     frontier: int = 0
+    reached: int = 0
     outstanding: set[int] = field(default_factory=set)
     lacking: set[int] = field(default_factory=set)
     complete: RangeSet = field(default_factory=RangeSet)
@@ -86,10 +89,9 @@ class Training:
         """Whether a ps lost tasks that were finished once, and has not absorbed all of them again."""
         return len(self.finished.intersection(self.complete)) < len(self.finished)
 
-    @property
-    def is_dispatched(self) -> bool:
-        """Whether no task waits for its first dispatch."""
-        return not any(True for _ in self.complete.gaps(self.frontier, self.plan.tasks))
+    def is_dispatched(self, limit: int) -> bool:
+        """Whether no task below ``limit`` waits for its first dispatch."""
+        return not any(True for _ in self.complete.gaps(self.frontier, limit))
 
     @property
     def epochs_complete(self) -> int:

@@ -1,0 +1,38 @@
+"""The epoch barrier: no task of the next epoch is dispatched before the model at the end of an epoch is pinned.
+
+Everything here follows from the folded log, so a successor of the master finds the same barrier.
+"""
+
+from __future__ import annotations
+
+from elasticdl.master.core.state import State
+from elasticdl.master.core.training.state import Training
+
+
+def epoch_to_evaluate(state: State) -> int:
+    """How many epochs are complete, if exactly these are in the model and their end is not pinned yet; 0 otherwise.
+
+    A task of a later epoch that was dispatched, or that a ledger contains, makes it too late: another state must not
+    be shown as the end of the epoch. The last epoch is left to the final evaluation.
+    """
+    training = state.training
+    if training is None or state.job.validation is None or not state.job.evaluate_epochs or training.is_complete:
+        return 0
+    complete = training.epochs_complete
+    if complete <= state.pinned_epochs or has_later_batches(training, complete * state.plan.tasks_per_epoch):
+        return 0
+    return complete
+
+
+def has_later_batches(training: Training, end: int) -> bool:
+    """Whether batches of tasks from ``end`` on may be in the model."""
+    return max(training.frontier, training.reached) > end
+
+
+def dispatch_limit(state: State) -> int:
+    """Tasks from this number on wait for the end of an epoch."""
+    training, plan = state.training, state.plan
+    if training is None or state.job.validation is None or not state.job.evaluate_epochs:
+        return plan.tasks
+    epochs = epoch_to_evaluate(state) or training.epochs_complete + 1
+    return min(epochs * plan.tasks_per_epoch, plan.tasks)
