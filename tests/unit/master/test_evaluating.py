@@ -14,9 +14,15 @@ from elasticdl.shared.names import Purpose, Service
 VALIDATION = plan(records=100, epochs=1)
 
 
-def driver_of_epochs(**changes: object) -> Driver:
+def driver_of_epochs(*, ps: int = 1, evaluation_interval_s: float = 0.0) -> Driver:
     """A job of two epochs of 20 tasks each, whose ends are evaluated; every process runs."""
-    spec = job_spec(validation=VALIDATION, validation_data=job_spec().data, evaluate_epochs=True, **changes)
+    spec = job_spec(
+        validation=VALIDATION,
+        validation_data=job_spec().data,
+        evaluate_epochs=True,
+        evaluation_interval_s=evaluation_interval_s,
+        ps=ps,
+    )
     driver = Driver(spec)
     driver.start_all(initialised=True)
     return driver

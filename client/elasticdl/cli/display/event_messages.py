@@ -123,8 +123,8 @@ class EventMessages:
     def _evaluations(self, state: State) -> Iterator[str]:
         rows = evaluation_rows(state)
         for row in rows[self._evaluations_given :]:
-            place = f"the end of epoch {row['epoch']}, step" if row["epoch_end"] else "step"
-            yield f"validation at {place} {row['step']}: {metrics_text(row['metrics'])}"
+            place = f" (end of epoch {row['epoch']})" if row["epoch_end"] else ""
+            yield f"validation at step {row['step']}{place}: {metrics_text(row['metrics'])}"
         self._evaluations_given = len(rows)
 
 
