@@ -170,7 +170,8 @@ def test_modules_that_the_documentation_names_exist() -> None:
 
 def test_architecture_decisions_are_numbered_and_complete() -> None:
     decisions = sorted(path for path in tracked() if path.parent == Path("docs/adr"))
-    assert [path.name[:4] for path in decisions] == [f"{number:04d}" for number in range(1, len(decisions) + 1)]
+    numbers = [path.name[:4] for path in decisions]
+    assert len(set(numbers)) == len(numbers)  # A number may be missing while its decision is on another branch.
     for path in decisions:
         headings = re.findall(r"^## (.+)$", text(path), re.M)
         assert headings == ["Context", "Decision", "Consequences", "Rejected"], path

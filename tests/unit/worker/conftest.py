@@ -97,7 +97,7 @@ class FakeFeeder:
 
     is_compiled = True
 
-    def feed(self, records: list[bytes]) -> FakeBatch | None:
+    def feed(self, records: list[bytes], seed: int = 0) -> FakeBatch | None:
         if b"bad" in records:
             raise UserCodeError("feed() raised ValueError", traceback="File model.py, line 7")
         values = [int(record) for record in records if record != b"skip"]
@@ -144,7 +144,7 @@ class FakeModel:
     def rate(self, iteration: int) -> float:
         return 1.0 / (1 + iteration)
 
-    def evaluate(self, batch: FakeBatch, dense: Any, rows: Any) -> float:
+    def evaluate(self, batch: FakeBatch, dense: Any, rows: Any, *, step_seed: int) -> float:
         self.add("evaluate", batch)
         return float(batch.values.mean())
 

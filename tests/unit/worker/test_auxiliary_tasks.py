@@ -51,11 +51,11 @@ def test_the_next_batch_is_fed_while_one_is_computed(world: World) -> None:
         fed.release()
         return ids(batch, training=training)
 
-    def wait_for_the_next(batch: Any, dense: Any, rows: Any) -> float:
+    def wait_for_the_next(batch: Any, dense: Any, rows: Any, *, step_seed: int) -> float:
         if not evaluated:  # Both batches of the task have been fed before the first one is computed.
             assert fed.acquire(timeout=DEADLINE_S) and fed.acquire(timeout=DEADLINE_S)
         evaluated.append(batch.count)
-        return evaluate(batch, dense, rows)
+        return evaluate(batch, dense, rows, step_seed=step_seed)
 
     evaluated: list[int] = []
     world.model.ids, world.model.evaluate = note_ids, wait_for_the_next  # type: ignore[method-assign]
@@ -106,9 +106,9 @@ def test_an_evaluation_that_is_stopped_goes_back(world: World) -> None:
     evaluate = world.model.evaluate
 
     class Stopping(type(world.model)):  # type: ignore[misc]
-        def evaluate(self, batch: Any, dense: Any, rows: Any) -> float:
+        def evaluate(self, batch: Any, dense: Any, rows: Any, *, step_seed: int) -> float:
             world.stop("SIGTERM")
-            return evaluate(batch, dense, rows)
+            return evaluate(batch, dense, rows, step_seed=step_seed)
 
     world.model = Stopping()
     world.tasks.publish(task(Purpose.EVALUATE, 0, evaluation=1))

@@ -19,6 +19,7 @@ from elasticdl.worker.model.export.keras_file import loading_notes
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.module import UserModule, load
+from elasticdl.worker.model.user.randomness import seed_process
 from elasticdl.worker.ports import Floats, Ids
 
 
@@ -53,6 +54,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
     Raises:
         UserError: the model or the data can't be used, or the model could not be exported as it is asked for.
     """
+    seed_process(spec.plan.seed)  # The model file may draw random numbers while it is imported.
     file = ModelFile(path=Path(spec.model.path), symbol=spec.model.symbol)
     module = load(file, literal_params(spec.model.params))
     training = _open(spec, module, spec.plan, spec.data, "train")

@@ -36,8 +36,8 @@ class FedBatch(Protocol):
 class Feeder(Protocol):
     """The user's feed function for one mode."""
 
-    def feed(self, records: Any) -> FedBatch | None:
-        """Tensors of one batch's raw records; None when all of them are filtered out."""
+    def feed(self, records: Any, seed: int = 0) -> FedBatch | None:
+        """Tensors of one batch's raw records; None when all are filtered out. Equal seeds, equal random numbers."""
         ...
 
     @property
@@ -132,7 +132,7 @@ class Trainee(Protocol):
         """Loss and gradients of one batch; the ``train`` metrics are updated."""
         ...
 
-    def evaluate(self, batch: Any, dense: Floats, rows: TableRows) -> float:
+    def evaluate(self, batch: Any, dense: Floats, rows: TableRows, *, step_seed: int) -> float:
         """Update the ``evaluate`` metrics with one batch; returns its mean loss."""
         ...
 

@@ -24,6 +24,10 @@ from elasticdl.shared.process.settings import (
 _THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _TENSORFLOW_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
+_HASH_SEEDS = 1 << 32
+"""How many values ``PYTHONHASHSEED`` can have. All processes of a job need the same one: the order of a set of strings,
+which may be a vocabulary, depends on it."""
+
 _SETTINGS: Mapping[Service, type[ProcessSettings]] = {
     Service.MASTER: MasterSettings,
     Service.PS: PsSettings,
@@ -64,7 +68,7 @@ def job_environment(
         **dict.fromkeys(_THREADS + _TENSORFLOW_THREADS, str(threads)),
     }
     # Print a traceback at a crash, and write log lines at once, before a crash can lose them.
-    always = {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
+    always = {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": str(spec.plan.seed % _HASH_SEEDS)}
 
     def environment(nats_url: str, pod: PodName, service: Service) -> dict[str, str]:
         derived = _derived(spec, run, service, threads, nats_url=nats_url, pod=pod, token=token)

@@ -75,7 +75,7 @@ class ComputeLane:
         self._measure(ref.task, command.is_repeat)
         if loaded.weights is None:
             return self._computed(ref, loaded, None, 0.0)
-        seed = derive_key(self._settings.plan.seed, _STEP_SEED, ref.task.number, ref.batch)
+        seed = self._step_seed(ref)
         started_s = time.perf_counter()
         try:
             with self._running_batches.holding(RunningBatch(task=ref.task, batch=ref.batch)):
@@ -100,10 +100,16 @@ class ComputeLane:
         started_s = time.perf_counter()
         try:
             with self._running_batches.holding(RunningBatch(task=ref.task, batch=ref.batch)):
-                loss = self._model.evaluate(loaded.batch, loaded.weights.dense, loaded.rows())
+                loss = self._model.evaluate(
+                    loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=self._step_seed(ref)
+                )
         except UserError as error:
             return BatchFailed(ref=ref, failure=of_user_error(error, FailureKind.USER_CODE), step=loaded.step)
         return BatchComputed(ref=ref, loss=loss, seconds={"compute": time.perf_counter() - started_s})
+
+    def _step_seed(self, ref: BatchRef) -> int:
+        """What dropout and other random numbers of a batch follow from, whichever worker computes it."""
+        return derive_key(self._settings.plan.seed, _STEP_SEED, ref.task.number, ref.batch)
 
     def _computed(self, ref: BatchRef, loaded: LoadedBatch, result: StepResult | None, seconds: float) -> BatchComputed:
         """Prepare the push; an empty batch and one that overflowed are absorbed without gradients."""

@@ -36,7 +36,7 @@ def feed_naming_records(
     """
 
     def feed(raw: Any) -> tuple[FedBatch | None, Found]:
-        fed = feeder.feed(raw)
+        fed = feeder.feed(raw, batch.seed)
         return fed, find(fed)
 
     try:

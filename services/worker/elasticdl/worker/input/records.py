@@ -11,9 +11,12 @@ import numpy.typing as npt
 
 from elasticdl.shared.data import RawBatch, Reader, RecordBlock, order
 from elasticdl.shared.data.schema import DataFormat
+from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.names import TaskId
 
+_FEED_SEED = 4
+"""Distinguishes the seeds of feeds from those of the plan's permutations and of steps."""
 _TASKS_KEPT = 2
 """The current task and the one before, so that a task that goes back is not read again."""
 
@@ -26,12 +29,14 @@ class BatchRecords:
         records: what the user's feed gets: raw records, or columns by name.
         count: number of records.
         checksum: sum of their hashes modulo 2**64.
+        seed: determines the random numbers of the user's feed.
         places: int64, number of each record in its source, in the batch's order.
     """
 
     records: Any
     count: int
     checksum: int
+    seed: int = 0
     places: npt.NDArray[np.int64]
 
     @property
@@ -83,7 +88,11 @@ class TaskRecords:
             raise IndexError(f"task {task} has no batch {batch}")
         raw = ordered.block.take(range(start, stop))
         return BatchRecords(
-            records=self._fed(raw), count=raw.count, checksum=raw.checksum, places=ordered.places[start:stop]
+            records=self._fed(raw),
+            count=raw.count,
+            checksum=raw.checksum,
+            seed=derive_key(self.plan.seed, _FEED_SEED, task, batch),
+            places=ordered.places[start:stop],
         )
 
     def one(self, task: TaskId, number: int) -> Any:

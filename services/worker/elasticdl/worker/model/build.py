@@ -19,9 +19,9 @@ from elasticdl.worker.model.embeddings.lookups import DEPENDS, RecordedIds
 from elasticdl.worker.model.embeddings.swap import Census, ShapesOnly, taking
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
+from elasticdl.worker.model.user.randomness import seed_process
 
 REMAKES_MAX = 100
-_SEEDS = 1 << 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int,
 def make(module: UserModule, example: Batch, census: Census, *, seed: int) -> Any:
     """Make the model once, its variables built; the same seed gives the same names and initial values."""
     reset_uids()
-    keras.utils.set_random_seed(seed % _SEEDS)
+    seed_process(seed)
     with taking(census), serving.looking_up(ShapesOnly()):
         model = module.make_model()
         if not model.built:

@@ -187,8 +187,8 @@ class ModelRunner:
             overflow=self._loss_scale is not None and not finite and math.isfinite(loss),
         )
 
-    def evaluate(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS) -> float:
-        """Update the evaluation metrics with one batch.
+    def evaluate(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS, *, step_seed: int = 0) -> float:
+        """Update the evaluation metrics with one batch; arguments as for ``train``.
 
         Returns:
             The batch's mean loss.
@@ -196,7 +196,9 @@ class ModelRunner:
         if batch.labels is None:
             raise UserError(f"{self.module.path}: the feed gives no labels for evaluation")
         pulled = self._pulled(dense, rows)
-        return float(self.step.evaluate(batch.spec, batch.features, batch.labels, batch.weights, pulled))
+        return float(
+            self.step.evaluate(batch.spec, batch.features, batch.labels, batch.weights, pulled, seed=step_seed)
+        )
 
     def predict(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS) -> Any:
         """The model's outputs for one batch, as arrays in the structure that the model gives."""

@@ -29,6 +29,7 @@ from elasticdl.worker.model.tensors import lend_copy
 from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
+from elasticdl.worker.model.user.randomness import BatchRandomness
 
 NOTHING: tuple[()] = ()
 """Stands for absent weights: a traced function takes tensors and structures of tensors only."""
@@ -99,7 +100,8 @@ class CompiledStep:
         self._seeds = _seed_states(built.model)
         self._scale = 1.0, tf.constant(1.0, tf.float32)
         """The last loss scale, and its tensor."""
-        self._functions: dict[tuple[str, str], Callable[..., Any]] = {}
+        self._randomness = {kind: BatchRandomness(eager=eager) for kind in ("train", "evaluate")}
+        self._functions: dict[tuple[str, str], TracedFunction] = {}
         self._places_of_ids: dict[str, list[int]] = {}
         """For each function that finds ids: per table, which of its outputs holds the table's ids."""
         self.traces: Counter[str] = Counter()
@@ -109,6 +111,10 @@ class CompiledStep:
         if not self._eager:
             with user_code(self._module.path, "the model"):
                 self._function(kind, spec)
+
+    def traced(self, kind: str, spec: BatchSpec) -> TracedFunction | None:
+        """A function that has been traced; None if it has not been, or runs uncompiled."""
+        return self._functions.get((kind, spec.key))
 
     def ids(self, spec: BatchSpec, features: Any, *, training: bool) -> list[Any]:
         """Flat int64 ids per table; tables that are given the same ids share one tensor.
@@ -136,14 +142,19 @@ class CompiledStep:
         seeds = np.random.SeedSequence(seed).generate_state(2 * len(self._seeds)).reshape(-1, 2)
         if scale != self._scale[0]:
             self._scale = scale, tf.constant(scale, tf.float32)
-        result: Gradients = self._call(
-            "train", spec, features, labels, _present(weights), pulled, lend_copy(seeds), self._scale[1]
-        )
+        with self._randomness["train"].batch(seed):
+            result: Gradients = self._call(
+                "train", spec, features, labels, _present(weights), pulled, lend_copy(seeds), self._scale[1]
+            )
         return result
 
-    def evaluate(self, spec: BatchSpec, features: Any, labels: Any, weights: Any, pulled: PulledTensors) -> Any:
+    def evaluate(
+        self, spec: BatchSpec, features: Any, labels: Any, weights: Any, pulled: PulledTensors, *, seed: int
+    ) -> Any:
         """Mean loss of one batch; the evaluation metrics are updated."""
-        return self._call("evaluate", spec, features, labels, _present(weights), pulled)
+        self.prepare("evaluate", spec)
+        with self._randomness["evaluate"].batch(seed):
+            return self._call("evaluate", spec, features, labels, _present(weights), pulled)
 
     def predict(self, spec: BatchSpec, features: Any, pulled: PulledTensors) -> Any:
         """The model's outputs."""
@@ -161,7 +172,8 @@ class CompiledStep:
         if key not in self._functions:
             global_seed_generator()  # Each thread has one of its own, and tracing can't make it.
             traced = tf.function(run, input_signature=self._input_signature(kind, spec), autograph=False)
-            self._functions[key] = TracedFunction(traced)
+            randomness = self._randomness.get(kind)
+            self._functions[key] = randomness.trace(traced) if randomness else TracedFunction(traced)
         return self._functions[key]
 
     def _input_signature(self, kind: str, spec: BatchSpec) -> tuple[Any, ...]:

@@ -31,6 +31,11 @@ class TracedFunction:
         """The symbolic outputs, in the structure that the traced Python function returned."""
         return self._function.structured_outputs
 
+    @property
+    def graph(self) -> Any:
+        """The ``FuncGraph``."""
+        return self._function.graph
+
     def __call__(self, *arguments: Any) -> Any:
         """Execute the function; structures of tensors in, a structure of tensors out."""
         tensors = tf.nest.flatten(arguments, expand_composites=True) + self._captured

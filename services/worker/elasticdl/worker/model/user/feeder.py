@@ -23,6 +23,7 @@ from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.columns import ColumnPacker
 from elasticdl.worker.model.user.module import UserModule
+from elasticdl.worker.model.user.randomness import BatchRandomness
 
 RawBatch = Sequence[bytes] | Mapping[str, NDArray[Any]]
 """Raw records (TFRecord payloads, CSV lines), or columns of equal length (CSV, Parquet)."""
@@ -60,12 +61,17 @@ class BatchFeeder:
         self._eager = eager
         self._whole = module.function("feed_batch")
         self._packer = ColumnPacker()
+        self._randomness = BatchRandomness(eager=eager)
         self._function: Callable[[Structure], Structure] | None = None
         self._spec: BatchSpec | None = None
         self.traces = 0
 
-    def feed(self, records: RawBatch) -> Batch | None:
+    def feed(self, records: RawBatch, seed: int = 0) -> Batch | None:
         """Turn raw records into a batch; None when the user's filter drops them all.
+
+        Args:
+            records: of one batch.
+            seed: determines the random numbers that the user's function draws.
 
         Raises:
             UserError: the user's function breaks the contract, or a column changed its type.
@@ -78,7 +84,8 @@ class BatchFeeder:
             if self._function is None:
                 self._function = self._compile(tensors)
             try:
-                fed = self._function(tensors)
+                with self._randomness.batch(seed):
+                    fed = self._function(tensors)
             except tf.errors.InvalidArgumentError as error:
                 if "Dataset was empty" in str(error):
                     return None
@@ -89,6 +96,11 @@ class BatchFeeder:
     def is_compiled(self) -> bool:
         """Whether the user's function could be compiled, or is to run uncompiled and has been looked at."""
         return self._function is not None
+
+    @property
+    def traced(self) -> TracedFunction | None:
+        """The user's function once it is compiled; None if it is not, or runs uncompiled."""
+        return self._function if isinstance(self._function, TracedFunction) else None
 
     @property
     def _name(self) -> str:
@@ -102,7 +114,7 @@ class BatchFeeder:
             if self._whole is None:
                 compiled.get_concrete_function()  # For the check of its operations, which needs a graph.
             return run
-        return TracedFunction(compiled)
+        return self._randomness.trace(compiled)
 
     def _run_whole(self, records: Structure) -> Structure:
         assert self._whole is not None
