@@ -39,6 +39,7 @@ class Flag:
         panel: heading in the help text of a command with many options.
         limits: least and greatest value that is accepted; None: any.
         sets: field that takes the value as it is, such as ``JobSpec.workers``; empty: the command interprets it.
+        repeated: whether a text may be given several times; the command gets the texts joined with commas.
     """
 
     help: str
@@ -50,6 +51,7 @@ class Flag:
     panel: str = ""
     limits: tuple[float, float] | None = None
     sets: str = ""
+    repeated: bool = False
 
     def check(self, name: str, value: float | None) -> None:
         """Refuse a value outside the limits.
@@ -168,6 +170,7 @@ def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter],
         _configure_logging(debug=values["debug"])
         for name, flag in limited.items():
             flag.check(flag.name or name, values[name])
+        values |= {name: ",".join(text) for name, text in values.items() if isinstance(text, list)}
         arguments = {name: values[name] for name in own}
         if owner is not None:
             arguments[group] = owner(**{name: values[name] for name, _, _ in fields})
@@ -205,10 +208,12 @@ def _option(name: str, hint: Any, default: Any, *, panels: bool) -> inspect.Para
             *names,
             metavar=flag.metavar or None,
             help=flag.help,
-            show_default=flag.shows or True,
+            show_default=flag.shows or not flag.repeated,
             rich_help_panel=flag.panel if panels and flag.panel else None,
         )
-        hint = Annotated[typing.get_args(hint)[0], option]
+        hint = Annotated[list[str] if flag.repeated else typing.get_args(hint)[0], option]
+        if flag.repeated and default is not inspect.Parameter.empty:
+            default = []
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 

@@ -50,7 +50,7 @@ def assert_whole(submission: Submission) -> None:
     for planned in (submission.data, submission.validation):
         assert planned is not None
         for index in planned.indices:
-            assert to_bytes(saved.load(index.source, index.number, submission.options)) == to_bytes(index)
+            assert to_bytes(saved.load(index.source, index.number, planned.options)) == to_bytes(index)
 
 
 def test_complete_indices_are_not_rebuilt(submission: Submission, tmp_path: Path) -> None:

@@ -83,6 +83,33 @@ def test_what_is_refused(place: tuple[ObjectStore, str], names: list[str], path:
         found(place, path)
 
 
+def test_several_paths_in_their_order(place: tuple[ObjectStore, str]) -> None:
+    fill(place, ["b.csv", "a.csv", "sub/c.csv", "sub/x,y.csv"])
+    base = place[1]
+    assert found(place, f"/sub/c.csv,{base}/b.csv, {base}/a*") == ["sub/c.csv", "b.csv", "a.csv"]
+    with pytest.raises(UserError, match=r"sub/c\.csv is given twice"):
+        found(place, f"/sub,{base}/sub/c.csv")
+    with pytest.raises(UserError, match="nothing does not exist"):
+        found(place, f"/a.csv,{base}/nothing")
+
+
+def test_a_comma_in_the_name_of_a_local_file(tmp_path: Path) -> None:
+    place = open_store(str(tmp_path)), str(tmp_path)
+    fill(place, ["x,y.csv"])
+    assert len(found(place, "/x,y.csv")) == 1
+
+
+def test_tab_separated_values() -> None:
+    store = MemoryStore()
+    store.write("memory://d/a.tsv", b"a,1\tb\n1\tx,y\n")
+    planned = plan_sources("memory://d", ReaderOptions(), store)
+    assert (planned.schema.metadata.column_names, planned.schema.csv_delimiter) == (("a,1", "b"), "\t")
+    assert plan_sources("memory://d", ReaderOptions(csv_delimiter=","), store).schema.csv_delimiter == ","
+    store.write("memory://d/b.csv", b"a,b\n1,2\n")
+    with pytest.raises(UserError, match=r"a\.tsv is tsv, memory://d/b\.csv is csv"):
+        plan_sources("memory://d", ReaderOptions(), store)
+
+
 def parquet_bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
@@ -114,7 +141,7 @@ def test_content_of_an_unknown_format(data: bytes) -> None:
         discover("memory://part-0", store)
 
 
-@pytest.mark.parametrize("column", [pa.array([[1]]), pa.array([{"x": 1}]), pa.array([1], pa.decimal128(5))])
+@pytest.mark.parametrize("column", [pa.array([[[1]]]), pa.array([{"x": 1}]), pa.array([1], pa.decimal128(5))])
 def test_parquet_columns_that_can_not_be_read(column: pa.Array) -> None:
     store = MemoryStore()
     store.write("memory://a.parquet", parquet_bytes(pa.table({"fine": [1], "odd": column})))
@@ -133,13 +160,11 @@ def test_truncated_parquet(keep: int) -> None:
 def test_parquet_types_over_several_files() -> None:
     store = MemoryStore()
     store.write("memory://d/1.parquet", parquet_bytes(pa.table({"a": pa.array([1], pa.int32()), "b": ["x"]})))
-    store.write(
-        "memory://d/2.parquet", parquet_bytes(pa.table({"a": pa.array([1, None], pa.int32()), "b": ["x", "y"]}))
-    )
+    store.write("memory://d/2.parquet", parquet_bytes(pa.table({"a": pa.array([1, 2], pa.int64()), "b": ["x", "y"]})))
     schema = plan_sources("memory://d", ReaderOptions(), store).schema
-    assert schema.metadata.column_types == ("float64", "string")
+    assert schema.metadata.column_types == ("int64", "string")
     store.write("memory://d/3.parquet", parquet_bytes(pa.table({"a": ["x"], "b": ["x"]})))
-    with pytest.raises(UserError, match=r"column 'a' is string in memory://d/3\.parquet and float64 in the files"):
+    with pytest.raises(UserError, match=r"column 'a' is string in memory://d/3\.parquet and int64 in the files"):
         plan_sources("memory://d", ReaderOptions(), store)
 
 
@@ -148,18 +173,18 @@ def test_a_saved_index_is_that_of_the_data_as_it_was() -> None:
     uri = store.write("memory://d/a.csv", b"a\n1\n").uri
     saved = IndexStore(store, "memory://run/index")
     first = plan_sources("memory://d", ReaderOptions(), store)
-    saved.save(first.indices[0], ReaderOptions())
+    saved.save(first.indices[0], first.options)
     kept = list(store.list("memory://run/index"))
     assert len(kept) == 1
-    assert saved.load(first.sources[0], 0, ReaderOptions()).total == first.indices[0].total
-    saved.save(plan_sources("memory://d", ReaderOptions(), store).indices[0], ReaderOptions())
+    assert saved.load(first.sources[0], 0, first.options).total == first.indices[0].total
+    saved.save(plan_sources("memory://d", ReaderOptions(), store).indices[0], first.options)
     assert [info.uri for info in store.list("memory://run/index")] == [info.uri for info in kept]
     store.write(uri, b"a\n1\n2\n")
     changed = plan_sources("memory://d", ReaderOptions(), store)
     missing = r"the index of memory://d/a\.csv is not in memory://run/index"
     for source, number in ((changed.sources[0], 0), (first.sources[0], 1)):
         with pytest.raises(PermanentError, match=missing):
-            saved.load(source, number, ReaderOptions())
+            saved.load(source, number, first.options)
 
 
 def test_the_data_folder_is_left_as_it_was(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.shared.data import ReaderOptions, build_index
+from elasticdl.shared.data import ReaderOptions, scan_source
 from elasticdl.shared.data.discovery import DataObject
 from elasticdl.shared.data.formats import tfrecord
 from elasticdl.shared.data.schema import DataFormat
@@ -19,8 +19,8 @@ FILE = b"".join(map(tfrecord.frame, RECORDS))
 def records_in(data: bytes) -> int:
     store = MemoryStore()
     info = store.write("memory://a.tfrecord", data)
-    index = build_index(store, DataObject(info=info, format=DataFormat.TFRECORD), 0, ReaderOptions())
-    return index.source.records
+    source = DataObject(info=info, format=DataFormat.TFRECORD)
+    return scan_source(store, source, 0, ReaderOptions()).found.records
 
 
 def test_a_frame_as_tensorflow_writes_it() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elasticdl.shared.data.blocks import ColumnBatch
+from elasticdl.shared.data.ragged import Columns, Ragged
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.model.user.feeder import BatchFeeder
@@ -163,3 +165,24 @@ def test_an_error_while_a_mapped_function_runs_says_what_was_wrong(write_module:
 
 def test_an_empty_batch_needs_no_feed(write_module: WriteModule) -> None:
     assert feeder_of(write_module, "dataset.map(parse)").feed([]) is None
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_ragged_columns_stay_ragged_in_a_dataset(write_module: WriteModule, eager: bool) -> None:
+    feed = "dataset.map(lambda record: ({'ids': record['ids'] + 1, 'x': record['x']}, record['x'][0]))"
+    feeder = feeder_of(write_module, feed, eager=eager)
+    batches: list[list[list[int]]] = [[[1], [], [2, 3]], [[], []], [[7]]]
+    for lists in batches:
+        columns: Columns = {
+            "ids": Ragged(
+                values=np.array([value for each in lists for value in each], np.int64),
+                splits=np.cumsum([0, *map(len, lists)]),
+            ),
+            "x": np.zeros((len(lists), 2), np.float32),
+        }
+        batch = feeder.feed(ColumnBatch.of(columns))
+        assert batch is not None
+        assert batch.count == len(lists)
+        assert batch.features["ids"].to_list() == [[value + 1 for value in each] for each in lists]
+        assert batch.features["x"].shape == (len(lists), 2)
+    assert eager or feeder.traces == 1

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from elasticdl.cli.options import Debug, Flag, ReportFile, RunDir, flags_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shuffle
+from elasticdl.shared.job.spec import COLUMN_TYPES
 
 MODEL, DATA, TRAINING, PROCESSES, STORAGE, RUN = (
     "Model",
@@ -26,6 +27,7 @@ WORKERS_MAX = 1024
 PS_MAX = 256
 """A model has as many partitions: ``elasticdl.shared.model.placement.PARTITIONS``."""
 _COUNT_MAX = 1 << 62
+_NEXT_COLUMN = re.compile(r",(?=[^,=]+=)")
 _NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -55,13 +57,46 @@ class TrainFlags:
     training_data: Annotated[
         str,
         Flag(
-            "Training data in CSV, TFRecord or Parquet: a file, a folder or a glob, local or s3://bucket/prefix.",
+            "Training data in CSV, TFRecord or Parquet: a file, a folder or a glob, local or s3://bucket/prefix. "
+            "Several are separated by commas, or given by repeating the flag.",
             metavar="DATA",
             panel=DATA,
+            repeated=True,
         ),
     ]
     validation_data: Annotated[
-        str, Flag("Validation data in the same format, for evaluation.", metavar="DATA", panel=DATA)
+        str,
+        Flag("Validation data in the same format, for evaluation.", metavar="DATA", panel=DATA, repeated=True),
+    ] = ""
+    columns: Annotated[
+        str,
+        Flag(
+            "Columns to read, in this order: NAME,NAME. Other columns are ignored.",
+            metavar="NAMES",
+            shows="all",
+            panel=DATA,
+            repeated=True,
+        ),
+    ] = ""
+    column_types: Annotated[
+        str,
+        Flag(
+            f"Types of columns: NAME=TYPE,NAME=TYPE. TYPE is {', '.join(COLUMN_TYPES)}.",
+            metavar="ITEMS",
+            shows="inferred, shown at the start",
+            panel=DATA,
+            repeated=True,
+        ),
+    ] = ""
+    fill_missing: Annotated[
+        str,
+        Flag(
+            "Values to use where a column has none: NAME=VALUE,NAME=VALUE. Needed for integers; without it missing "
+            "floats are NaN and missing strings empty.",
+            metavar="ITEMS",
+            panel=DATA,
+            repeated=True,
+        ),
     ] = ""
     csv_header: Annotated[
         bool,
@@ -74,8 +109,14 @@ class TrainFlags:
     ] = True
     csv_delimiter: Annotated[
         str,
-        Flag("Character between CSV columns.", metavar="CHAR", panel=DATA, sets="ReaderOptions.csv_delimiter"),
-    ] = ","
+        Flag(
+            "Character between CSV columns.",
+            metavar="CHAR",
+            shows="comma, in .tsv files tab",
+            panel=DATA,
+            sets="ReaderOptions.csv_delimiter",
+        ),
+    ] = ""
     shuffle: Annotated[
         Shuffle,
         Flag(
@@ -296,3 +337,24 @@ def parse_envs(text: str) -> dict[str, str]:
             raise UserError(f"--envs: {item!r} is not of the form NAME=value", usage=True)
         variables[name] = value
     return variables
+
+
+def parse_columns(flag: str, text: str) -> dict[str, str]:
+    """Split ``NAME=VALUE,NAME=VALUE``. A comma belongs to a value unless ``NAME=`` follows it.
+
+    Args:
+        flag: without dashes, named in errors.
+        text: its value.
+
+    Raises:
+        UserError: an item is not of this form, or a column occurs twice.
+    """
+    columns: dict[str, str] = {}
+    for item in _NEXT_COLUMN.split(text) if text else ():
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise UserError(f"--{flag}: {item!r} is not of the form NAME=VALUE", usage=True)
+        if name in columns:
+            raise UserError(f"--{flag} names column {name!r} twice", usage=True)
+        columns[name] = value
+    return columns

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.submission.submit import checksum
-from elasticdl.shared.data import IndexStore, PlannedData, build_index
+from elasticdl.shared.data import IndexStore, PlannedData, scan_source
 from elasticdl.shared.data.discovery import DataObject
 from elasticdl.shared.data.index_store import IndexLostError
 from elasticdl.shared.data.schema import options_of, schema_of
@@ -69,13 +69,14 @@ def _indexed(
         except IndexLostError as error:
             progress(f"{error}. Rebuilding it.")
             found = DataObject(info=_info(source), format=schema.format)
-            index = build_index(open_store(source.uri), found, number, options)
+            index = scan_source(open_store(source.uri), found, number, options).index
             if index.source != source:
                 raise _changed(run, source) from error
             saved.save(index, options)
             rebuilt.append(source)
         indices.append(index)
-    return PlannedData(plan.sources, schema, tuple(indices)), rebuilt
+    planned = PlannedData(sources=plan.sources, schema=schema, indices=tuple(indices), options=options, remarks={})
+    return planned, rebuilt
 
 
 def _info(source: Source) -> ObjectInfo:

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import secrets
 import time
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flags import TrainFlags, parse_envs
 from elasticdl.cli.submission.model_digest import combined, file_digests
+from elasticdl.cli.submission.plan_data import Progress, plan_data
 from elasticdl.cli.submission.preflight import check_destinations
-from elasticdl.shared.data import (
-    DataSchema,
-    IndexStore,
-    PlannedData,
-    Reader,
-    ReaderOptions,
-    broken_link,
-    plan_sources,
-)
+from elasticdl.shared.data import IndexStore, PlannedData, Reader
+from elasticdl.shared.data.schema import spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import model_file
 from elasticdl.shared.job.plan import Plan, Shuffle
-from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
+from elasticdl.shared.job.spec import JobSpec, ModelSpec
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
 from elasticdl.shared.storage import join, open_store, to_uri
-from elasticdl.zoo import DATA_SETS
 
-Progress = Callable[[str], None]
 _SEED_BITS = 32
 """Random bits of a seed that was not given: few enough to be typed."""
-_COLUMNS_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +35,12 @@ class Submission:
         model_files: digests of the model file and of the modules beside it.
         data: sources, schema and indices of the training data.
         validation: those of the validation data, if there is any.
-        options: how both are read.
     """
 
     spec: JobSpec
     model_files: dict[str, str]
     data: PlannedData
     validation: PlannedData | None
-    options: ReaderOptions
 
     def save_indices(self) -> None:
         """Write the data's indices to the job's storage, where workers read them.
@@ -64,8 +50,9 @@ class Submission:
         """
         saved = IndexStore.of_job(self.spec.storage)
         for planned in (self.data, self.validation):
-            for index in planned.indices if planned else ():
-                saved.save(index, self.options)
+            if planned is not None:
+                for index in planned.indices:
+                    saved.save(index, planned.options)
 
 
 def shipped_model_zoo() -> Path | None:
@@ -89,22 +76,16 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
     flags.check()
     model, digests = _model(flags)
     job = new_job_id(flags.job_name or _job_name(Path(model.path).stem))
-    options = ReaderOptions(**values_for("ReaderOptions", flags))
-    data = _planned(flags.training_data, "training_data", options, model, progress)
-    if text := _columns_text(data.schema):
-        progress(text)
-    validation = None
-    if flags.validation_data:
-        validation = _planned(flags.validation_data, "validation_data", options, model, progress, data.schema)
+    data, validation = plan_data(flags, model, progress)
     plan = _training_plan(flags, data)
     spec = JobSpec(
         job=job,
         created_s=time.time(),
         plan=plan,
         checksum=checksum(plan, data),
-        data=_data_spec(data.schema, options),
+        data=spec_of(data.schema, csv_header=flags.csv_header),
         validation=_validation_plan(plan, validation) if validation else None,
-        validation_data=_data_spec(validation.schema, options) if validation else None,
+        validation_data=spec_of(validation.schema, csv_header=flags.csv_header) if validation else None,
         model=model,
         output=to_uri(flags.output) if flags.output else "",
         storage=_storage(flags, root, job),
@@ -113,7 +94,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         **values_for("JobSpec", flags),
     )
     check_destinations(flags, spec)
-    return Submission(spec=spec, model_files=digests, data=data, validation=validation, options=options)
+    return Submission(spec=spec, model_files=digests, data=data, validation=validation)
 
 
 def _training_plan(flags: TrainFlags, data: PlannedData) -> Plan:
@@ -169,68 +150,10 @@ def _model(flags: TrainFlags) -> tuple[ModelSpec, dict[str, str]]:
     return spec, digests
 
 
-def _planned(
-    path: str,
-    flag: str,
-    options: ReaderOptions,
-    model: ModelSpec,
-    progress: Progress,
-    schema: DataSchema | None = None,
-) -> PlannedData:
-    _check_exists(path, flag, model)
-    progress(f"Reading {path}")
-    return plan_sources(path, options, open_store(path), schema=schema)
-
-
-def _columns_text(schema: DataSchema) -> str:
-    """``Columns: 13 float64, 1 int64, string: city, job``. A single bad value turns a numeric column into strings."""
-    kinds = Counter(column.type for column in schema.columns)
-    strings = [column.name for column in schema.columns if column.type == "string"]
-    parts = [f"{count} {kind}" for kind, count in sorted(kinds.items()) if kind != "string"]
-    if strings:
-        more = f" and {len(strings) - _COLUMNS_SHOWN} more" if len(strings) > _COLUMNS_SHOWN else ""
-        parts.append(f"string: {', '.join(strings[:_COLUMNS_SHOWN])}{more}")
-    return f"Columns: {', '.join(parts)}" if parts else ""
-
-
-def _check_exists(path: str, flag: str, model: ModelSpec) -> None:
-    """Refuse a local path that does not exist; suggest a similar name, or the command that writes the example data."""
-    if "://" in path or re.search(r"[*?\[]", path):
-        return
-    local = Path(path).expanduser()
-    if local.exists():
-        return
-    if local.is_symlink():
-        raise broken_link(local)
-    siblings = [entry.name for entry in local.parent.iterdir()] if local.parent.is_dir() else []
-    near = difflib.get_close_matches(local.name, siblings, n=1)
-    stem = Path(model.path).stem
-    example = next((name for name in DATA_SETS if stem.startswith(name)), None)
-    if near:
-        hint = f"Did you mean {local.parent / near[0]}?"
-    elif example:
-        hint = f"To write the example data there: elasticdl zoo data {example} {local.parent}"
-    elif local.parent.is_dir():
-        hint = f"The folder {local.parent} exists; check the name after it."
-    else:
-        hint = f"{local.parent} does not exist either."
-    raise UserError(f"--{flag}={path} does not exist", hint=hint, usage=True)
-
-
 def _job_name(stem: str) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", stem.lower())[:JOB_NAME_CHARS_MAX].strip("-") or "job"
     check_job_name(name)
     return name
-
-
-def _data_spec(schema: DataSchema, options: ReaderOptions) -> DataSpec:
-    return DataSpec(
-        format=schema.format.value,
-        column_names=schema.metadata.column_names,
-        column_types=schema.metadata.column_types,
-        csv_header=options.csv_header,
-        csv_delimiter=schema.csv_delimiter,
-    )
 
 
 def _validation_plan(plan: Plan, data: PlannedData) -> Plan:

@@ -10,7 +10,7 @@ batches, or write into the user's folders.
 from elasticdl.shared.data.blocks import RawBatch, RecordBlock
 from elasticdl.shared.data.discovery import DataObject, broken_link, discover
 from elasticdl.shared.data.hashing import record_hash
-from elasticdl.shared.data.index import SourceIndex, build_index
+from elasticdl.shared.data.index import SourceIndex, scan_source
 from elasticdl.shared.data.index_store import IndexStore
 from elasticdl.shared.data.planning import PlannedData, plan_sources
 from elasticdl.shared.data.reader import Reader
@@ -30,9 +30,9 @@ __all__ = [
     "RecordBlock",
     "SourceIndex",
     "broken_link",
-    "build_index",
     "discover",
     "plan_sources",
     "put",
     "record_hash",
+    "scan_source",
 ]

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.shared.data.hashing import Hashes, total
+from elasticdl.shared.data.ragged import Columns, ColumnValues, Ragged
 from elasticdl.shared.job.plan import Shard
 
-Columns = dict[str, npt.NDArray[np.generic]]
 Offsets = Sequence[int] | npt.NDArray[np.int64]
 
 
@@ -22,59 +22,71 @@ class ColumnStack:
 
     Attributes:
         names: the columns.
-        values: shape ``[columns, records]``.
+        values: shape ``[columns, records, ...]``.
     """
 
     names: tuple[str, ...]
     values: npt.NDArray[np.generic]
 
 
-class ColumnBatch(Mapping[str, npt.NDArray[np.generic]]):
-    """Typed columns of some records by name, each of shape ``[records]``; columns of one type lie side by side.
+class ColumnBatch(Mapping[str, ColumnValues]):
+    """Typed columns of some records by name, each of shape ``[records, ...]``; columns of one type lie side by side.
 
     Args:
         names: all columns, in the order of the data.
-        stacks: the columns.
+        stacks: the columns that are not ragged.
+        ragged: the others, by name.
     """
 
-    __slots__ = ("_names", "stacks")
+    __slots__ = ("_names", "ragged", "stacks")
 
-    def __init__(self, names: tuple[str, ...], stacks: tuple[ColumnStack, ...]) -> None:
+    def __init__(self, names: tuple[str, ...], stacks: tuple[ColumnStack, ...], ragged: Mapping[str, Ragged]) -> None:
         self._names = names
         self.stacks = stacks
+        self.ragged = ragged
 
     @classmethod
     def of(cls, columns: Columns, offsets: npt.NDArray[np.int64] | None = None) -> ColumnBatch:
         """Stack columns; ``offsets``: only these records, in this order."""
-        by_type: dict[np.dtype[np.generic], list[str]] = {}
+        dense: dict[str, npt.NDArray[np.generic]] = {}
+        ragged: dict[str, Ragged] = {}
+        by_type: dict[tuple[np.dtype[np.generic], tuple[int, ...]], list[str]] = {}
         for name, values in columns.items():
-            by_type.setdefault(values.dtype, []).append(name)
+            if isinstance(values, Ragged):
+                ragged[name] = values if offsets is None else values.take(offsets)
+            else:
+                dense[name] = values
+                by_type.setdefault((values.dtype, values.shape[1:]), []).append(name)
         stacks = []
-        for dtype, names in by_type.items():
-            count = len(columns[names[0]]) if offsets is None else offsets.size
-            stacked = np.empty((len(names), count), dtype)
+        for (dtype, shape), names in by_type.items():
+            count = len(dense[names[0]]) if offsets is None else offsets.size
+            stacked = np.empty((len(names), count, *shape), dtype)
             for row, name in zip(stacked, names, strict=True):
-                row[:] = columns[name] if offsets is None else columns[name][offsets]
+                row[:] = dense[name] if offsets is None else dense[name][offsets]
             stacks.append(ColumnStack(tuple(names), stacked))
-        return cls(tuple(columns), tuple(stacks))
+        return cls(tuple(columns), tuple(stacks), ragged)
 
     def take(self, places: slice | npt.NDArray[np.int64]) -> ColumnBatch:
         """Some of the records; views for a slice."""
         return ColumnBatch(
-            self._names, tuple([ColumnStack(each.names, each.values[:, places]) for each in self.stacks])
+            self._names,
+            tuple([ColumnStack(each.names, each.values[:, places]) for each in self.stacks]),
+            {name: lists.take(places) for name, lists in self.ragged.items()},
         )
 
     @property
     def records(self) -> int:
         """Number of records."""
-        return self.stacks[0].values.shape[1] if self.stacks else 0
+        if self.stacks:
+            return len(self.stacks[0].values[0])
+        return len(next(iter(self.ragged.values()), ()))
 
-    def __getitem__(self, name: str) -> npt.NDArray[np.generic]:
+    def __getitem__(self, name: str) -> ColumnValues:
         for stack in self.stacks:
             if name in stack.names:
                 column: npt.NDArray[np.generic] = stack.values[stack.names.index(name)]
                 return column
-        raise KeyError(name)
+        return self.ragged[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -106,7 +118,7 @@ class RecordBlock:
 
     @cached_property
     def columns(self) -> ColumnBatch:
-        """Typed columns, each of shape ``[records]``; parsed when first asked for; empty for TFRecord.
+        """Typed columns, each of shape ``[records, ...]``; parsed when first asked for; empty for TFRecord.
 
         Raises:
             UserError: a CSV value is not of the schema's type; names file and record.

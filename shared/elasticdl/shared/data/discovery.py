@@ -25,6 +25,7 @@ from elasticdl.shared.storage.uris import local_path
 _EXTENSION = re.compile(r"\.([A-Za-z][A-Za-z0-9]*)(-\d+-of-\d+)?$")
 _FORMATS = {
     "csv": DataFormat.CSV,
+    "tsv": DataFormat.CSV,
     "tfrecord": DataFormat.TFRECORD,
     "tfrecords": DataFormat.TFRECORD,
     "parquet": DataFormat.PARQUET,
@@ -46,40 +47,73 @@ class DataObject:
     info: ObjectInfo
     format: DataFormat
 
+    @property
+    def delimiter(self) -> str:
+        """What separates columns of CSV, judging by the name."""
+        extension = _EXTENSION.search(self.info.uri)
+        return "\t" if extension is not None and extension[1].lower() == "tsv" else ","
 
-def discover(training_data: str, store: ObjectStore) -> list[DataObject]:
-    """Find the objects of a file, a folder (with the folders in it) or a glob.
+    @property
+    def name_of_format(self) -> str:
+        """The format, with tab-separated CSV apart."""
+        return "tsv" if self.delimiter == "\t" else self.format.value
+
+
+def split_paths(paths: str) -> list[str]:
+    """Paths that are separated by commas; a comma in the name of an existing file or folder belongs to the name."""
+    if "," not in paths or (scheme_of(to_uri(paths)) == "file" and local_path(to_uri(paths)).exists()):
+        return [paths]
+    return [path.strip() for path in paths.split(",") if path.strip()]
+
+
+def discover(paths: str, store: ObjectStore) -> list[DataObject]:
+    """Find the objects of files, folders (with the folders in them) and globs.
 
     Files and folders whose name begins with ``.`` or ``_`` are left out of folders and globs. The format follows
     from the file's extension, or from its content if it has none.
 
     Args:
-        training_data: local path or URI; ``*``, ``?`` and ``[...]`` stay within one folder, ``**`` does not.
-        store: that holds it.
+        paths: local paths or URIs, separated by commas; ``*``, ``?`` and ``[...]`` stay within one folder, ``**`` does
+            not.
+        store: that holds them.
 
     Returns:
-        The objects in ascending order of their URIs, at least one, all of one format.
+        The objects in the order of the paths, for each path in ascending order of their URIs; at least one, all of one
+        format.
 
     Raises:
-        UserError: there is no data file, another kind of file, or a mix of formats.
+        UserError: there is no data file, another kind of file, a mix of formats, or a file is found twice.
     """
-    found = sorted({info.uri: info for info in _listed(training_data, store)}.items())
-    if scheme_of(to_uri(training_data)) == "file":
-        _refuse_broken_links(local_path(to_uri(training_data)))
-    if not found:
-        raise UserError(
-            f"there is no data file in {training_data}", hint="Give a file, a folder or a glob of data files."
-        )
-    objects = [DataObject(info=info, format=_format_of(info, store)) for _, info in found]
-    first = objects[0]
-    for item in objects:
-        if item.format is not first.format:
+    objects: dict[str, DataObject] = {}
+    given = split_paths(paths)
+    if len({scheme_of(to_uri(path)) for path in given}) > 1:
+        raise UserError(f"{paths} is in several stores", hint="Copy all data to one of them: elasticdl data put")
+    for path in given:
+        for item in _discover_one(path, store):
+            if item.info.uri in objects:
+                raise UserError(
+                    f"{display(item.info.uri)} is given twice in {paths}", hint="Give each file once.", usage=True
+                )
+            objects[item.info.uri] = item
+    first, *others = objects.values()
+    for item in others:
+        if (item.format, item.delimiter) != (first.format, first.delimiter):
             raise UserError(
-                f"{training_data} mixes formats: {display(first.info.uri)} is {first.format.value}, "
-                f"{display(item.info.uri)} is {item.format.value}",
+                f"{paths} mixes formats: {display(first.info.uri)} is {first.name_of_format}, "
+                f"{display(item.info.uri)} is {item.name_of_format}",
                 hint="Give a glob that matches one format, such as 'folder/*.csv'.",
             )
-    return objects
+    return list(objects.values())
+
+
+def _discover_one(path: str, store: ObjectStore) -> Iterator[DataObject]:
+    found = sorted({info.uri: info for info in _listed(path, store)}.items())
+    if scheme_of(to_uri(path)) == "file":
+        _refuse_broken_links(local_path(to_uri(path)))
+    if not found:
+        raise UserError(f"there is no data file in {path}", hint="Give a file, a folder or a glob of data files.")
+    for _, info in found:
+        yield DataObject(info=info, format=_format_of(info, store))
 
 
 def _listed(training_data: str, store: ObjectStore) -> Iterator[ObjectInfo]:
@@ -170,7 +204,7 @@ def _format_of(info: ObjectInfo, store: ObjectStore) -> DataFormat:
             hint="Decompress it first, or convert it to Parquet, which has its own compression.",
         )
     raise UserError(
-        f"{display(info.uri)} is not a supported data file (.csv, .tfrecord, .parquet)",
+        f"{display(info.uri)} is not a supported data file (.csv, .tsv, .tfrecord, .parquet)",
         hint="Move it out of the folder, or give a glob such as 'folder/*.csv'.",
     )
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from elasticdl.shared.data.column_types import FoundColumn, FoundSource
 from elasticdl.shared.data.discovery import DataObject
 from elasticdl.shared.data.formats import csv_file, parquet, tfrecord
 from elasticdl.shared.data.formats.segments import Positions, Segment
 from elasticdl.shared.data.hashing import Hashes, add, bind, total
-from elasticdl.shared.data.schema import Column, DataFormat, ReaderOptions
+from elasticdl.shared.data.schema import DataFormat, ReaderOptions
 from elasticdl.shared.job.plan import Source
 from elasticdl.shared.storage import ObjectStore
 
@@ -28,7 +29,7 @@ class SourceIndex:
     Attributes:
         number: the source's number in the plan; part of every record's hash.
         source: the indexed source.
-        columns: names and types as found in this source; empty for TFRecord.
+        names: of all columns of a CSV file; of those that are read from a Parquet file; empty for TFRecord.
         marks: record number of each mark, ascending, shape ``[m + 1]``.
         positions: where that record begins: a byte offset, in Parquet the number of its row group; shape ``[m + 1]``.
         sums: sum of the hashes of all records before the mark modulo 2**64, shape ``[m + 1]``.
@@ -36,7 +37,7 @@ class SourceIndex:
 
     number: int
     source: Source
-    columns: tuple[Column, ...]
+    names: tuple[str, ...]
     marks: Positions
     positions: Positions
     sums: Hashes
@@ -119,20 +120,35 @@ class _Marks:
         )
 
 
-def build_index(store: ObjectStore, data: DataObject, number: int, options: ReaderOptions) -> SourceIndex:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedSource:
+    """A source that was read from beginning to end.
+
+    Attributes:
+        index: of its records.
+        found: its columns, without those that are not to be read.
+    """
+
+    index: SourceIndex
+    found: FoundSource
+
+
+def scan_source(store: ObjectStore, data: DataObject, number: int, options: ReaderOptions) -> ScannedSource:
     """Read a source once from beginning to end.
 
     Args:
         store: holds the source.
         data: the source.
         number: its number in the plan.
-        options: how to read it.
+        options: how to read it; ``csv_delimiter`` is given.
 
     Raises:
-        UserError: the file is not what its format demands; names file, record and place.
+        UserError: the file is not what its format demands, or a value is not of a given type; names file, record and
+            place.
     """
     marks = _Marks(number, 0 if data.format is DataFormat.PARQUET else STRIDE_BYTES_LOG2)
-    columns: tuple[Column, ...] = ()
+    names: tuple[str, ...] = ()
+    found: tuple[FoundColumn, ...] = ()
     match data.format:
         case DataFormat.TFRECORD:
             for segment in tfrecord.scan(store, data.info):
@@ -141,13 +157,16 @@ def build_index(store: ObjectStore, data: DataObject, number: int, options: Read
             csv_scan = csv_file.Scan(store, data.info, options)
             for segment in csv_scan:
                 marks.take(segment)
-            columns = csv_scan.columns
+            names, found = csv_scan.names, csv_scan.columns
         case DataFormat.PARQUET:
-            parquet_scan = parquet.Scan(store, data.info)
+            parquet_scan = parquet.Scan(store, data.info, options)
             for segment in parquet_scan:
                 marks.take(segment)
-            columns = parquet_scan.columns
+            found = parquet_scan.columns
+            names = tuple(column.name for column in found)
     records, positions, sums = marks.arrays()
     info = data.info
     source = Source(uri=info.uri, size_bytes=info.size_bytes, etag=info.etag, records=marks.records)
-    return SourceIndex(number=number, source=source, columns=columns, marks=records, positions=positions, sums=sums)
+    index = SourceIndex(number=number, source=source, names=names, marks=records, positions=positions, sums=sums)
+    found_source = FoundSource(uri=info.uri, records=marks.records, columns=found)
+    return ScannedSource(index=index, found=found_source)

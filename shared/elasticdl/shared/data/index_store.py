@@ -12,12 +12,12 @@ from dataclasses import asdict
 import numpy as np
 
 from elasticdl.shared.data.index import SourceIndex
-from elasticdl.shared.data.schema import Column, ReaderOptions
+from elasticdl.shared.data.schema import ReaderOptions
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.job.plan import Source
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, join, open_store
 
-_VERSION = 1
+_VERSION = 2
 """Changes whenever the record hash or the layout does."""
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError)
 """Errors that numpy and JSON raise for a damaged file."""
@@ -29,7 +29,7 @@ def to_bytes(index: SourceIndex) -> bytes:
         "version": _VERSION,
         "number": index.number,
         "source": asdict(index.source),
-        "columns": [asdict(column) for column in index.columns],
+        "names": index.names,
     }
     file = io.BytesIO()
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
@@ -44,7 +44,7 @@ def from_bytes(data: bytes) -> SourceIndex:
         return SourceIndex(
             number=header["number"],
             source=Source(**header["source"]),
-            columns=tuple(Column(**column) for column in header["columns"]),
+            names=tuple(header["names"]),
             marks=archive["marks"],
             positions=archive["positions"],
             sums=archive["sums"],
@@ -96,5 +96,6 @@ class IndexStore:
 
     def _uri(self, source: Source, number: int, options: ReaderOptions) -> str:
         info = ObjectInfo(uri=source.uri, size_bytes=source.size_bytes, etag=source.etag)
-        facts = json.dumps([_VERSION, asdict(info), number, asdict(options)], sort_keys=True)
+        how = [options.csv_header, options.csv_delimiter, options.columns]
+        facts = json.dumps([_VERSION, asdict(info), number, how], sort_keys=True)
         return join(self._prefix, hashlib.sha256(facts.encode()).hexdigest()[:32] + ".npz")

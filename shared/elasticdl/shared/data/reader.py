@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from elasticdl.shared.data.blocks import Columns, RecordBlock
-from elasticdl.shared.data.formats import csv_file, parquet, tfrecord
+from elasticdl.shared.data.blocks import RecordBlock
+from elasticdl.shared.data.formats import arrow_columns, csv_file, parquet, tfrecord
 from elasticdl.shared.data.formats.segments import changed
 from elasticdl.shared.data.hashing import Hashes, bind, content_hashes
 from elasticdl.shared.data.index import SourceIndex
+from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import DataFormat, DataSchema
 from elasticdl.shared.job.plan import Shard, Source
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore
@@ -38,7 +39,7 @@ class Reader:
         self._schema = schema
         self._index = index
         self._indices: dict[int, SourceIndex] = {}
-        self._row_groups = parquet.RowGroups(store)
+        self._row_groups = parquet.RowGroups(store, [column.name for column in schema.columns])
 
     @property
     def schema(self) -> DataSchema:
@@ -58,8 +59,8 @@ class Reader:
         info = self._verified(source)
         if self._schema.format is DataFormat.PARQUET:
             table = self._row_groups.read(info, shard.start, shard.end)
-            hashes = bind(parquet.row_hashes(table), shard.source, shard.start)
-            parse: Callable[[], Columns] = partial(parquet.arrays, table, self._schema.columns)
+            hashes = bind(arrow_columns.row_hashes(table), shard.source, shard.start)
+            parse: Callable[[], Columns] = partial(arrow_columns.arrays, self._schema.columns, table.column)
             return RecordBlock(shard=shard, lines=None, hashes=hashes, parse=parse)
         lines = self._lines(shard)
         hashes = bind(content_hashes(lines), shard.source, shard.start)
@@ -110,11 +111,11 @@ class Reader:
     def _parse(self, shard: Shard, lines: list[bytes]) -> Columns:
         if self._schema.format is DataFormat.TFRECORD:
             return {}
-        columns = self._schema.columns
+        schema = self._schema
         parser = csv_file.Parser(
             self._sources[shard.source].uri,
-            [column.name for column in columns],
-            [column.type for column in columns],
-            self._schema.csv_delimiter,
+            schema.file_columns,
+            schema.csv_delimiter,
+            {column.name: column.type for column in schema.columns},
         )
-        return parser.arrays(lines, shard.start)
+        return parser.arrays(lines, shard.start, schema.columns)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-
-import numpy as np
+from types import MappingProxyType
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import DataSpec
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class DataFormat(Enum):
@@ -26,16 +27,23 @@ class ReaderOptions:
 
     Attributes:
         csv_header: the first line of every CSV file names the columns; otherwise they are called ``column_0``...
-        csv_delimiter: one ASCII character between columns.
+        csv_delimiter: one ASCII character between columns; empty: a comma, in ``.tsv`` files a tab.
+        columns: names of the columns to read, in this order; empty: all.
+        column_types: column -> type, where it is not to be inferred.
+        fill_missing: column -> text of the value that replaces missing ones.
     """
 
     csv_header: bool = True
-    csv_delimiter: str = ","
+    csv_delimiter: str = ""
+    columns: tuple[str, ...] = ()
+    column_types: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    fill_missing: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
     def __post_init__(self) -> None:
-        if len(self.csv_delimiter) != 1 or not self.csv_delimiter.isascii() or self.csv_delimiter in '"\r\n':
+        delimiter = self.csv_delimiter
+        if delimiter and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n'):
             raise UserError(
-                f"--csv_delimiter={self.csv_delimiter!r} can't separate columns",
+                f"--csv_delimiter={delimiter!r} can't separate columns",
                 hint="It must be one ASCII character other than a quote or a line break.",
                 usage=True,
             )
@@ -43,16 +51,17 @@ class ReaderOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of one source.
+    """One column of a data set.
 
     Attributes:
-        name: unique in the source.
-        type: CSV: ``int64``, ``float64``, ``string`` or ``null`` if it has no value. Parquet: a numpy dtype's
-            name, ``string`` or ``binary``.
+        name: unique.
+        type: ``string``, ``binary``, the name of a numpy dtype, ``list<TYPE>``, or ``TYPE[N]`` for lists of fixed size.
+        fill: text of the value that replaces missing ones; None: NaN, an empty string, and for other types an error.
     """
 
     name: str
     type: str
+    fill: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +70,9 @@ class Metadata:
 
     Attributes:
         format: ``csv``, ``tfrecord`` or ``parquet``.
-        column_names: in file order; empty for TFRecord.
-        column_types: for each column ``string`` (object arrays of ``str``), ``binary`` (of ``bytes``) or the name of a
-            numpy dtype; a number column with missing values is ``float64`` and has NaN there.
+        column_names: in the order of the columns; empty for TFRecord.
+        column_types: for each column ``string`` (object arrays of ``str``), ``binary`` (of ``bytes``), the name of a
+            numpy dtype, ``list<TYPE>`` (ragged) or ``TYPE[N]`` (N values in each record).
     """
 
     format: str
@@ -77,13 +86,15 @@ class DataSchema:
 
     Attributes:
         format: one for all sources.
-        columns: typed over all sources; empty for TFRecord.
-        csv_delimiter: see ``ReaderOptions``.
+        columns: those that are read, typed over all sources; empty for TFRecord.
+        csv_delimiter: one character.
+        file_columns: CSV: names of all columns in the files, in file order.
     """
 
     format: DataFormat
     columns: tuple[Column, ...] = ()
     csv_delimiter: str = ","
+    file_columns: tuple[str, ...] = ()
 
     @property
     def metadata(self) -> Metadata:
@@ -94,19 +105,18 @@ class DataSchema:
             column_types=tuple(column.type for column in self.columns),
         )
 
-    def to_json(self) -> str:
-        """Canonical JSON."""
-        return json.dumps(asdict(self) | {"format": self.format.value}, sort_keys=True)
 
-    @classmethod
-    def from_json(cls, text: str) -> DataSchema:
-        """Inverse of ``to_json``."""
-        facts = json.loads(text)
-        return cls(
-            format=DataFormat(facts["format"]),
-            columns=tuple(Column(**column) for column in facts["columns"]),
-            csv_delimiter=facts["csv_delimiter"],
-        )
+def spec_of(schema: DataSchema, *, csv_header: bool) -> DataSpec:
+    """A schema as a job's specification records it."""
+    return DataSpec(
+        format=schema.format.value,
+        column_names=schema.metadata.column_names,
+        column_types=schema.metadata.column_types,
+        csv_header=csv_header,
+        csv_delimiter=schema.csv_delimiter,
+        file_columns=schema.file_columns,
+        fill_missing={column.name: column.fill for column in schema.columns if column.fill is not None},
+    )
 
 
 def schema_of(data: DataSpec) -> DataSchema:
@@ -114,31 +124,18 @@ def schema_of(data: DataSpec) -> DataSchema:
     columns = zip(data.column_names, data.column_types, strict=True)
     return DataSchema(
         format=DataFormat(data.format),
-        columns=tuple(Column(name=name, type=kind) for name, kind in columns),
+        columns=tuple(Column(name=name, type=kind, fill=data.fill_missing.get(name)) for name, kind in columns),
         csv_delimiter=data.csv_delimiter,
+        file_columns=data.file_columns or data.column_names,
     )
 
 
 def options_of(data: DataSpec) -> ReaderOptions:
-    """The reader options that a job's specification records."""
-    return ReaderOptions(csv_header=data.csv_header, csv_delimiter=data.csv_delimiter)
-
-
-_CSV_TYPES = ("null", "int64", "float64", "string")
-"""Values of each type can be read as the next type, except that a missing value can't be int64."""
-
-
-def wider_csv_type(one: str, other: str) -> str:
-    """The narrowest CSV type that holds the values of both."""
-    if {one, other} == {"null", "int64"}:
-        return "float64"
-    return max(one, other, key=_CSV_TYPES.index)
-
-
-def wider_numpy_type(one: str, other: str) -> str | None:
-    """The same for types of Parquet columns; None if no type holds both."""
-    if one == other:
-        return one
-    if {one, other} & {"string", "binary"}:
-        return None
-    return np.result_type(one, other).name
+    """Reader options that give the schema which a job's specification records."""
+    return ReaderOptions(
+        csv_header=data.csv_header,
+        csv_delimiter=data.csv_delimiter,
+        columns=data.column_names,
+        column_types=dict(zip(data.column_names, data.column_types, strict=True)),
+        fill_missing=data.fill_missing,
+    )

@@ -81,6 +81,12 @@ def literal_params(params: Mapping[str, str]) -> dict[str, object]:
     return {name: _literal(value) for name, value in params.items()}
 
 
+def takes_columns(file: ModelFile) -> bool:
+    """Whether the model has ``feed_batch``, as far as can be told without running the file."""
+    body = _tree(file.path).body
+    return _imports_all(body) or "feed_batch" in _names(body)
+
+
 def check_syntax(file: ModelFile) -> None:
     """Check without running it that a model file parses and defines what a job needs.
 
@@ -88,7 +94,7 @@ def check_syntax(file: ModelFile) -> None:
         UserError: a syntax error with its line, or a missing function with the nearest name that exists.
     """
     tree = _tree(file.path)
-    if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in tree.body):
+    if _imports_all(tree.body):
         return  # The name may be imported; loading the module will show.
     names = set(_names(tree.body))
     for needed in (file.symbol, *_REQUIRED):
@@ -96,6 +102,10 @@ def check_syntax(file: ModelFile) -> None:
             raise _missing(file, needed, names)
     if not names.intersection(_FEEDS):
         raise _missing(file, "feed", names, "feed(dataset, mode, metadata) or feed_batch(records, mode, metadata)")
+
+
+def _imports_all(body: list[ast.stmt]) -> bool:
+    return any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in body)
 
 
 def _parse(model_def: str) -> tuple[Path, str]:

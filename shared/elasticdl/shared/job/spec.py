@@ -29,16 +29,34 @@ class ModelSpec:
     eager: bool = False
 
 
+COLUMN_TYPES = (
+    "string",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+)
+"""Types that a column can be given."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSpec:
     """How the records of the plan's sources are read.
 
     Attributes:
         format: ``csv``, ``tfrecord`` or ``parquet``.
-        column_names: columns in file order; empty for TFRecord.
+        column_names: the columns that are read, in their order; empty for TFRecord.
         column_types: ``int64``, ``float64``, ``string``... one per column, fixed when the job was planned.
         csv_header: whether the first line of each CSV file names the columns.
         csv_delimiter: one character.
+        file_columns: CSV: all columns of the files in their order; empty in jobs from before ``--columns``.
+        fill_missing: column -> text of the value that replaces missing ones.
     """
 
     format: str
@@ -46,6 +64,8 @@ class DataSpec:
     column_types: tuple[str, ...] = ()
     csv_header: bool = True
     csv_delimiter: str = ","
+    file_columns: tuple[str, ...] = ()
+    fill_missing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 LEASE_S = 10.0

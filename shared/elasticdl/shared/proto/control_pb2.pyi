@@ -389,11 +389,33 @@ Global___ModelSpec: _TypeAlias = ModelSpec  # noqa: Y015
 class DataSpec(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class FillMissingEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     FORMAT_FIELD_NUMBER: _builtins.int
     COLUMN_NAMES_FIELD_NUMBER: _builtins.int
     COLUMN_TYPES_FIELD_NUMBER: _builtins.int
     CSV_HEADER_FIELD_NUMBER: _builtins.int
     CSV_DELIMITER_FIELD_NUMBER: _builtins.int
+    FILE_COLUMNS_FIELD_NUMBER: _builtins.int
+    FILL_MISSING_FIELD_NUMBER: _builtins.int
     format: _builtins.str
     csv_header: _builtins.bool
     csv_delimiter: _builtins.str
@@ -401,6 +423,10 @@ class DataSpec(_message.Message):
     def column_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def column_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def file_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def fill_missing(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
@@ -409,10 +435,12 @@ class DataSpec(_message.Message):
         column_types: _abc.Iterable[_builtins.str] | None = ...,
         csv_header: _builtins.bool = ...,
         csv_delimiter: _builtins.str = ...,
+        file_columns: _abc.Iterable[_builtins.str] | None = ...,
+        fill_missing: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_names", b"column_names", "column_types", b"column_types", "csv_delimiter", b"csv_delimiter", "csv_header", b"csv_header", "format", b"format"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_names", b"column_names", "column_types", b"column_types", "csv_delimiter", b"csv_delimiter", "csv_header", b"csv_header", "file_columns", b"file_columns", "fill_missing", b"fill_missing", "format", b"format"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

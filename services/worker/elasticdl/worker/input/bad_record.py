@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import TaskId
+from elasticdl.shared.storage import display
 from elasticdl.worker.input.records import BatchRecords, TaskRecords
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import FedBatch, Feeder
@@ -44,7 +45,7 @@ def feed_naming_records(
     except UserError as error:
         if not feeder.is_compiled:
             raise
-        source = records.source_uri(task)
+        source = display(records.source_uri(task))
         raise name_record(error, source, batch.numbers, lambda number: feed(records.one(task, number))) from error
 
 
@@ -55,7 +56,7 @@ def name_record(error: UserError, source: str, numbers: list[int], feed_one: Cal
 
     Args:
         error: what feeding the whole batch raised.
-        source: URI of the data object that the records are from.
+        source: name of the data object that the records are from.
         numbers: numbers of the batch's records in it, in the batch's order.
         feed_one: feeds the record of a number; raises UserError for a bad one.
     """

@@ -6,16 +6,21 @@ A record's raw bytes are its line without the line break. Values are parsed by p
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
+from elasticdl.shared.data.column_types import EXACT_MAX, FoundColumn, arrow_type, exact_integers, selected
+from elasticdl.shared.data.formats import arrow_columns
+from elasticdl.shared.data.formats.arrow_columns import found
 from elasticdl.shared.data.formats.segments import Positions, Segment, gather
 from elasticdl.shared.data.hashing import content_hashes
-from elasticdl.shared.data.schema import Column, ReaderOptions, wider_csv_type
+from elasticdl.shared.data.ragged import Columns
+from elasticdl.shared.data.schema import Column, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
@@ -26,7 +31,8 @@ _GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 _STRAY_QUOTE = "a quote is in the middle of a value, where quotes must be doubled and the whole value quoted"
-_ARROW_TYPES = {"int64": pa.int64(), "float64": pa.float64(), "string": pa.string()}
+_ARROW_TYPES = {"string": pa.string()}
+Parsed = TypeVar("Parsed")
 
 
 def cut(data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
@@ -64,20 +70,20 @@ class Parser:
 
     Args:
         uri: named in errors.
-        names: of the columns.
-        types: of the columns; ``None`` infers them.
+        names: of all columns.
         delimiter: between columns.
+        types: of columns, where they are not to be inferred.
+        wanted: the columns to parse; those that have a type if not given.
     """
 
-    def __init__(self, uri: str, names: Sequence[str], types: Sequence[str] | None, delimiter: str) -> None:
+    def __init__(
+        self, uri: str, names: Sequence[str], delimiter: str, types: Mapping[str, str], wanted: Sequence[str] = ()
+    ) -> None:
         self._uri = uri
         self._names = list(names)
+        self._wanted = list(wanted or types)
         self._types = types
         self._delimiter = delimiter
-        fixed = {name: _ARROW_TYPES[kind] for name, kind in zip(names, types, strict=True)} if types else None
-        self._convert = pa.csv.ConvertOptions(
-            column_types=fixed, strings_can_be_null=False, true_values=[], false_values=[]
-        )
 
     def table(self, lines: list[bytes], first: int) -> pa.Table:
         """Parse records, the first of which is number ``first``.
@@ -85,15 +91,21 @@ class Parser:
         Raises:
             UserError: names the first record that has other columns, or a value of another type.
         """
-        try:
-            return self._parse(lines)
-        except (pa.ArrowInvalid, ValueError) as error:
-            raise self._explain(lines, first, error) from error
+        return self._explained(lines, first, self._parse)
 
-    def arrays(self, lines: list[bytes], first: int) -> dict[str, npt.NDArray[np.generic]]:
-        """Like ``table``, as numpy arrays: ``int64``, ``float64`` (missing: NaN) or objects that are ``str``."""
-        table = self.table(lines, first)
-        return {name: table[name].to_numpy() for name in self._names}
+    def arrays(self, lines: list[bytes], first: int, columns: Sequence[Column]) -> Columns:
+        """Like ``table``, as numpy arrays of the columns' types."""
+
+        def parse(some: list[bytes]) -> Columns:
+            table = self._parse(some)
+            filled = {column.name: _filled(table[column.name], column) for column in columns}
+            return arrow_columns.arrays(columns, filled.__getitem__)
+
+        return self._explained(lines, first, parse)
+
+    def texts(self, lines: list[bytes], name: str) -> pa.ChunkedArray:
+        """One column as text."""
+        return Parser(self._uri, self._names, self._delimiter, {name: "string"})._parse(lines)[name]
 
     def _parse(self, lines: list[bytes]) -> pa.Table:
         data = b"\n".join(lines)
@@ -103,36 +115,49 @@ class Parser:
                 column_names=self._names, use_threads=False, block_size=min(len(data) + 2, RECORD_BYTES_MAX)
             ),
             parse_options=pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=b'"' in data),
-            convert_options=self._convert,
+            convert_options=pa.csv.ConvertOptions(
+                column_types={name: _ARROW_TYPES.get(kind) or arrow_type(kind) for name, kind in self._types.items()},
+                include_columns=self._wanted,
+                strings_can_be_null=False,
+                true_values=[],
+                false_values=[],
+            ),
         )
         if table.num_rows != len(lines):
             raise ValueError(_STRAY_QUOTE)
-        for name, column in zip(self._names, table.columns, strict=True):
+        for name, column in zip(table.column_names, table.columns, strict=True):
             if pa.types.is_binary(column.type):
                 raise ValueError(f"column {name!r} is not UTF-8 text")
-            if self._types and column.null_count and pa.types.is_integer(column.type):
-                raise ValueError(f"the value of int64 column {name!r} is missing")
         return table
 
-    def _explain(self, lines: list[bytes], first: int, error: Exception) -> UserError:
+    def _explained(self, lines: list[bytes], first: int, parse: Callable[[list[bytes]], Parsed]) -> Parsed:
+        try:
+            return parse(lines)
+        except (pa.ArrowInvalid, ValueError) as error:
+            raise self._explain(lines, first, error, parse) from error
+
+    def _explain(
+        self, lines: list[bytes], first: int, error: Exception, parse: Callable[[list[bytes]], object]
+    ) -> UserError:
         """Find the first invalid record by bisection."""
         begin, end = 0, len(lines)
         while end - begin > 1:
             middle = (begin + end) // 2
             try:
-                self._parse(lines[begin:middle])
+                parse(lines[begin:middle])
                 begin = middle
             except (pa.ArrowInvalid, ValueError) as part_error:
                 end, error = middle, part_error
         line = lines[begin]
         try:
-            self._parse([line])
+            parse([line])
         except (pa.ArrowInvalid, ValueError) as line_error:
             error = line_error
         reason = _reason(line, self._names, self._delimiter, error)
         return UserError(
             f"{display(self._uri)}, record {first + begin} (from 0, header not counted): {reason}: {_shown(line)}",
-            hint="Correct or remove that record.",
+            hint="Correct or remove that record"
+            + (", or give the column another type: --column_types NAME=TYPE" if " is not " in reason else "."),
         )
 
 
@@ -149,7 +174,8 @@ def _reason(line: bytes, names: Sequence[str], delimiter: str, error: Exception)
     text = str(error).split("CSV conversion error to ")
     if len(text) == 2:
         column = text[0].split("#")[1].partition(":")[0]
-        return f"column {names[int(column)]!r} is not {text[1]}"
+        kind, _, value = text[1].partition(": invalid value ")
+        return f"column {names[int(column)]!r} is not {kind}: {value}"
     return str(error)
 
 
@@ -158,29 +184,37 @@ def _shown(line: bytes) -> str:
     return repr(text + "..." if len(line) > 80 else text)
 
 
+def _filled(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+    """With a given value in place of empty text; other types are filled later."""
+    if column.type != "string" or column.fill is None:
+        return values
+    return pc.if_else(pc.equal(values, ""), column.fill, values)
+
+
 class Scan:
     """Every record of a file in order; ``columns`` is complete once it was iterated to the end.
 
     Args:
         store: holds the file.
         info: the file.
-        options: header and delimiter.
+        options: header, delimiter, which columns to read, and their types.
     """
 
     def __init__(self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions) -> None:
         self._store = store
         self._info = info
         self._options = options
-        self._names: tuple[str, ...] = ()
-        self._types: list[str] = []
+        self.names: tuple[str, ...] = ()
+        """All columns, once the first line was read."""
+        self._wanted: tuple[str, ...] = ()
+        self._found: list[FoundColumn] = []
         self._records = 0
         self._parser: Parser | None = None
 
     @property
-    def columns(self) -> tuple[Column, ...]:
-        """Names and types found; ``null`` if a column has no value."""
-        types = self._types or ["null"] * len(self._names)
-        return tuple(Column(name=name, type=kind) for name, kind in zip(self._names, types, strict=True))
+    def columns(self) -> tuple[FoundColumn, ...]:
+        """What was found in the columns that are read; ``null`` if a column has no value."""
+        return tuple(self._found) or tuple(FoundColumn(name=name, type="null") for name in self._wanted)
 
     def __iter__(self) -> Iterator[Segment]:
         """Segments of records.
@@ -210,7 +244,7 @@ class Scan:
         if lines and self._parser is None:
             lines, starts = self._begin(lines, starts)
         if lines and self._parser is not None:
-            self._learn(self._parser.table(lines, self._records))
+            self._learn(self._parser, lines)
         self._records += len(lines)
         if final and used < len(data):
             raise self._error(f"the quote opened in record {self._records} (from 0) is never closed")
@@ -243,25 +277,52 @@ class Scan:
         names = [(name.strip() if header else "") or f"column_{number}" for number, name in enumerate(first)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise self._error(f"its header has two columns named {twice[0]!r}")
-        self._names = tuple(names)
-        self._parser = Parser(self._info.uri, names, None, delimiter)
+        self.names = tuple(names)
+        self._wanted = selected(self._info.uri, names, self._options)
+        types = {name: kind for name, kind in self._options.column_types.items() if name in self._wanted}
+        self._parser = Parser(self._info.uri, names, delimiter, types, self._wanted)
         return (lines[1:], starts[1:]) if header else (lines, starts)
 
-    def _learn(self, table: pa.Table) -> None:
-        found = [_inferred(column) for column in table.columns]
-        known = self._types or found
-        self._types = [wider_csv_type(one, other) for one, other in zip(known, found, strict=True)]
+    def _learn(self, parser: Parser, lines: list[bytes]) -> None:
+        table = parser.table(lines, self._records)
+        given = self._options.column_types
+        more = [
+            found(name, given[name], "", table[name], self._records)
+            if name in given
+            else self._inferred(parser, lines, name, table[name])
+            for name in self._wanted
+        ]
+        known = self._found or more
+        if known is not more:
+            more = [
+                one.with_more(other) if one.name in given else one.with_csv(other)
+                for one, other in zip(known, more, strict=True)
+            ]
+        self._found = more
+
+    def _inferred(self, parser: Parser, lines: list[bytes], name: str, values: pa.ChunkedArray) -> FoundColumn:
+        kind = _inferred_type(values.type)
+        column = found(name, kind, "", values, self._records)
+        if kind != "float64" or not _may_be_rounded(values):
+            return column
+        # Arrow infers floats for integers beyond 64 bits, and where some values have fractions.
+        return exact_integers(column, parser.texts(lines, name), values.is_valid(), self._records)
 
     def _error(self, reason: str) -> UserError:
         return UserError(f"{display(self._info.uri)}: {reason}", hint="Correct the file; CSV follows RFC 4180.")
 
 
-def _inferred(column: pa.ChunkedArray) -> str:
-    if pa.types.is_null(column.type):
+def _inferred_type(kind: pa.DataType) -> str:
+    if pa.types.is_null(kind):
         return "null"
-    if pa.types.is_integer(column.type):
-        return "float64" if column.null_count else "int64"
-    return "float64" if pa.types.is_floating(column.type) else "string"
+    if pa.types.is_integer(kind):
+        return "int64"
+    return "float64" if pa.types.is_floating(kind) else "string"
+
+
+def _may_be_rounded(values: pa.ChunkedArray) -> bool:
+    greatest = pc.max(pc.abs(values)).as_py()
+    return greatest is not None and greatest >= EXACT_MAX
 
 
 def read(store: ObjectStore, uri: str, begin: int, end: int) -> list[bytes]:

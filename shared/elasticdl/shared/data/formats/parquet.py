@@ -1,32 +1,32 @@
-"""Parquet files: flat columns, read by row group.
+"""Parquet files: columns of numbers, strings and lists of them, read by row group.
 
 A record has no raw bytes here, so its content hash is taken over a canonical encoding of the row that does not depend
 on compression, dictionaries or row groups: the hashes of its cells, folded in column order. A cell's hash is taken over
-the number as 64 bits (floating point as float64, one NaN, -0.0 apart from 0.0), or over the bytes of a string.
+the number as 64 bits (floating point as float64, one NaN, -0.0 apart from 0.0), over the bytes of a string, or over the
+length and the elements of a list.
 """
 
 from __future__ import annotations
 
 import io
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet
 
+from elasticdl.shared.data.column_types import FoundColumn, selected
+from elasticdl.shared.data.formats.arrow_columns import converted, found, natural_type, row_hashes
 from elasticdl.shared.data.formats.segments import Segment
-from elasticdl.shared.data.hashing import Hashes, content_hashes, fold, mix64_array
-from elasticdl.shared.data.schema import Column
+from elasticdl.shared.data.schema import ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
 CACHE_BYTES_MAX = 256 << 20
 """Decoded row groups in the cache, so that the tasks of one row group decode it once."""
 _SCAN_ROWS = 1 << 16
-_MISSING = np.uint64(0x6D69_7373_696E_6721)
 
 
 class _RangedFile(io.RawIOBase):
@@ -77,41 +77,98 @@ class Scan:
     Args:
         store: holds the file.
         info: the file.
+        options: which columns to read, and their types.
+
+    Raises:
+        UserError: the file is damaged, or has a column that can't be read.
     """
 
-    def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
-        self._info = info
+    def __init__(self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions) -> None:
+        self._uri = info.uri
         self._file = _open(store, info)
-        self._types = {field.name: _column_type(info.uri, field) for field in self._file.schema_arrow}
-        if len(self._types) != len(self._file.schema_arrow):
+        schema = self._file.schema_arrow
+        if len(set(schema.names)) != len(schema.names):
             raise UserError(f"{display(info.uri)} has two columns of the same name", hint="Rename one of them.")
+        self._names = selected(info.uri, schema.names, options)
+        types = [self._type(schema.field(name), options.column_types.get(name)) for name in self._names]
+        self._found = [
+            FoundColumn(name=name, type=kind, was=was) for name, (kind, was) in zip(self._names, types, strict=True)
+        ]
+        self._records = 0
 
     @property
-    def columns(self) -> tuple[Column, ...]:
-        """Names and types; a number column in which values are missing is ``float64``."""
-        return tuple(Column(name=name, type=kind) for name, kind in self._types.items())
+    def columns(self) -> tuple[FoundColumn, ...]:
+        """What was found in the columns that are read."""
+        return tuple(self._found)
 
     def __iter__(self) -> Iterator[Segment]:
         """Segments of rows.
 
         Raises:
-            UserError: the file is damaged.
+            UserError: the file is damaged, or a value is not of the given type.
         """
         groups = self._file.num_row_groups
         for group in range(groups):
             try:
-                for batch in self._file.iter_batches(_SCAN_ROWS, row_groups=[group], use_threads=False):
-                    table = pa.Table.from_batches([batch])
+                for table in _tables(self._file, group, self._names):
                     self._learn(table)
                     positions = np.full(table.num_rows, group, dtype=np.int64)
                     yield Segment(contents=row_hashes(table), positions=positions, end=groups)
+                    self._records += table.num_rows
             except (pa.ArrowException, OSError) as error:
-                raise _damaged(self._info.uri, group, error) from error
+                raise _damaged(self._uri, group, error) from error
+
+    def _type(self, field: pa.Field, given: str | None) -> tuple[str, str]:
+        natural, was = natural_type(field.type)
+        if given in (None, natural) and natural:
+            return natural, was
+        can_cast = given and not pa.types.is_nested(field.type)
+        if given is None or not can_cast:
+            raise UserError(
+                f"{display(self._uri)}: column {field.name!r} has type {field.type}, which can't be read"
+                + (f" as {given}" if given else ""),
+                hint="Leave it out with --columns, or store it as numbers, strings or lists of them."
+                if pa.types.is_nested(field.type)
+                else f"Give a type to read it as: --column_types {field.name}=float64, or leave it out with --columns.",
+            )
+        return given, str(field.type)
 
     def _learn(self, table: pa.Table) -> None:
-        for name, column in zip(table.column_names, table.columns, strict=True):
-            if column.null_count and self._types[name] not in ("string", "binary"):
-                self._types[name] = "float64"
+        for place, column in enumerate(self._found):
+            values = self._converted(table, column)
+            self._found[place] = column.with_more(found(column.name, column.type, column.was, values, self._records))
+
+    def _converted(self, table: pa.Table, column: FoundColumn) -> pa.ChunkedArray:
+        values = table[column.name]
+        if column.type == "null":
+            return values
+        try:
+            return converted(values, column.type)
+        except pa.ArrowException as error:
+            record = _first_that_fails(values, column.type)
+            raise UserError(
+                f"{display(self._uri)}, record {self._records + record} (from 0): column {column.name!r} is not "
+                f"{column.type}: {values[record].as_py()!r}",
+                hint=f"Correct the value, or give the column another type with --column_types {column.name}=TYPE.",
+            ) from error
+
+
+def _first_that_fails(values: pa.ChunkedArray, kind: str) -> int:
+    """The place of the first value that can't be converted, by bisection."""
+    begin, end = 0, len(values)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        try:
+            converted(values.slice(begin, middle - begin), kind)
+            begin = middle
+        except pa.ArrowException:
+            end = middle
+    return begin
+
+
+def _tables(file: pa.parquet.ParquetFile, group: int, names: Sequence[str]) -> Iterator[pa.Table]:
+    for batch in file.iter_batches(_SCAN_ROWS, row_groups=[group], columns=list(names), use_threads=False):
+        yield pa.Table.from_batches([batch]).select(list(names))
 
 
 class RowGroups:
@@ -119,10 +176,12 @@ class RowGroups:
 
     Args:
         store: holds the files.
+        names: of the columns to read, in this order.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, names: Sequence[str]) -> None:
         self._store = store
+        self._names = list(names)
         self._files: dict[ObjectInfo, tuple[pa.parquet.ParquetFile, npt.NDArray[np.int64]]] = {}
         self._tables: OrderedDict[tuple[ObjectInfo, int], pa.Table] = OrderedDict()
 
@@ -146,101 +205,14 @@ class RowGroups:
         key = (info, group)
         if key not in self._tables:
             try:
-                self._tables[key] = self._files[info][0].read_row_group(group, use_threads=False)
+                table = self._files[info][0].read_row_group(group, columns=self._names, use_threads=False)
+                self._tables[key] = table.select(self._names)
             except (pa.ArrowException, OSError) as error:
                 raise _damaged(info.uri, group, error) from error
             while len(self._tables) > 1 and sum(table.nbytes for table in self._tables.values()) > CACHE_BYTES_MAX:
                 self._tables.popitem(last=False)
         self._tables.move_to_end(key)
         return self._tables[key]
-
-
-def row_hashes(table: pa.Table) -> Hashes:
-    """Content hash of each row, shape ``[rows]``."""
-    rows = np.zeros(table.num_rows, dtype=np.uint64)
-    for column in table.columns:
-        fold(rows, _cell_hashes(_plain(column)))
-    return rows
-
-
-def arrays(table: pa.Table, columns: tuple[Column, ...]) -> dict[str, npt.NDArray[np.generic]]:
-    """Rows as numpy arrays of the schema's types, each of shape ``[rows]``."""
-    return {column.name: _array(_plain(table[column.name]), column.type) for column in columns}
-
-
-def _column_type(uri: str, field: pa.Field) -> str:
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return "string"
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return "binary"
-    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        return "int64"
-    if pa.types.is_null(kind):
-        return "float64"
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return str(pa.array([], kind).to_numpy(zero_copy_only=False).dtype.name)
-    raise UserError(
-        f"{display(uri)}: column {field.name!r} has type {field.type}, which can't be read",
-        hint="Drop it, or store it as numbers or strings in flat columns.",
-    )
-
-
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Without dictionary, and dates and times as integers in the file's unit."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_temporal(column.type):
-        width = pa.int32() if column.type.bit_width == 32 else pa.int64()
-        column = pa.chunked_array([chunk.view(width) for chunk in column.chunks], type=width).cast(pa.int64())
-    return column
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
-
-
-def _cell_hashes(column: pa.ChunkedArray) -> Hashes:
-    missing = column.is_null().to_numpy() if column.null_count else None
-    if pa.types.is_null(column.type):
-        return np.full(len(column), _MISSING)
-    if _is_bytes(column.type):
-        hashes = content_hashes([value or b"" for value in column.cast(pa.large_binary()).to_pylist()])
-    else:
-        if missing is not None:
-            column = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
-        hashes = mix64_array(_bits(column.to_numpy()))
-    if missing is not None:
-        hashes[missing] = _MISSING
-    return hashes
-
-
-def _bits(values: npt.NDArray[np.generic]) -> Hashes:
-    if np.issubdtype(values.dtype, np.floating):
-        wide = values.astype(np.float64)
-        wide[np.isnan(wide)] = np.nan
-        return wide.view(np.uint64)
-    if values.dtype == np.uint64:
-        return values.astype(np.uint64)
-    return values.astype(np.int64).view(np.uint64)
-
-
-def _array(column: pa.ChunkedArray, kind: str) -> npt.NDArray[np.generic]:
-    if kind in ("string", "binary"):
-        if column.null_count:
-            column = column.fill_null("" if kind == "string" else b"")
-        array: npt.NDArray[np.generic] = column.to_numpy()
-        return array
-    if column.null_count:
-        column = column.cast(pa.float64())
-    numbers: npt.NDArray[np.generic] = column.to_numpy().astype(np.dtype(kind), copy=False)
-    return numbers
 
 
 def _damaged(uri: str, group: int, error: Exception) -> UserError:

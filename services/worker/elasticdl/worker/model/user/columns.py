@@ -15,11 +15,12 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.data.blocks import ColumnBatch
+from elasticdl.shared.data.ragged import Ragged
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.aligned import aligned_empty
 from elasticdl.worker.model.tensors import lend, lend_copy
 
-ColumnArrays = Mapping[str, NDArray[Any]]
+ColumnArrays = Mapping[str, NDArray[Any] | Ragged]
 """Column name -> values of each record (records, ...)."""
 
 
@@ -39,30 +40,43 @@ class ColumnPacker:
     def __init__(self) -> None:
         self._order: list[str] = []
         self._packs: dict[str, _Pack] = {}
+        self._ragged: dict[str, tuple[Any, str]] = {}
+        """Key -> TensorFlow type of the elements, and the column's name."""
 
     def pack(self, columns: ColumnArrays) -> dict[str, Any]:
-        """A tensor (columns, records, ...) for each type.
+        """A tensor (columns, records, ...) for each type, and a ragged tensor (records, any) for each ragged column.
 
         Raises:
             UserError: the columns or a type are not those of the first batch.
         """
         if not self._order:
             self._learn(columns)
-        if isinstance(columns, ColumnBatch) and self._is_stacked(columns):
-            return {key: lend_copy(stack.values) for key, stack in zip(self._packs, columns.stacks, strict=True)}
         if set(self._order) != columns.keys():
             raise UserError(f"a batch has the columns {sorted(columns)}, the first one had {sorted(self._order)}")
-        return {key: _stack(pack, columns) for key, pack in self._packs.items()}
+        ragged = {key: _ragged(dtype, columns[name]) for key, (dtype, name) in self._ragged.items()}
+        if isinstance(columns, ColumnBatch) and self._is_stacked(columns):
+            return ragged | {
+                key: lend_copy(stack.values) for key, stack in zip(self._packs, columns.stacks, strict=True)
+            }
+        return ragged | {key: _stack(pack, columns) for key, pack in self._packs.items()}
+
+    @property
+    def has_ragged(self) -> bool:
+        """Whether a column is ragged."""
+        return bool(self._ragged)
 
     def signature(self) -> dict[str, Any]:
         """The types of what ``pack`` gives, for any number of records."""
-        return {
+        ragged = {
+            key: tf.RaggedTensorSpec([None, None], dtype, 1, tf.int64) for key, (dtype, _) in self._ragged.items()
+        }
+        return ragged | {
             key: tf.TensorSpec([len(pack.names), None, *pack.shape], pack.dtype) for key, pack in self._packs.items()
         }
 
     def unpack(self, packed: Mapping[str, Any]) -> dict[str, Any]:
         """Each column as a tensor (records, ...), in the order of the data; a dict of the caller's own."""
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {name: packed[key] for key, (_, name) in self._ragged.items()}
         for key, pack in self._packs.items():
             found.update(zip(pack.names, tf.unstack(packed[key], len(pack.names)), strict=True))
         return {name: found[name] for name in self._order}
@@ -77,27 +91,46 @@ class ColumnPacker:
 
     def _learn(self, columns: ColumnArrays) -> None:
         self._order = list(columns)
-        names: dict[str, list[str]] = {}
+        names: dict[str, list[tuple[str, NDArray[Any]]]] = {}
         for name, column in columns.items():
-            dtype = tf.string if column.dtype.kind in "OSU" else tf.as_dtype(column.dtype)
-            names.setdefault(f"{dtype.name}{list(column.shape[1:])}", []).append(name)
+            if isinstance(column, Ragged):
+                self._ragged[f"{name}[ragged]"] = _tensor_type(column.values), name
+            else:
+                names.setdefault(f"{_tensor_type(column).name}{list(column.shape[1:])}", []).append((name, column))
         for key, own in names.items():
-            first = columns[own[0]]
-            dtype = tf.string if first.dtype.kind in "OSU" else tf.as_dtype(first.dtype)
-            self._packs[key] = _Pack(dtype=dtype, shape=first.shape[1:], numpy=first.dtype, names=tuple(own))
+            first = own[0][1]
+            self._packs[key] = _Pack(
+                dtype=_tensor_type(first),
+                shape=first.shape[1:],
+                numpy=first.dtype,
+                names=tuple(name for name, _ in own),
+            )
+
+
+def _tensor_type(values: NDArray[Any]) -> Any:
+    return tf.string if values.dtype.kind in "OSU" else tf.as_dtype(values.dtype)
+
+
+def _ragged(dtype: Any, lists: NDArray[Any] | Ragged) -> Any:
+    assert isinstance(lists, Ragged)
+    if dtype == tf.string:
+        values = tf.constant(lists.values.tolist(), tf.string, lists.values.shape)
+    else:
+        values = lend_copy(lists.values)
+    return tf.RaggedTensor.from_row_splits(values, lend_copy(lists.splits), validate=False)
 
 
 def _stack(pack: _Pack, columns: ColumnArrays) -> Any:
-    shape = (len(pack.names), len(columns[pack.names[0]]), *pack.shape)
+    dense = [(name, column) for name in pack.names if not isinstance(column := columns[name], Ragged)]
+    shape = (len(pack.names), len(dense[0][1]), *pack.shape)
     if pack.dtype == tf.string:
-        return tf.constant([columns[name].tolist() for name in pack.names], tf.string, shape)
+        return tf.constant([column.tolist() for _, column in dense], tf.string, shape)
     stacked = aligned_empty(shape, pack.numpy)
-    for row, name in zip(stacked, pack.names, strict=True):
-        column = columns[name]
+    for row, (name, column) in zip(stacked, dense, strict=True):
         if column.dtype != stacked.dtype and not np.can_cast(column.dtype, stacked.dtype, "same_kind"):
             raise UserError(
                 f"column {name!r} is {column.dtype} in this batch and was {pack.dtype.name} in the first one",
-                hint="Give the column one type in all files; empty integer cells turn a column into floats.",
+                hint="Give the column one type in all files.",
             )
         row[:] = column
     return lend(stacked)

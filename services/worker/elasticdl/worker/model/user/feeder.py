@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from numpy.typing import NDArray
 from tensorflow.python.autograph.core import (
     ag_ctx,
 )  # No public name: tf.function(autograph=False) disables map()'s too.
@@ -21,11 +20,11 @@ from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.batch import Batch, BatchSpec, Structure, open_spec
 from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
-from elasticdl.worker.model.user.columns import ColumnPacker
+from elasticdl.worker.model.user.columns import ColumnArrays, ColumnPacker
 from elasticdl.worker.model.user.module import UserModule
 from elasticdl.worker.model.user.randomness import BatchRandomness
 
-RawBatch = Sequence[bytes] | Mapping[str, NDArray[Any]]
+RawBatch = Sequence[bytes] | ColumnArrays
 """Raw records (TFRecord payloads, CSV lines), or columns of equal length (CSV, Parquet)."""
 
 _REFUSED = {
@@ -131,7 +130,9 @@ class BatchFeeder:
             raise UserError(f"{self._module.path}: feed() must return a tf.data.Dataset, not {type(dataset).__name__}")
         if not tf.executing_eagerly():
             self._check_operations(tf.compat.v1.get_default_graph())
-        return dataset.batch(_ELEMENTS_MAX).get_single_element()
+        # Elements of a ragged column differ in length, which batch() refuses.
+        batched = dataset.ragged_batch if self._packer.has_ragged else dataset.batch
+        return batched(_ELEMENTS_MAX).get_single_element()
 
     def _check_operations(self, graph: Any) -> None:
         for operation in graph.get_operations():

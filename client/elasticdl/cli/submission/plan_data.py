@@ -1,0 +1,101 @@
+"""Plans the data of a job: from the flags to sources, types and indices."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from elasticdl.cli.options import values_for
+from elasticdl.cli.submission.flags import TrainFlags, parse_columns
+from elasticdl.shared.data import PlannedData, ReaderOptions, broken_link, plan_sources
+from elasticdl.shared.data.discovery import split_paths
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.model_file import ModelFile, takes_columns
+from elasticdl.shared.job.spec import ModelSpec
+from elasticdl.shared.storage import open_store
+from elasticdl.zoo import DATA_SETS
+
+Progress = Callable[[str], None]
+_LINES_MAX = 16
+"""Columns up to which each has a line of its own."""
+_COLUMNS_SHOWN = 6
+
+
+def plan_data(flags: TrainFlags, model: ModelSpec, progress: Progress) -> tuple[PlannedData, PlannedData | None]:
+    """Read and index the training data, and the validation data if there is any.
+
+    Args:
+        flags: the values of the flags.
+        model: the model that gets the data.
+        progress: is called with a line before each data set, and with the types of the columns.
+
+    Raises:
+        UserError: the data is missing, damaged, or not as the flags say; names the file, and if possible the record.
+    """
+    options = ReaderOptions(
+        columns=tuple(name.strip() for name in flags.columns.split(",") if name.strip()),
+        column_types=parse_columns("column_types", flags.column_types),
+        fill_missing=parse_columns("fill_missing", flags.fill_missing),
+        **values_for("ReaderOptions", flags),
+    )
+    raw_lines = not takes_columns(ModelFile(path=Path(model.path)))
+    planned: list[PlannedData] = []
+    for flag in ("training_data", "validation_data"):
+        paths = getattr(flags, flag)
+        if not paths:
+            continue
+        for path in split_paths(paths):
+            _check_exists(path, flag, model)
+        progress(f"Reading {paths}")
+        schema = planned[0].schema if planned else None
+        planned.append(
+            plan_sources(paths, options, open_store(split_paths(paths)[0]), schema=schema, raw_lines=raw_lines)
+        )
+        if schema is None:
+            for line in column_lines(planned[0]):
+                progress(line)
+    return planned[0], planned[1] if len(planned) > 1 else None
+
+
+def column_lines(data: PlannedData) -> Iterator[str]:
+    """The columns and their types: ``id: int64``, ``day: int64 (was date32, days)``; many columns by type."""
+    columns = data.schema.columns
+    names: dict[str, list[str]] = {}
+    for column in columns:
+        remark = f" ({data.remarks[column.name]})" if column.name in data.remarks else ""
+        names.setdefault(f"{column.type}{remark}", []).append(column.name)
+    if columns:
+        yield "Columns:"
+    if len(columns) <= _LINES_MAX:
+        kinds = {name: kind for kind, own in names.items() for name in own}
+        yield from (f"  {column.name}: {kinds[column.name]}" for column in columns)
+        return
+    for kind, own in names.items():
+        more = f" and {len(own) - _COLUMNS_SHOWN} more" if len(own) > _COLUMNS_SHOWN else ""
+        yield f"  {', '.join(own[:_COLUMNS_SHOWN])}{more}: {kind}"
+
+
+def _check_exists(path: str, flag: str, model: ModelSpec) -> None:
+    """Refuse a local path that does not exist; suggest a similar name, or the command that writes the example data."""
+    if "://" in path or re.search(r"[*?\[]", path):
+        return
+    local = Path(path).expanduser()
+    if local.exists():
+        return
+    if local.is_symlink():
+        raise broken_link(local)
+    siblings = [entry.name for entry in local.parent.iterdir()] if local.parent.is_dir() else []
+    near = difflib.get_close_matches(local.name, siblings, n=1)
+    stem = Path(model.path).stem
+    example = next((name for name in DATA_SETS if stem.startswith(name)), None)
+    if near:
+        hint = f"Did you mean {local.parent / near[0]}?"
+    elif example:
+        hint = f"To write the example data there: elasticdl zoo data {example} {local.parent}"
+    elif local.parent.is_dir():
+        hint = f"The folder {local.parent} exists; check the name after it."
+    else:
+        hint = f"{local.parent} does not exist either."
+    raise UserError(f"--{flag}={path} does not exist", hint=hint, usage=True)

@@ -1,0 +1,318 @@
+"""Decides the type of each column, once for a job, from what the scan of all sources found."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from elasticdl.shared.data.schema import Column, ReaderOptions
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.spec import COLUMN_TYPES
+from elasticdl.shared.storage import display
+
+EXACT_MAX = 1 << 53
+"""Largest magnitude up to which ``float64`` holds every integer."""
+_CSV_TYPES = ("null", "int64", "uint64", "float64", "string")
+"""Each can be read as the next, with care for large integers."""
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NAMES_SHOWN = 20
+_BINARY = {"string": pa.large_string(), "binary": pa.large_binary()}
+_INT64_MIN, _INT64_MAX, _UINT64_MAX = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundColumn:
+    """What a scan found out about one column of one source.
+
+    Attributes:
+        name: unique in the source.
+        type: as in ``Column``, or ``null`` if the column has no value.
+        was: the type in the file, in words, where it is another one; else empty.
+        missing: number of missing values.
+        first_missing: record number of the first of them; -1: none.
+        least: least integer, at most 0.
+        greatest: greatest integer, at least 0.
+        first_large: record number of the first integer beyond ``EXACT_MAX``; -1: none.
+    """
+
+    name: str
+    type: str
+    was: str = ""
+    missing: int = 0
+    first_missing: int = -1
+    least: int = 0
+    greatest: int = 0
+    first_large: int = -1
+
+    def with_more(self, later: FoundColumn) -> FoundColumn:
+        """This and what later records of the column hold; of this type."""
+        return replace(
+            self,
+            missing=self.missing + later.missing,
+            first_missing=self.first_missing if self.first_missing >= 0 else later.first_missing,
+            least=min(self.least, later.least),
+            greatest=max(self.greatest, later.greatest),
+            first_large=self.first_large if self.first_large >= 0 else later.first_large,
+        )
+
+    def with_csv(self, later: FoundColumn) -> FoundColumn:
+        """The same for an inferred CSV column, of the narrowest type for both."""
+        both = self.with_more(later)
+        return replace(both, type=_wider_csv_type(self.type, later.type, both.least, both.greatest))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSource:
+    """The columns of one source.
+
+    Attributes:
+        uri: names it in errors.
+        records: number of records.
+        columns: those that are read.
+    """
+
+    uri: str
+    records: int
+    columns: tuple[FoundColumn, ...]
+
+
+def integer_type(least: int, greatest: int) -> str:
+    """The type for integers from ``least`` to ``greatest``; ``string`` where 64 bits are too few."""
+    if least >= _INT64_MIN and greatest <= _INT64_MAX:
+        return "int64"
+    return "uint64" if least >= 0 and greatest <= _UINT64_MAX else "string"
+
+
+def _wider_csv_type(one: str, other: str, least: int, greatest: int) -> str:
+    """The type for the values of both, whose integers are ``least`` to ``greatest``."""
+    wider = max(one, other, key=_CSV_TYPES.index)
+    return integer_type(least, greatest) if wider in ("int64", "uint64") else wider
+
+
+def exact_integers(column: FoundColumn, texts: pa.ChunkedArray, present: pa.ChunkedArray, first: int) -> FoundColumn:
+    """What a CSV column is that would be rounded as floats.
+
+    Args:
+        column: as found in the floats.
+        texts: the values as they are written.
+        present: false where a value is missing.
+        first: number of the first of these records.
+    """
+    cells = [
+        text.strip() if is_present else ""
+        for text, is_present in zip(texts.to_pylist(), present.to_pylist(), strict=True)
+    ]
+    integers = {place: int(cell) for place, cell in enumerate(cells) if _INTEGER.fullmatch(cell)}
+    large = next((place for place, value in integers.items() if abs(value) > EXACT_MAX), -1)
+    if large < 0:
+        return column
+    least, greatest = min(0, *integers.values()), max(0, *integers.values())
+    all_integers = len(integers) == sum(map(bool, cells))
+    return replace(
+        column,
+        type=integer_type(least, greatest) if all_integers else column.type,
+        least=least,
+        greatest=greatest,
+        first_large=first + large,
+    )
+
+
+def element_type(kind: str) -> str:
+    """``int64`` for ``int64``, ``list<int64>`` and ``int64[8]``."""
+    return kind.removeprefix("list<").removesuffix(">").partition("[")[0]
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """The Arrow type of a column's type."""
+    element = element_type(kind)
+    flat = _BINARY.get(element) or pa.from_numpy_dtype(np.dtype(element))
+    if kind.startswith("list<"):
+        return pa.large_list(flat)
+    return pa.list_(flat, int(kind.partition("[")[2].rstrip("]"))) if kind.endswith("]") else flat
+
+
+def needs_fill(kind: str) -> bool:
+    """Whether a missing value has no representation in a type."""
+    return element_type(kind) not in _BINARY and np.dtype(element_type(kind)).kind in "iub"
+
+
+def fill_scalar(column: Column) -> pa.Scalar | None:
+    """The value that replaces missing ones; None if there is none.
+
+    Raises:
+        UserError: it is not of the column's type.
+    """
+    kind = element_type(column.type)
+    if column.fill is None:
+        text = {"string": "", "binary": ""}.get(kind)
+        return None if text is None else pa.scalar(text).cast(arrow_type(kind))
+    try:
+        return pa.scalar(column.fill).cast(arrow_type(kind))
+    except pa.ArrowInvalid as error:
+        raise UserError(
+            f"--fill_missing {column.name}={column.fill}: the column is {column.type}",
+            hint=f"Give a value that {kind} can hold.",
+            usage=True,
+        ) from error
+
+
+def check_options(options: ReaderOptions) -> None:
+    """Refuse types that do not exist and columns that are named twice.
+
+    Raises:
+        UserError: names the option and the value.
+    """
+    for name, kind in options.column_types.items():
+        if element_type(kind) not in (*COLUMN_TYPES, "bool", "binary", "float16"):
+            raise UserError(
+                f"--column_types {name}={kind}: there is no such type",
+                hint=f"Types are {', '.join(COLUMN_TYPES)}.",
+                usage=True,
+            )
+    twice = [name for name in options.columns if options.columns.count(name) > 1]
+    if twice:
+        raise UserError(f"--columns names {twice[0]!r} twice", usage=True)
+
+
+def selected(uri: str, names: Sequence[str], options: ReaderOptions) -> tuple[str, ...]:
+    """The columns to read from a source.
+
+    Args:
+        uri: named in errors.
+        names: all of its columns.
+        options: what the user asks for.
+
+    Raises:
+        UserError: the source does not have a column that is asked for.
+    """
+    for name in (*options.columns, *options.column_types, *options.fill_missing):
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            listed = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
+            raise UserError(
+                f"{display(uri)} has no column {name!r}",
+                hint=f"Did you mean {near[0]!r}?" if near else f"Its columns are {listed}.",
+            )
+    return options.columns or tuple(names)
+
+
+def resolve(sources: Sequence[FoundSource], options: ReaderOptions, *, csv: bool, strict: bool) -> tuple[Column, ...]:
+    """The columns of a data set, each with a type that holds the values of all sources.
+
+    Args:
+        sources: at least one with columns.
+        options: given types and values for missing ones.
+        csv: the sources are CSV.
+        strict: refuse what these types can't hold. False for CSV whose lines the model's ``feed`` parses itself.
+
+    Raises:
+        UserError: the sources' types don't go together, an integer would be rounded, or one is missing.
+    """
+    named = [source for source in sources if source.columns]
+    if not named:
+        return ()
+    columns = []
+    for place, first in enumerate(named[0].columns):
+        found = [(source, source.columns[place]) for source in named if source.records]
+        given = options.column_types.get(first.name)
+        kind = given or (_joined_csv(found) if csv else _joined(found))
+        if strict and given is None and kind == "float64":
+            _refuse_rounding(found)
+        if kind == "null":
+            kind = "string" if csv else "float64"
+        columns.append(Column(name=first.name, type=kind, fill=options.fill_missing.get(first.name)))
+    for column in columns:
+        fill_scalar(column)
+    if strict:
+        _refuse_missing(named, columns)
+    return tuple(columns)
+
+
+def remarks(sources: Sequence[FoundSource], columns: Sequence[Column]) -> Mapping[str, str]:
+    """What to say about a column besides its type: its type in the file, and how missing values are read."""
+    texts = {}
+    for column in columns:
+        found = [each for source in sources for each in source.columns if each.name == column.name]
+        parts = sorted({f"was {each.was}" for each in found if each.was})
+        if missing := sum(each.missing for each in found):
+            value = column.fill if column.fill is not None else "NaN" if _is_float(column.type) else '""'
+            parts.append(f"{missing:,} missing, filled with {value}")
+        if parts:
+            texts[column.name] = ", ".join(parts)
+    return texts
+
+
+def _is_float(kind: str) -> bool:
+    return element_type(kind).startswith("float")
+
+
+def _joined_csv(found: Sequence[tuple[FoundSource, FoundColumn]]) -> str:
+    joined = FoundColumn(name="", type="null")
+    for _, column in found:
+        joined = joined.with_csv(column)
+    return joined.type
+
+
+def _joined(found: Sequence[tuple[FoundSource, FoundColumn]]) -> str:
+    kind = "null"
+    for source, column in found:
+        wider = _wider(kind, column.type)
+        if wider is None:
+            raise UserError(
+                f"column {column.name!r} is {column.type} in {display(source.uri)} and {kind} in the files before it",
+                hint=f"Write all files with one schema, or give a type: --column_types {column.name}=TYPE",
+            )
+        kind = wider
+    return kind
+
+
+def _wider(one: str, other: str) -> str | None:
+    """The type for the values of both; None if there is none that keeps them."""
+    if one == other or other == "null":
+        return one
+    if one == "null":
+        return other
+    if element_type(one) != one or element_type(other) != other or {one, other} & {"string", "binary"}:
+        return None
+    wider = np.result_type(one, other)
+    are_integers = all(np.dtype(kind).kind in "iu" for kind in (one, other))
+    return None if are_integers and wider.kind == "f" else wider.name
+
+
+def _refuse_rounding(found: Sequence[tuple[FoundSource, FoundColumn]]) -> None:
+    for source, column in found:
+        if column.first_large >= 0:
+            raise UserError(
+                f"column {column.name!r} has fractions and integers beyond 2^53, which float64 would round; the "
+                f"first is in {display(source.uri)}, record {column.first_large} (from 0)",
+                hint=f"Give its type: --column_types {column.name}=string, or {column.name}=float64 to round.",
+            )
+
+
+def _refuse_missing(sources: Sequence[FoundSource], columns: Sequence[Column]) -> None:
+    wrong, exact = [], True
+    for place, column in enumerate(columns):
+        if column.fill is not None or not needs_fill(column.type):
+            continue
+        found = [(source, source.columns[place]) for source in sources if source.columns[place].missing]
+        if found:
+            source, first = found[0]
+            number = sum(each.missing for _, each in found)
+            where = f"record {first.first_missing} (from 0) of {display(source.uri)}"
+            wrong.append((column, f"{column.name!r} ({number:,} of type {column.type}, the first in {where})"))
+            exact = exact and all(each.first_large < 0 for each in (s.columns[place] for s in sources))
+    if not wrong:
+        return
+    unused = {"i": "-1", "u": "0", "b": "false"}
+    fills = ",".join(f"{column.name}={unused[np.dtype(element_type(column.type)).kind]}" for column, _ in wrong)
+    floats = ",".join(f"{column.name}=float64" for column, _ in wrong)
+    nan = f" Or read the columns as floats, with NaN: --column_types {floats}" if exact else ""
+    raise UserError(
+        f"values are missing in {', '.join(text for _, text in wrong)}",
+        hint=f"Give a value for them: --fill_missing {fills} (a value that the data does not contain marks them).{nan}",
+    )
