@@ -53,6 +53,17 @@ async def test_purposes_in_the_order_asked_for_and_again_before_first(bus: Bus) 
     assert [each.task if each else None for each in taken] == [evaluate, task(1, dispatch=2), task(0), None]
 
 
+async def test_a_purpose_without_tasks_comes_first_again_when_one_is_published(bus: Bus) -> None:
+    await bus.tasks.publish([(task(0), False), (task(1), False)])
+    taken = await bus.tasks.take([Purpose.EVALUATE, Purpose.TRAIN])
+    assert taken is not None and taken.task == task(0)
+    evaluate = task(0, purpose=Purpose.EVALUATE)
+    await bus.tasks.publish([(evaluate, False)])
+    await bus.tasks.wait(DEADLINE_S)
+    taken = await bus.tasks.take([Purpose.EVALUATE, Purpose.TRAIN])
+    assert taken is not None and taken.task == evaluate
+
+
 async def test_a_task_is_queued_once_per_dispatch(bus: Bus) -> None:
     await bus.tasks.publish([(task(0), False), (task(0), False), (task(0, dispatch=2), True)])
     taken = [await bus.tasks.take(TRAIN) for _ in range(3)]

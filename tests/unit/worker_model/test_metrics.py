@@ -13,8 +13,13 @@ from .conftest import RECOMMENDER, Tables, WriteModule, columns, runner_of
 pytestmark = pytest.mark.tensorflow
 
 METRICS = """
+class Error(keras.metrics.Mean):
+    def update_state(self, labels, predictions, sample_weight=None):
+        super().update_state(ops.abs(labels - predictions))
+
 def eval_metrics_fn():
     return {
+        "own_error": Error(),
         "auc": keras.metrics.AUC(num_thresholds=50),
         "accuracy": keras.metrics.BinaryAccuracy(),
         "f1": keras.metrics.F1Score(threshold=0.5),
@@ -42,19 +47,20 @@ def test_summed_states_give_the_metrics_of_the_whole(write_module: WriteModule) 
         runner.evaluate(batch, dense, tables.pull(batch, training=False))
         states.append(runner.metric_states())
     merged = runner.merge(states)
-    assert set(merged) == {"loss", "auc", "accuracy", "f1", "error", "mean_error"}
+    assert set(merged) == {"loss", "auc", "accuracy", "f1", "error", "mean_error", "own_error"}
     assert merged == pytest.approx(expected, rel=1e-5)
     assert merged["error"] == pytest.approx(merged["mean_error"], rel=1e-5)
     assert all(array.dtype == np.float64 for arrays in states[0].values() for array in arrays)
 
 
-def test_training_metrics_are_kept_apart(write_module: WriteModule) -> None:
+def test_training_metrics_are_kept_apart_and_reset(write_module: WriteModule) -> None:
     runner, batch = runner_of(write_module(RECOMMENDER + METRICS), columns())
     result = runner.train(batch, runner.initial_dense(), Tables(runner).pull(batch), step_seed=1)
     assert runner.merge([runner.metric_states("train")])["loss"] == pytest.approx(result.loss, rel=1e-5)
     assert runner.metric_states("evaluate")["loss"][1] == 0
+    assert all(any(array.any() for array in arrays) for arrays in runner.metric_states("train").values())
     runner.reset_metrics("train")
-    assert runner.metric_states("train")["loss"][1] == 0
+    assert not any(array.any() for arrays in runner.metric_states("train").values() for array in arrays)
 
 
 def test_a_metric_whose_states_do_not_add_up_is_refused_by_name(write_module: WriteModule) -> None:
@@ -87,5 +93,5 @@ def test_something_that_is_no_metric_is_refused(write_module: WriteModule) -> No
 
 def test_states_of_another_file_are_refused(write_module: WriteModule) -> None:
     runner, _ = runner_of(write_module(RECOMMENDER + METRICS), columns())
-    with pytest.raises(UserError, match="metric 'auc' are missing"):
+    with pytest.raises(UserError, match="metric 'own_error' are missing"):
         runner.merge([{"loss": [np.zeros(()), np.ones(())]}])

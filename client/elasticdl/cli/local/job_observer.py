@@ -19,6 +19,9 @@ from elasticdl.shared.failure_detection.heartbeats import Beat
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import PodName
 
+SAVE_S = 1.0
+"""Minimum seconds between two writes of the job's files while it runs."""
+
 
 class JobObserver:
     """The observer of a local job.
@@ -40,6 +43,7 @@ class JobObserver:
         self._history = ""
         self._former = read_history(run.history)
         self._log_end = self._log_end_saved = LogEnd()
+        self._saved_s = -SAVE_S
 
     def update_record(self, **changes: str | Mapping[str, int]) -> None:
         """Change ``job.json``.
@@ -82,7 +86,9 @@ class JobObserver:
             now_s = time.time()
             rate = self._rate.update(now_s, records_of(state))
             self._view.update(replace(progress_snapshot(state, beats, now_s, rate), goodput=goodput))
-        self.save_history(state)
+        if time.monotonic() >= self._saved_s + SAVE_S:
+            self._saved_s = time.monotonic()
+            self.save_history(state)
 
     def show_printed(self) -> None:
         """Print what user code printed since the last call."""

@@ -133,6 +133,8 @@ class TaskQueue(Protocol):
     async def take(self, purposes: Sequence[Purpose]) -> Delivery | None:
         """A task of the first purpose that has one, those dispatched again first; None if there is none now.
 
+        A purpose that had no task a moment ago may come after the others.
+
         Raises:
             TransientError: NATS is unreachable.
         """

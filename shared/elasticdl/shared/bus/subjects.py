@@ -102,7 +102,7 @@ TABLE: tuple[Row, ...] = (
         stream="core",
         senders="master",
         receivers="workers",
-        content="empty: tasks are waiting",
+        content="names of the consumers that have tasks; empty: any",
     ),
     Row(
         subject="edl.v1.<job>.order.<pod>",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.metric_states import MetricArrays, sum_states
+from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
 
@@ -74,6 +75,8 @@ class MetricSet:
                 self._entries += [self._entry(f"{name}_{inner}", name, item) for inner, item in value.items()]
             else:
                 self._entries.append(self._entry(name, None, value))
+        self._reset_at_once: TracedFunction | None = None
+        """Resets those of ``_entries`` whose ``reset_state`` is Keras' own or ours: no Python code has to run."""
 
     def update(self, labels: Any, predictions: Any, weights: Any, loss: Any) -> None:
         """Add a batch.
@@ -99,9 +102,12 @@ class MetricSet:
         return {e.name: [np.array(v.numpy(), np.float64) for v in e.metric.variables] for e in self._entries}
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Start again from zero."""
+        if self._reset_at_once is not None:
+            self._reset_at_once()
         for entry in self._entries:
-            entry.metric.reset_state()
+            if self._reset_at_once is None or not _is_known(entry.metric):
+                entry.metric.reset_state()
 
     def results(self, states: MetricArrays) -> dict[str, float]:
         """The results of summed states; a metric with several values gives ``name.0``, ``name.1``...
@@ -145,6 +151,12 @@ class MetricSet:
                     f"the states of two parts add up to {summed[name]:.6g}, the whole is {value:.6g}",
                     hint="Use a metric whose state is made of sums, or remove it from eval_metrics_fn().",
                 )
+        self._reset_at_once = TracedFunction(tf.function(self._reset_known, autograph=False))
+
+    def _reset_known(self) -> None:
+        for entry in self._entries:
+            if _is_known(entry.metric):
+                entry.metric.reset_state()
 
     def _entry(self, name: str, output: str | None, value: Any) -> _Entry:
         if isinstance(value, keras.metrics.Metric):
@@ -153,6 +165,10 @@ class MetricSet:
         if callable(value) and not isinstance(value, type):
             return _Entry(name=name, output=output, metric=FunctionMetric(value, name), weighted=True)
         raise UserError(f"{self._module.path}: metric {name!r} must be a Keras metric or a function, not {value!r}")
+
+
+def _is_known(metric: Any) -> bool:
+    return isinstance(metric, FunctionMetric) or type(metric).__module__.startswith("keras.")
 
 
 def _of(structure: Any, output: str | None) -> Any:

@@ -18,6 +18,8 @@ from elasticdl.shared.names import Purpose
 
 _NEXT_NOW = b'{"batch":1,"no_wait":true}'
 _NOTHING_NOW = ("404", "408")
+_EMPTY_S = 1.0
+"""Seconds for which a consumer that had no task is asked last, unless a wake-up names it: wake-ups may be lost."""
 
 
 class NatsDelivery:
@@ -49,6 +51,7 @@ class NatsTaskQueue:
         self._connection = connection
         self._stream = subjects.tasks_stream(connection.job)
         self._consumers: set[str] = set()
+        self._empty_until_s: dict[str, float] = {}
         self._woken = asyncio.Event()
         self._listening = False
 
@@ -64,17 +67,24 @@ class NatsTaskQueue:
                 )
 
         await asyncio.gather(*(publish_one(task, again) for task, again in messages))
-        await self._wake()
+        await self._wake(*{_consumer(task.task.purpose, again) for task, again in messages})
 
     async def take(self, purposes: Sequence[Purpose]) -> NatsDelivery | None:
-        """A task, if one is waiting."""
+        """A task, if one is waiting: every consumer is asked before the answer is None.
+
+        A busy worker asks one or two consumers per task instead of all.
+        """
         await self._listen()
         self._woken.clear()  # before looking: what is published from now on must end the next wait
-        for purpose in purposes:
-            for again in (True, False):
-                message = await self._next(purpose, again=again)
-                if message is not None:
-                    return NatsDelivery(self, message)
+        now_s = asyncio.get_running_loop().time()
+        places = [(purpose, again) for purpose in purposes for again in (True, False)]
+        places.sort(key=lambda place: self._empty_until_s.get(_consumer(*place), 0.0) > now_s)
+        for purpose, again in places:
+            message = await self._next(purpose, again=again)
+            if message is not None:
+                self._empty_until_s.pop(_consumer(purpose, again), None)
+                return NatsDelivery(self, message)
+            self._empty_until_s[_consumer(purpose, again)] = now_s + _EMPTY_S
         return None
 
     async def wait(self, timeout_s: float) -> None:
@@ -103,8 +113,9 @@ class NatsTaskQueue:
         """Renew a lease; not confirmed."""
         await self._publish_hint(reply, b"+WPI")
 
-    async def _wake(self) -> None:
-        await self._publish_hint(subjects.wake(self._connection.job), b"")
+    async def _wake(self, *consumers: str) -> None:
+        """Wake idle workers, and name the consumers that have tasks; none: unknown."""
+        await self._publish_hint(subjects.wake(self._connection.job), " ".join(consumers).encode())
 
     async def _publish_hint(self, subject: str, payload: bytes) -> None:
         if not self._connection.client.is_connected:
@@ -119,13 +130,15 @@ class NatsTaskQueue:
             return
         self._listening = True
 
-        async def wake(_message: Msg) -> None:
+        async def wake(message: Msg) -> None:
+            for consumer in message.data.decode().split() or list(self._empty_until_s):
+                self._empty_until_s.pop(consumer, None)
             self._woken.set()
 
         await self._connection.client.subscribe(subjects.wake(self._connection.job), cb=wake)
 
     async def _next(self, purpose: Purpose, *, again: bool) -> Msg | None:
-        consumer = subjects.task_consumer(purpose, again=again)
+        consumer = _consumer(purpose, again)
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{consumer}"
         if consumer not in self._consumers:
             await self._create_consumer(consumer, subjects.task(self._connection.job, purpose, again=again))
@@ -161,3 +174,7 @@ class NatsTaskQueue:
             if error.error_code not in CONSUMER_EXISTS:
                 raise
         self._consumers.add(consumer)
+
+
+def _consumer(purpose: Purpose, again: bool) -> str:
+    return subjects.task_consumer(purpose, again=again)
