@@ -138,6 +138,11 @@ def _freeze(world: World, targets: tuple[str, ...], for_s: float) -> None:
         world.loop.later(for_s, unfreeze)
 
 
+def _hang(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """A worker hangs in the user's code: its next step never ends, and its other threads continue."""
+    world.hang(targets[0])
+
+
 def _zombie(world: World, targets: tuple[str, ...], for_s: float) -> None:
     """The launcher loses sight of a process and starts another; the first lives on."""
     process = world.running(targets[0])
@@ -228,6 +233,7 @@ ACTIONS: dict[str, Action] = {
     "crash": _crash,
     "stop": _stop,
     "freeze": _freeze,
+    "hang": _hang,
     "zombie": _zombie,
     "cut": _cut,
     "hang_up": _hang_up,

@@ -249,7 +249,7 @@ def _overcounted(state: State) -> list[str]:
 def _disorderly(world: World) -> list[str]:
     """No process obeys a master after it has obeyed that master's successor."""
     problems = []
-    for process in world.processes:
+    for process in (*world.launchers, *world.processes):
         for server in process.bus.signals.served:
             for earlier, later in itertools.pairwise(server.obeyed):
                 if later < earlier:

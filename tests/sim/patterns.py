@@ -79,6 +79,13 @@ def _freeze(around: Around) -> list[Fault]:
     return [Fault(at_s=around.moment(), action="freeze", targets=(around.anybody(),), for_s=around.while_s(15.0))]
 
 
+def _hang(around: Around) -> list[Fault]:
+    """The last worker hangs in the user's code. Without another worker the job would wait for a human."""
+    if around.shape.workers == 1:
+        return []
+    return [Fault(at_s=around.moment(), action="hang", targets=(f"worker-{around.shape.workers - 1}",))]
+
+
 def _zombie(around: Around) -> list[Fault]:
     return [Fault(at_s=around.moment(), action="zombie", targets=(around.anybody(),), for_s=around.while_s(8.0))]
 
@@ -280,6 +287,7 @@ PATTERNS: tuple[tuple[int, Callable[[Around], list[Fault]]], ...] = (
     (2, _crash),
     (2, _stop_worker),
     (4, _freeze),
+    (1, _hang),
     (3, _zombie),
     (3, _frozen_zombie),
     (3, _cut_broker),

@@ -217,7 +217,10 @@ class PsProcess(Process):
                 if isinstance(command, ListGarbage):
                     self.probe("tidies")
                 await asyncio.sleep(STORE_S)
-                return self._storage.execute(command)
+                result = self._storage.execute(command)
+                if isinstance(command, DeleteObjects):
+                    self.probe("tidied")
+                return result
             case LoadNextObject() | DropRows():
                 follows = self._storage.execute(command)
                 if isinstance(command, LoadNextObject):

@@ -59,6 +59,11 @@ def parse(text: str) -> Schedule:
     return Schedule(seed=seed, shape=shape, weather=weather, faults=tuple(faults), horizon_s=until_s)
 
 
+def load(name: str) -> Schedule:
+    """The schedule of the scenario with this file name, without its suffix."""
+    return parse((FOLDER / f"{name}.txt").read_text())
+
+
 def to_text(schedule: Schedule) -> str:
     """Inverse of ``parse``, up to the line."""
     lines = [f"seed {schedule.seed}"]
@@ -77,7 +82,7 @@ def to_text(schedule: Schedule) -> str:
 def outcome_text(outcome: Outcome) -> str:
     """What a scenario came to; without times, which change with every message more or less."""
     story = [re.sub(r"^ *[0-9.]+  ", "", line) for line in outcome.story]
-    deaths = [line for line in story if line.startswith("FAULT") or "ended (" in line or "fenced" in line]
+    deaths = [line for line in story if re.search(r"^FAULT|ended \(|fenced|hangs", line)]
     end = [f"PROBLEM {problem}" for problem in outcome.problems] or ["succeeded"]
     return "\n".join([*deaths, *end]) + "\n"
 

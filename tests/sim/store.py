@@ -43,7 +43,7 @@ class SimStore(MemoryStore):
         self._whole.pop(uri, None)
 
     def damage(self, uri: str, how: int) -> None:
-        """Lose an object, its end, or one of its bits."""
+        """Lose an object, its end, or one of its bits: a high one of a 32-bit number, so that its value differs."""
         data = self._objects.get(uri)
         if not data:
             return
@@ -53,8 +53,8 @@ class SimStore(MemoryStore):
         elif how == 1:
             self._objects[uri] = data[:-1]
         else:
-            middle = len(data) // 2
-            self._objects[uri] = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+            place = min(len(data) // 2 | 3, len(data) - 1)
+            self._objects[uri] = data[:place] + bytes([data[place] ^ 0x40]) + data[place + 1 :]
 
     def chain(self, uri: str) -> Sequence[tuple[str, Manifest]]:
         """What is whole of a snapshot's chain, the oldest first, whether the store is away or not."""

@@ -52,8 +52,6 @@ def test_every_kind_of_fault_is_drawn() -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_planted_bugs_are_found(mutation: Mutation) -> None:
-    if mutation.name not in KNOWN:
-        pytest.skip("no seed is known that shows the damage: make sim-mutations")
     # A change to a core shifts what a seed does, so the seed that showed it last is only where the search begins.
-    found = find(mutation, KNOWN[mutation.name][0], SEEDS_OF_A_SEARCH)
-    assert found.seed >= 0, f"not in {SEEDS_OF_A_SEARCH} seeds; if more find it, note the seed: make sim-mutations"
+    found = find(mutation, KNOWN.get(mutation.name, (-1, ""))[0], SEEDS_OF_A_SEARCH)
+    assert found.symptom, f"no schedule of {found.tried} shows the damage; to search longer: make sim-mutations"

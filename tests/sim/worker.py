@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 import numpy as np
 from tests.sim.job import LEASE_S, ROWS, rows_of
@@ -54,10 +53,6 @@ BATCH_DEADLINE_S = 30.0
 STOP_LIMIT_S = 1.8
 UNREADABLE = 0.005
 """Share of reads that fail while faults are on, because storage does not answer."""
-HANGS = 0.002
-"""Share of steps that never end while faults are on; at most one per simulation, and only beside another worker."""
-
-_hanging: WeakSet[World] = WeakSet()
 
 
 @dataclass(slots=True)
@@ -78,6 +73,8 @@ class WorkerProcess(Process):
         self.places: dict[PodName, PsRegister] = {}
         self.placement = Placement.even(world.job.spec.ps)
         self.running_batches: tuple[RunningBatch, ...] = ()
+        self.hangs = False
+        """Whether the next step never ends."""
         self.pipeline = PipelineSettings(
             staleness=int(world.random.random() < 0.4), prefetch_batches=1 + int(3 * world.random.random())
         )
@@ -248,12 +245,9 @@ class WorkerProcess(Process):
 
     async def _step(self, seconds: float, weights: Weights | None) -> None:
         """A step of the model; the receive buffers may alias its tensors until it ends."""
-        world = self.world
-        can_hang = world.job.shape.workers > 1 and not world.network.calm and world not in _hanging
-        if can_hang and world.random.random() < HANGS:
-            _hanging.add(world)
-            world.note(f"a step of {self.incarnation} hangs")
-            await world.loop.create_future()
+        if self.hangs:
+            self.world.note(f"a step of {self.incarnation} hangs")
+            await self.world.loop.create_future()
         await asyncio.sleep(seconds)
         if weights is not None and weights.is_released:
             raise InvariantError("receive buffers were returned while a step used them")

@@ -16,6 +16,7 @@ from tests.sim.oracle import Oracle
 from tests.sim.process import Process
 from tests.sim.ps import PsProcess
 from tests.sim.store import SimStore
+from tests.sim.worker import WorkerProcess
 
 from elasticdl.cli.jobs.run_directory import LogEnd
 from elasticdl.shared.bus.memory import MemoryBroker
@@ -94,6 +95,7 @@ class World:
         self._schedule = schedule
         self._pids = 0
         self.log_end = LogEnd()
+        self.launchers: list[Launcher] = []
         self._launcher: Launcher | None = None
         self._done = False
 
@@ -181,6 +183,12 @@ class World:
         """The launcher loses sight of a process."""
         self._notify_launcher(process, -9)
 
+    def hang(self, name: str) -> None:
+        """The next step of a worker never ends."""
+        process = self.running(name)
+        if isinstance(process, WorkerProcess):
+            process.hangs = True
+
     def reset_connections(self, worker: str, ps: str) -> None:
         """All connections between two names break."""
         still_arrives = self.random.random() < 0.5
@@ -248,6 +256,7 @@ class World:
         """Somebody types ``elasticdl train`` or ``elasticdl resume``, perhaps with another number of ps."""
         if self._launcher is None and not self._done:
             self._launcher = Launcher(self, resumed=resumed, ps=ps)
+            self.launchers.append(self._launcher)
             self._launcher.start()
 
     def scale(self, ps: int) -> None:

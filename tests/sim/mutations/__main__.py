@@ -30,7 +30,7 @@ def main() -> int:
         ]
         for task in as_completed(tasks):
             found = task.result()
-            if found.seed >= 0:
+            if found.symptom:
                 seeds[found.mutation] = found.seed, found.symptom
                 verdict = f"seed {found.seed} after {found.tried}: {found.symptom}"
             else:

@@ -12,7 +12,11 @@ from elasticdl.master.core.training import state as training
 from elasticdl.shared.job.rangeset import RangeSet
 
 
-@mutation("a task is credited to a ps only under its present incarnation", protects=Protects.EXACTLY_ONCE)
+@mutation(
+    "a task is credited to a ps only under its present incarnation",
+    protects=Protects.EXACTLY_ONCE,
+    scenario="a-ps-restarts-before-a-task-is-reported",
+)
 def credit_by_incarnation() -> Iterator[None]:
     original = training.Training.on_task_finished
 

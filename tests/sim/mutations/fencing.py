@@ -29,12 +29,21 @@ def fencing_of_masters() -> Iterator[None]:
     protects=Protects.LIVENESS,
 )
 def fencing_of_ps() -> Iterator[None]:
+    """Liveness: whichever incarnation writes last, the register names a snapshot with the ledger of the same moment.
+
+    The master credits tasks by incarnation, so nothing is lost or counted twice. But the register may name a process
+    that does not exist, and workers wait for it.
+    """
     unfenced = replaced(Entries, "check_last", lambda self, name, after: None)
     with unfenced, replaced(Registration, "check_owner", lambda self, entry: None):
         yield
 
 
-@mutation("a process that has obeyed a master refuses the orders of its predecessors", protects=Protects.EXACTLY_ONCE)
+@mutation(
+    "a process that has obeyed a master refuses the orders of its predecessors",
+    protects=Protects.EXACTLY_ONCE,
+    scenario="a-former-master-repeats-an-order",
+)
 def orders_of_former_terms_are_refused() -> Iterator[None]:
     with replaced(Terms, "admit", lambda self, term: None):
         yield

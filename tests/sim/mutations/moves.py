@@ -26,6 +26,10 @@ decide = sys.modules["elasticdl.master.core.decide"]
     "a request that was split by an earlier version of the placement is answered MOVED", protects=Protects.LIVENESS
 )
 def moved() -> Iterator[None]:
+    """Liveness: the dense blocks of another version have other sizes, so the ps refuses the request after all.
+
+    It refuses it as a violation of the protocol, and the job fails before anything is learned.
+    """
     with replaced(ps_core, "check_version", lambda version, known: None):
         yield
 
@@ -41,6 +45,7 @@ def orders_wait_for_the_placement() -> Iterator[None]:
     protects=Protects.LIVENESS,
 )
 def held_until_the_outcome() -> Iterator[None]:
+    """Liveness: served blocks that the placement gives to another ps do not fit into the answers, so the ps crashes."""
     original = ModelShard.install
 
     def restored(*arguments: Any) -> Any:

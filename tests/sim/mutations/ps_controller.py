@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
-from elasticdl.ps.controller.commands import AdoptPlacement, ReadChain
+from elasticdl.ps.controller.commands import AdoptPlacement, ReadChain, StartServing
 from elasticdl.ps.controller.controller import PsController
 from elasticdl.ps.controller.registration import Registration
 from elasticdl.ps.controller.snapshots import Snapshots
 from elasticdl.ps.controller.startup import Startup
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.model_shard import ModelShard
+from elasticdl.ps.snapshots import job_recovery, recovery
+from elasticdl.ps.snapshots.uploads import SnapshotUpload
 from elasticdl.shared.model.manifests import DamagedError
 from elasticdl.shared.process.procedures import Procedure
 
@@ -93,6 +96,50 @@ def placement_before_restore() -> Iterator[None]:
             result = None if isinstance(command, AdoptPlacement) else (yield command)
 
     with replaced(Startup, "run", run):
+        yield
+
+
+@mutation(
+    "a ps serves its initial weights only after they are registered",
+    protects=Protects.LIVENESS,
+    scenario="storage-is-away-for-the-first-snapshot",
+)
+def initial_weights_are_registered_before_served() -> Iterator[None]:
+    original = Snapshots.take_first
+
+    def take_first(self: Any) -> Procedure[None]:
+        yield StartServing()
+        yield from original(self)
+
+    with replaced(Snapshots, "take_first", take_first):
+        yield
+
+
+@mutation(
+    "a snapshot's manifest is written after all of its objects, or another snapshot is found",
+    protects=Protects.LIVENESS,
+    scenario="a-job-is-lost-while-a-snapshot-is-written",
+)
+def manifest_after_its_objects() -> Iterator[None]:
+    original = SnapshotUpload.next_object
+
+    def next_object(self: Any) -> Any:
+        if not hasattr(self, "mutated"):
+            self.mutated = []
+            while self.written is None:
+                self.mutated.append(original(self))
+            self.mutated.insert(0, self.mutated.pop())
+            self.complete, self.written = self.written, None
+        if len(self.mutated) == 1:
+            self.written = self.complete
+        return self.mutated.pop(0)
+
+    def newest_only(snapshots: Any) -> Any:
+        return replace(register_of(snapshots), older=())
+
+    register_of = job_recovery._register
+    no_other = replaced(job_recovery, "_register", newest_only), replaced(recovery, "choose", lambda chains, wanted: [])
+    with replaced(SnapshotUpload, "next_object", next_object), no_other[0], no_other[1]:
         yield
 
 

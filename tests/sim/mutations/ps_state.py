@@ -52,7 +52,7 @@ def only_equal_groups_merge() -> Iterator[None]:
         yield
 
 
-@mutation("each group of a ps judges a batch by its own ledger", protects=Protects.LIVENESS)
+@mutation("each group of a ps judges a batch by its own ledger", protects=Protects.EXACTLY_ONCE)
 def each_group_has_its_ledger() -> Iterator[None]:
     original = ModelShard.divide
 

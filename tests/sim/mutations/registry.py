@@ -30,12 +30,14 @@ class Mutation:
         rule: what is true without the mutation.
         protects: what the rule guards.
         patch: removes it.
+        scenario: a file in ``tests/scenarios`` that shows the damage; empty: a random schedule shows it (``seeds.py``).
     """
 
     name: str
     rule: str
     protects: Protects
     patch: Patch
+    scenario: str = ""
 
     def is_shown_by(self, problem: str) -> bool:
         """Whether a problem of a run is damage of the kind that the rule prevents."""
@@ -45,18 +47,19 @@ class Mutation:
 MUTATIONS: list[Mutation] = []
 
 
-def mutation(rule: str, *, protects: Protects) -> Callable[[Callable[[], Iterator[None]]], Patch]:
+def mutation(rule: str, *, protects: Protects, scenario: str = "") -> Callable[[Callable[[], Iterator[None]]], Patch]:
     """Register a patch under its function's name.
 
     Args:
         rule: what is true without the mutation.
         protects: what the rule guards.
+        scenario: see ``Mutation``.
     """
 
     def register(function: Callable[[], Iterator[None]]) -> Patch:
         patch = contextmanager(function)
         name = function.__name__.replace("_", " ")
-        MUTATIONS.append(Mutation(name=name, rule=rule, protects=protects, patch=patch))
+        MUTATIONS.append(Mutation(name=name, rule=rule, protects=protects, patch=patch, scenario=scenario))
         return patch
 
     return register
@@ -75,4 +78,5 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 def is_standstill(problem: str) -> bool:
     """Whether a job only got stuck or gave up; its data may be all right."""
-    return problem.startswith("the job is stuck") or "can't continue" in problem or problem.endswith("ended the job")
+    gave_up = problem.startswith("the job is failed") and "audit" not in problem
+    return problem.startswith("the job is stuck") or gave_up or problem.endswith("ended the job")

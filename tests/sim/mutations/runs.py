@@ -33,6 +33,8 @@ def a_run_opens_after_the_last_record() -> Iterator[None]:
     protects=Protects.LIVENESS,
 )
 def published_placement_is_replaced() -> Iterator[None]:
+    """Liveness: the master credits no task that was absorbed by a version that it does not know, so none finishes."""
+
     async def settle(registers: Any, store: Any, spec: Any, recovered: Any, lost: Any, now_s: float) -> Any:
         found = recovered or recover_job(store, spec.storage, spec.job)
         if found is None or found.placement.version == 1:

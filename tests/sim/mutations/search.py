@@ -1,4 +1,4 @@
-"""Searches for seeds that show the damage of mutations, and keeps them in ``seeds.py``."""
+"""Looks for the damage of mutations: in the scenario that a mutation names, else in random schedules (``seeds.py``)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.sim import scenarios
 from tests.sim.mutations.registry import MUTATIONS, Mutation
 from tests.sim.quiet import quiet
 from tests.sim.schedule import random_schedule
-from tests.sim.world import simulate
+from tests.sim.world import Schedule, simulate
 
 SEEDS = Path(__file__).with_name("seeds.py")
 LINE_CHARS_MAX = 118
@@ -25,9 +26,9 @@ class Found:
 
     Attributes:
         mutation: its name.
-        seed: one that shows the damage; -1: none did.
-        tried: seeds that were simulated with the mutation.
-        symptom: the first problem of the kind that the rule prevents.
+        seed: one that shows the damage; -1: none did, or a scenario does.
+        tried: schedules that were simulated with the mutation.
+        symptom: the first problem of the kind that the rule prevents; empty: there was none.
     """
 
     mutation: str
@@ -37,29 +38,34 @@ class Found:
 
 
 def find(mutation: Mutation, known: int, seeds_max: int) -> Found:
-    """The first seed that ends badly with the mutation and well without it.
+    """The first schedule that ends badly with the mutation and well without it.
 
     Args:
         mutation: removes a rule.
         known: the seed that showed the damage last, which is tried first; -1: none.
-        seeds_max: how many others are tried.
+        seeds_max: how many others are tried, if the mutation does not name a scenario.
     """
+    if mutation.scenario:
+        symptom = symptom_of(mutation, scenarios.load(mutation.scenario))
+        return Found(mutation=mutation.name, seed=-1, tried=1, symptom=symptom)
     tried = 0
-    with quiet():
-        for seed in (*([known] if known >= 0 else []), *range(seeds_max)):
-            tried += 1
-            problem = next(filter(mutation.is_shown_by, _problems(mutation, seed)), "")
-            if problem and not simulate(random_schedule(seed)).problems:
-                return Found(mutation=mutation.name, seed=seed, tried=tried, symptom=problem)
+    for seed in (*([known] if known >= 0 else []), *range(seeds_max)):
+        tried += 1
+        if symptom := symptom_of(mutation, random_schedule(seed)):
+            return Found(mutation=mutation.name, seed=seed, tried=tried, symptom=symptom)
     return Found(mutation=mutation.name, seed=-1, tried=tried, symptom="")
 
 
-def _problems(mutation: Mutation, seed: int) -> tuple[str, ...]:
-    with mutation.patch():
-        try:
-            return simulate(random_schedule(seed)).problems
-        except Exception as error:  # A broken rule may break anything.
-            return (f"{type(error).__name__}: {error}",)
+def symptom_of(mutation: Mutation, schedule: Schedule) -> str:
+    """The first problem of the kind that the rule prevents; empty: none, or there is one without the mutation, too."""
+    with quiet():
+        with mutation.patch():
+            try:
+                problems = simulate(schedule).problems
+            except Exception as error:  # A broken rule may break anything.
+                problems = (f"{type(error).__name__}: {error}",)
+        symptom = next(filter(mutation.is_shown_by, problems), "")
+        return "" if symptom and simulate(schedule).problems else symptom
 
 
 def find_by_name(name: str, known: int, seeds_max: int) -> Found:
@@ -68,8 +74,8 @@ def find_by_name(name: str, known: int, seeds_max: int) -> Found:
 
 
 def write_seeds(seeds: Mapping[str, tuple[int, str]]) -> None:
-    """Replace ``seeds.py``; mutations that no longer exist are left out."""
-    names = {mutation.name for mutation in MUTATIONS}
+    """Replace ``seeds.py``; mutations that no longer exist or that name a scenario are left out."""
+    names = {mutation.name for mutation in MUTATIONS if not mutation.scenario}
     lines = []
     for name, (seed, symptom) in sorted(seeds.items()):
         if name in names:

@@ -130,7 +130,11 @@ def whole_chains_are_kept() -> Iterator[None]:
         yield
 
 
-@mutation("every object of a snapshot is compared with its checksum before it is used", protects=Protects.LIVENESS)
+@mutation(
+    "every object of a snapshot is compared with its checksum before it is used",
+    protects=Protects.EXACTLY_ONCE,
+    scenario="a-bit-of-a-snapshot-flips",
+)
 def checksums_of_snapshots() -> Iterator[None]:
     def read_chunk(store: Any, manifest: str, chunk: Any) -> bytearray:
         return bytearray(store.read(manifests.chunk_uri(chunk.of or manifest, chunk.name)))
@@ -189,7 +193,11 @@ def _without_updates(versions: Any) -> Any:
     return tuple((*version[:-1], 0) for version in versions)
 
 
-@mutation("copies that a snapshot refers to are not garbage", protects=Protects.LIVENESS)
+@mutation(
+    "copies that a snapshot refers to are not garbage",
+    protects=Protects.LIVENESS,
+    scenario="a-recipient-is-killed-after-it-deleted-garbage",
+)
 def copies_are_not_garbage() -> Iterator[None]:
     unkept = replaced(deletion, "folders_of", lambda uri, manifest: {folder_of(uri)})
     with unkept, replaced(recovery, "choose", lambda chains, wanted: []):

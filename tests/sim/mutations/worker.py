@@ -15,10 +15,10 @@ from elasticdl.worker.core.leased_tasks import LeasedTasks
 from elasticdl.worker.core.pipelining import Phase
 from elasticdl.worker.core.task_outcomes import TaskOutcomes
 from elasticdl.worker.core.training import Training
-from elasticdl.worker.ps_client import rules
+from elasticdl.worker.ps_client import connection, rules
 
 
-@mutation("a worker continues at the least next batch of all groups", protects=Protects.LIVENESS)
+@mutation("a worker continues at the least next batch of all groups", protects=Protects.EXACTLY_ONCE)
 def minimum_over_groups() -> Iterator[None]:
     outcome_of, progress_of = rules.outcome_of, rules.progress_of
 
@@ -47,7 +47,11 @@ def replies_set_task_progress() -> Iterator[None]:
         yield
 
 
-@mutation("a task is acknowledged after its TaskFinished is stored", protects=Protects.LIVENESS)
+@mutation(
+    "a task is acknowledged after its TaskFinished is stored",
+    protects=Protects.LIVENESS,
+    scenario="a-worker-is-killed-after-its-acknowledgement",
+)
 def event_before_acknowledgement() -> Iterator[None]:
     finish, drop = TaskOutcomes.finish, TaskOutcomes.drop
 
@@ -67,7 +71,11 @@ def event_before_acknowledgement() -> Iterator[None]:
         yield
 
 
-@mutation("a lease is extended only while the running batch is young", protects=Protects.LIVENESS)
+@mutation(
+    "a lease is extended only while the running batch is young",
+    protects=Protects.LIVENESS,
+    scenario="a-worker-hangs-in-an-evaluation",
+)
 def young_batches_keep_leases() -> Iterator[None]:
     with replaced(LeasedTasks, "_is_moving", lambda self, now_s: True):
         yield
@@ -110,6 +118,16 @@ def pulls_wait_for_pushes() -> Iterator[None]:
         return original(window, PipelineSettings(staleness=1), conditions)
 
     with replaced(pipelining, "to_pull", to_pull):
+        yield
+
+
+@mutation(
+    "a ps that dies before its first snapshot is offered the initial values again",
+    protects=Protects.LIVENESS,
+    scenario="a-ps-dies-before-its-first-snapshot",
+)
+def initial_values_are_offered_again() -> Iterator[None]:
+    with replaced(connection, "wants_initial_values", lambda refusal: False):
         yield
 
 

@@ -160,9 +160,10 @@ class PsController:
             for group in self._core.shard.held:
                 if group.move <= version:
                     raise InvariantError(f"a group is held for move {group.move} at version {version}")
-        if self._has_joined and self._registration.register is None:
-            raise InvariantError("the ps takes part in the job without owning its name")
-        self._snapshots.check()
+        if self._has_joined:  # Before that, the register may name what retention will delete.
+            if self._registration.register is None:
+                raise InvariantError("the ps takes part in the job without owning its name")
+            self._snapshots.check()
 
     # --- events -------------------------------------------------------------------------------------------------------
 

@@ -86,8 +86,8 @@ class Startup:
     def _restore(self, register: PsRegister) -> Procedure[tuple[str, tuple[GroupLedger, ...]]]:
         """Install what the register names; returns the manifest URI that it was restored from, and its ledgers.
 
-        If the newest snapshot is damaged, its replacement is registered before the log hears of this incarnation: an
-        older snapshot, or a new one of what was gathered from several.
+        What this incarnation keeps is registered before the log hears of it. If the newest snapshot is damaged, that is
+        its replacement: an older snapshot, or a new one of what was gathered from several.
         """
         try:
             recovered: Recovered = yield RecoverShard(register=register)
@@ -103,9 +103,12 @@ class Startup:
             yield from self._snapshots.write(flush=False)
         uri = self._snapshots.history.newest[0]
         yield from self._announce_damages(recovered.damages, uri)
-        if recovered.uri and recovered.damages:
-            older = tuple(one for one, _ in reversed(recovered.kept[:-1]))
-            yield from self._registration.publish(uri, recovered.kept[-1][1].step, older)
+        if recovered.uri:
+            manifest = recovered.kept[-1][1]
+            older = self._snapshots.history.older_than(uri, manifest)
+            # A register that was rebuilt from storage names snapshots that retention deletes.
+            if (uri, *older) != (register.manifest, *register.older):
+                yield from self._registration.publish(uri, manifest.step, older)
         return uri, ledgers
 
     def _announce_damages(self, damages: Iterable[DamagedError], replacement: str) -> Procedure[None]:
