@@ -80,9 +80,9 @@ def to_text(schedule: Schedule) -> str:
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """What a scenario came to; without times, which change with every message more or less."""
+    """The faults, what they ended, and the result; times and regular exits change with every message more or less."""
     story = [re.sub(r"^ *[0-9.]+  ", "", line) for line in outcome.story]
-    deaths = [line for line in story if re.search(r"^FAULT|ended \(|fenced|hangs", line)]
+    deaths = [line for line in story if re.search(r"^FAULT|ended \([^0]|fenced|hangs|can't go on|gave up", line)]
     end = [f"PROBLEM {problem}" for problem in outcome.problems] or ["succeeded"]
     return "\n".join([*deaths, *end]) + "\n"
 
