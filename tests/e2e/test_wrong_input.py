@@ -18,7 +18,12 @@ from tests.e2e.models import FEED, LINEAR, SLOW, write_data, write_model
         ("nothere.py", LINEAR, 2, ["nothere.py"]),
         ("model.py:custom_mode", LINEAR, 1, ["custom_mode", "custom_model"]),
         ("model.py", LINEAR + "\ndef broken(:\n", 1, ["model.py", "line"]),
-        ("model.py", LINEAR.replace("def loss", "def los"), 1, ["loss", "model.py"]),
+        (
+            "model.py",
+            LINEAR.replace("def loss", "def los"),
+            1,
+            ["loss() of model.py", "labels[:7] - predictions[:, 0]"],
+        ),
     ],
 )
 def test_model_files_are_checked_before_anything_starts(
@@ -30,11 +35,41 @@ def test_model_files_are_checked_before_anything_starts(
     assert not list(elastic.jobs.glob("*/logs/worker-0.log"))
 
 
-def test_an_error_while_the_model_is_built_shows_the_users_line(elastic: Elastic) -> None:
-    write_model(elastic.folder, LINEAR.replace("keras.layers.Dense(1)", "keras.layers.Dens(1)"))
+@pytest.mark.parametrize("dry", [[], ["--dry_run"]], ids=["train", "dry run"])
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("keras.layers.Dense(1)", "keras.layers.Dens(1)", ["Dens", "model.py:8", "keras.layers.Dens(1)(inputs)"]),
+        ("return features,", "return {'other': features},", ["input_layer", "other"]),
+        (
+            "labels - predictions[:, 0]",
+            "labels[:7] - predictions[:, 0]",
+            ["loss() of model.py", "labels[:7] - predictions[:, 0]"],
+        ),
+        ("tf.square(labels", "tf.math.log(labels * 0 - 1", ["the loss is nan for the first batch"]),
+        ('records["y"], tf.float32)', 'records["y"], tf.float32), None, 1', ["feed_batch() must give"]),
+        ("return keras.optimizers", "return keras.losses and 1 or keras.optimizers", ["optimizer() must return"]),
+    ],
+    ids=["layer", "feature names", "loss shape", "loss value", "feed", "optimizer"],
+)
+def test_a_wrong_model_is_refused_before_anything_starts(
+    elastic: Elastic, old: str, new: str, says: list[str], dry: list[str]
+) -> None:
+    assert old in LINEAR
+    write_model(elastic.folder, LINEAR.replace(old, new))
     write_data(elastic.folder)
-    output = fails(elastic, *FLAGS, says=["Dens", "model.py", "start a new job"])
-    assert "resume" not in output
+    fails(elastic, *FLAGS, *dry, says=says)
+    assert not elastic.jobs.exists() or not list(elastic.jobs.iterdir())
+
+
+def test_a_dry_run_tries_the_model_and_leaves_nothing(elastic: Elastic) -> None:
+    write_model(elastic.folder, LINEAR.replace("    inputs =", "    print('making it')\n    inputs ="))
+    write_data(elastic.folder)
+    outcome = elastic.run("train", *FLAGS, "--output=out", "--dry_run", "--validation_data=data")
+    assert outcome.exit_code == 0, outcome.output
+    for line in ("making it", "dense variables: 4 trainable of 4 floats", "computed the gradients of one batch"):
+        assert line in outcome.output
+    assert sorted(path.name for path in elastic.folder.iterdir()) == ["data", "model.py"]
 
 
 @pytest.mark.parametrize("record", [3, 1234], ids=["of the batch that the model is built with", "of a later task"])

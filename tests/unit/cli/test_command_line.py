@@ -10,9 +10,12 @@ from typing import Protocol
 import pytest
 from typer.testing import CliRunner
 
+from elasticdl.cli.commands.train import print_plan
+from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.main import app, main
 from elasticdl.cli.options import plain_switches
 from elasticdl.cli.submission.flags import PS_MAX, TrainFlags, parse_envs
+from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.placement import PARTITIONS
 
@@ -158,15 +161,18 @@ def test_debug_shows_the_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch
         main()
 
 
-def test_a_dry_run_tells_the_plan_and_starts_nothing(folder: Path, elasticdl: Command) -> None:
-    done = elasticdl(*TRAIN, "--num_epochs=3", "--minibatch_size=10", "--seed=5", "--output=out", "--dry_run=true")
-    assert done.returncode == 0, done.stderr
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
+def test_the_plan_is_told_and_leaves_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = TrainFlags(
+        model_def="model.py", training_data="data", num_epochs=3, minibatch_size=10, seed=5, output="out"
+    )
+    print_plan(prepare(flags, folder / "jobs", print), JobConsole())
+    stdout = capsys.readouterr().out
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in stdout.splitlines() if "│" in line]
     assert [str(folder / "data" / "a.csv"), "100", "10", "2"] in rows
     assert [str(folder / "data" / "b.csv"), "30", "3", "1"] in rows
     assert ["one epoch", "130", "13", "3"] in rows
     assert ["all epochs (3)", "390", "39", "9"] in rows
-    assert "seed 5" in done.stdout
+    assert "seed 5" in stdout
     assert sorted(path.name for path in folder.iterdir()) == ["data", "model.py"]
 
 
@@ -194,7 +200,7 @@ def test_there_are_no_more_ps_than_partitions() -> None:
     assert PS_MAX == PARTITIONS
 
 
-def test_models_of_the_zoo_need_no_flag(folder: Path, elasticdl: Command) -> None:
-    done = elasticdl("train", "--model_def=census_wide_deep.custom_model", "--training_data=data", "--dry_run")
-    assert done.returncode == 0, done.stderr
-    assert "census_wide_deep.py:custom_model" in done.stdout
+def test_models_of_the_zoo_need_no_flag(folder: Path) -> None:
+    flags = TrainFlags(model_def="census_wide_deep.custom_model", training_data="data")
+    model = prepare(flags, folder / "jobs", print).spec.model
+    assert (Path(model.path).name, model.symbol) == ("census_wide_deep.py", "custom_model")

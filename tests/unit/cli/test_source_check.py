@@ -37,7 +37,7 @@ def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submission:
         max_step=22,
     )
     submission = prepare(flags, tmp_path / "jobs", print)
-    submission.save_indices()
+    submission.save_indices(submission.spec.storage)
     return submission
 
 

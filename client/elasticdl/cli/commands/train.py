@@ -1,4 +1,4 @@
-"""``elasticdl train``: plans a job and runs it, or prints the plan with ``--dry_run``."""
+"""``elasticdl train``: plans a job and runs it; with ``--dry_run`` it prints the plan and tries the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.local.running import RunOptions, max_step_note, processes_text, run_job, start_lines
+from elasticdl.cli.local.running import RunOptions, max_step_note, processes_text, run_job, try_model
 from elasticdl.cli.submission.extras import check_extras
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.submit import Submission, prepare
@@ -38,6 +38,8 @@ def train(flags: TrainFlags, root: Path) -> int:
     spec = submission.spec
     if flags.dry_run:
         print_plan(submission, console)
+        for line in try_model(submission):
+            console.print_line(line)
         return exit_codes.SUCCESS
     run = RunDirectory(root, spec.job)
     run.create()
@@ -45,13 +47,11 @@ def train(flags: TrainFlags, root: Path) -> int:
         record = job_record(submission, flags)
         try:
             run.write(record)
-            submission.save_indices()
+            submission.save_indices(spec.storage)
         except ElasticDLError:
             run.remove()  # The job did not start, so leave nothing behind.
             raise
-        for line in start_lines(run, spec):
-            console.print_line(line)
-        options = RunOptions(started_s=started_s, report=flags.report, debug=flags.debug)
+        options = RunOptions(started_s=started_s, report=flags.report, debug=flags.debug, submission=submission)
         return run_job(run, record, spec, (JobSubmitted(spec=spec),), options)
 
 

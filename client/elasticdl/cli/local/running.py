@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from elasticdl.cli import exit_codes
@@ -20,13 +22,16 @@ from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, make_tempo
 from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
 from elasticdl.cli.local.job_observer import JobObserver
 from elasticdl.cli.local.local_job import LocalJob, RunResult, Runtime
+from elasticdl.cli.local.model_check import CheckRuntime, check_model
 from elasticdl.cli.local.pods import service_command
+from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.environment import job_environment, threads_each
 from elasticdl.cli.local.processes.fork_server import ForkServers
-from elasticdl.cli.local.processes.logs import tail
+from elasticdl.cli.local.processes.logs import PrintedLines, tail
 from elasticdl.cli.local.processes.spawner import Spawner
+from elasticdl.cli.submission.submit import Submission
 from elasticdl.shared.bus import Bus, BusSettings
-from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.errors import ElasticDLError, PermanentError
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import JobState
@@ -45,12 +50,14 @@ class RunOptions:
         report: where to write the report, besides the run directory.
         debug: after a failure, show the log of the process that caused it.
         command: the command line of a service.
+        submission: a new job, whose model is checked before anything starts.
     """
 
     started_s: float
     report: Path | None = None
     debug: bool = False
     command: Callable[[Service], list[str]] = service_command
+    submission: Submission | None = None
 
 
 def run_job(
@@ -78,7 +85,11 @@ def run_job(
     view = open_view(console)
     try:
         observer = JobObserver(run, record, view)
-        result = asyncio.run(_local_job(run, record, spec, observer, options.command).run(*opening))
+        runtime = _runtime(run, record, spec, observer, options.command)
+        if options.submission:
+            spec = _checked(options.submission, run, runtime, console)
+            opening = (JobSubmitted(spec=spec),)
+        result = asyncio.run(LocalJob(run, runtime, observer).run(*opening))
         observer.show_printed()
         observer.save_history(result.state)
     except ElasticDLError:
@@ -130,9 +141,60 @@ def processes_text(spec: JobSpec) -> str:
     return f"{count(spec.workers, 'worker')} and {count(spec.ps, 'parameter server')}"
 
 
-def _local_job(
+def try_model(submission: Submission) -> list[str]:
+    """Check the model of a job that is not to be started.
+
+    Returns:
+        Lines for the user: what the model prints, and what is worth knowing about it.
+
+    Raises:
+        UserError: the model can't be trained.
+        PermanentError: the check did not finish.
+    """
+    with tempfile.TemporaryDirectory(prefix="elasticdl-dry-run-") as name:
+        run = RunDirectory(Path(name), submission.spec.job)
+        run.create()
+        environment = job_environment(os.environ, submission.spec, run, "")
+        runtime = CheckRuntime(starter=Spawner(), environment=environment, logs=run.logs)
+        printed = PrintedLines(run.logs)
+        check = check_model(submission, runtime)
+        if check is None:
+            raise PermanentError(f"the model check did not finish:\n{tail(run.log('model-check-0'), _DEBUG_LINES)}")
+        shown = [line for process, line in printed.take() if process == "model-check-0"]
+        return [*shown, *check.notes, "The model is made, and has computed the gradients of one batch."]
+
+
+def _checked(submission: Submission, run: RunDirectory, runtime: Runtime, console: JobConsole) -> JobSpec:
+    """Check the model with the processes that will be the workers' parents, and say what starts.
+
+    Returns:
+        The job with the fingerprint of its model.
+
+    Raises:
+        UserError: the model can't be trained.
+    """
+    starter: Starter = runtime.spawner
+    try:
+        if runtime.forks:
+            starter = runtime.forks
+            runtime.forks.begin(partial(runtime.environment, ""), run.log)
+            runtime.forks.servers[Service.WORKER].wait()
+        check = check_model(submission, CheckRuntime(starter=starter, environment=runtime.environment, logs=run.logs))
+    except BaseException:
+        if runtime.forks:
+            runtime.forks.stop()
+        raise
+    spec = submission.spec
+    if check:
+        spec = replace(spec, model=replace(spec.model, fingerprint=check.fingerprint))
+    for line in start_lines(run, spec):
+        console.print_line(line)
+    return spec
+
+
+def _runtime(
     run: RunDirectory, record: JobRecord, spec: JobSpec, observer: JobObserver, command: Callable[[Service], list[str]]
-) -> LocalJob:
+) -> Runtime:
     spawner = Spawner()
     broker: Broker = EmbeddedBroker(spawner, run) if record.own_nats else ExternalBroker(record.nats_url)
 
@@ -145,7 +207,7 @@ def _local_job(
         )
 
     base = {**os.environ, "TMPDIR": record.temporary} if record.temporary else os.environ
-    runtime = Runtime(
+    return Runtime(
         broker=broker,
         connect=connect,
         environment=job_environment(base, spec, run, secrets.token_hex(16)),
@@ -153,7 +215,6 @@ def _local_job(
         forks=ForkServers(spawner, command) if command is service_command else None,
         command=command,
     )
-    return LocalJob(run, runtime, observer)
 
 
 def _print_failure(run: RunDirectory, result: RunResult, message: str, debug: bool) -> int:

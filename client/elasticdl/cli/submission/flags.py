@@ -293,7 +293,9 @@ class TrainFlags:
             sets="JobSpec.log_level",
         ),
     ] = "INFO"
-    dry_run: Annotated[bool, Flag("Validate everything, print the plan and exit.", panel=RUN)] = False
+    dry_run: Annotated[
+        bool, Flag("Validate everything, print the plan, try the model on one batch, and exit.", panel=RUN)
+    ] = False
     debug: Debug = False
 
     @property

@@ -42,13 +42,16 @@ class Submission:
     data: PlannedData
     validation: PlannedData | None
 
-    def save_indices(self) -> None:
-        """Write the data's indices to the job's storage, where workers read them.
+    def save_indices(self, storage: str) -> None:
+        """Write the data's indices to a job's storage, where workers read them.
+
+        Args:
+            storage: URI of the storage.
 
         Raises:
             UserError: the storage can't be written.
         """
-        saved = IndexStore.of_job(self.spec.storage)
+        saved = IndexStore.of_job(storage)
         for planned in (self.data, self.validation):
             if planned is not None:
                 for index in planned.indices:

@@ -16,6 +16,8 @@ from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.job_data import first_batch, open_records
 from elasticdl.worker.model.export.export import check_export, export
 from elasticdl.worker.model.export.keras_file import loading_notes
+from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerprint
+from elasticdl.worker.model.fingerprint.graphs import remember_tables
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.module import UserModule, load
@@ -39,6 +41,12 @@ class Built:
     validation: Dataset | None
     export_notes: tuple[str, ...] = ()
 
+    def fingerprint(self) -> Fingerprint:
+        """What has to be the same in all processes of the job."""
+        feeder = self.training.feeder
+        assert isinstance(feeder, BatchFeeder)
+        return fingerprint(self.runner, feeder)
+
     def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> None:
         """Write the model's files into a local folder."""
         export(self.runner, dense, rows_of, folder)
@@ -52,9 +60,11 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
         running_batches: records the batch that the model is built with while it is read and fed.
 
     Raises:
-        UserError: the model or the data can't be used, or the model could not be exported as it is asked for.
+        UserError: the model or the data can't be used, the model could not be exported as it is asked for, or it is
+            another one than the job was started with.
     """
-    seed_process(spec.plan.seed)  # The model file may draw random numbers while it is imported.
+    seed_process(spec.plan.seed)  # The model file may draw random numbers and make tables while it is imported.
+    remember_tables()
     file = ModelFile(path=Path(spec.model.path), symbol=spec.model.symbol)
     module = load(file, literal_params(spec.model.params))
     training = _open(spec, module, spec.plan, spec.data, "train")
@@ -68,7 +78,11 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
     if spec.output:
         check_export(runner, spec.limits.export_bytes_max)
         export_notes = tuple(loading_notes(runner))
-    return Built(runner=runner, training=training, validation=validation, export_notes=export_notes)
+    built = Built(runner=runner, training=training, validation=validation, export_notes=export_notes)
+    if spec.model.fingerprint:
+        problem = "this process made another model than the one that the job was started with"
+        built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)
+    return built
 
 
 def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: str) -> Dataset:

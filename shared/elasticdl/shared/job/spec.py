@@ -20,6 +20,8 @@ class ModelSpec:
         params: ``--model_params``, passed to it as keyword arguments; Python literals as text.
         digest: SHA-256 of the model file and of the modules beside it, as they were when the job was planned.
         eager: run the step uncompiled.
+        fingerprint: of the model as it was made before the job started, to which every process compares its own; empty:
+            nothing is compared. See ``elasticdl.worker.model.fingerprint``.
     """
 
     path: str
@@ -27,6 +29,7 @@ class ModelSpec:
     params: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     digest: str = ""
     eager: bool = False
+    fingerprint: bytes = b""
 
 
 COLUMN_TYPES = (

@@ -54,10 +54,12 @@ class Request:
     Attributes:
         parent: process id of the launcher.
         environment: all of its environment.
+        module: whose ``main`` it runs; empty: the one that the server imported.
     """
 
     parent: int
     environment: Mapping[str, str]
+    module: str = ""
 
     def encode(self) -> bytes:
         """The request as bytes."""
@@ -136,7 +138,7 @@ def _live(
         random.seed()
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()
-        leave(module.main())
+        leave((importlib.import_module(request.module) if request.module else module).main())
     except BaseException:  # It must not continue as another fork server.
         traceback.print_exc()
     finally:

@@ -362,10 +362,12 @@ class ModelSpec(_message.Message):
     PARAMS_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     EAGER_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     symbol: _builtins.str
     digest: _builtins.str
     eager: _builtins.bool
+    fingerprint: _builtins.bytes
     @_builtins.property
     def params(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
@@ -376,10 +378,11 @@ class ModelSpec(_message.Message):
         params: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         digest: _builtins.str = ...,
         eager: _builtins.bool = ...,
+        fingerprint: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "eager", b"eager", "params", b"params", "path", b"path", "symbol", b"symbol"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "eager", b"eager", "fingerprint", b"fingerprint", "params", b"params", "path", b"path", "symbol", b"symbol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,6 +21,9 @@ from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process.fork_server import READY, Request
 
 MODULE = "elasticdl.shared.process.fork_server"
+MODEL_CHECK = "elasticdl.worker.model_check"
+OTHERS: Mapping[Service, Sequence[str]] = {Service.WORKER: (MODEL_CHECK,)}
+"""Modules that are run by the fork server of a service, besides that of the service."""
 FORKED = (Service.MASTER, Service.PS, Service.WORKER)
 READY_S_MAX = 30.0
 """Seconds until a fork server has to be ready. On a busy machine, one slow import is still faster than several."""
@@ -35,11 +38,13 @@ class ForkServer:
     Args:
         spawner: starts the server, and processes that it can't fork.
         command: the command line that a fork replaces; its last word is the module.
+        others: other modules that need the same imports, and are started like it.
     """
 
-    def __init__(self, spawner: Spawner, command: Sequence[str]) -> None:
+    def __init__(self, spawner: Spawner, command: Sequence[str], others: Sequence[str] = ()) -> None:
         self._spawner = spawner
         self._command = list(command)
+        self._commands = [self._command, *([*self._command[:-1], module] for module in others)]
         self._server: socket.socket | None = None
         self._pid = 0
         self._usable = False
@@ -75,20 +80,28 @@ class ForkServer:
     async def settle(self) -> None:
         """Wait until the server is ready or has failed."""
         if not self.is_settled:
-            await asyncio.to_thread(self._settled.wait)
+            await asyncio.to_thread(self.wait)
+
+    def wait(self) -> None:
+        """As ``settle``, for a caller without a loop."""
+        self._settled.wait()
+
+    def serves(self, command: Sequence[str]) -> bool:
+        """Whether this server is for a command line."""
+        return list(command) in self._commands
 
     def start(
         self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, output: Path | None = None
     ) -> int:
         """See ``Spawner.start``."""
-        if self._usable and list(command) == self._command:
+        if self._usable and self.serves(command):
             # If the log can't be opened, the spawner raises the error.
             with (
                 contextlib.suppress(OSError),
                 log.open("ab") as errors,
                 (output or log).open("ab") as lines,
             ):
-                pid = self._fork(environment, lines.fileno(), errors.fileno())
+                pid = self._fork(command[-1], environment, lines.fileno(), errors.fileno())
                 if pid:
                     return pid
         return self._spawner.start(command, environment=environment, log=log, output=output)
@@ -118,10 +131,11 @@ class ForkServer:
             os.kill(self._pid, signal.SIGKILL)  # It must not compete with the processes that import for themselves now.
         self._settled.set()
 
-    def _fork(self, environment: Mapping[str, str], output: int, errors: int) -> int:
+    def _fork(self, module: str, environment: Mapping[str, str], output: int, errors: int) -> int:
         """Fork a process; returns its id, or 0 if the server failed."""
         assert self._server is not None
-        request = Request(parent=os.getpid(), environment=environment).encode()
+        other = "" if module == self._command[-1] else module
+        request = Request(parent=os.getpid(), environment=environment, module=other).encode()
         gate, opener = os.pipe()
         try:
             socket.send_fds(self._server, [request], [output, errors, gate])
@@ -147,16 +161,19 @@ class ForkServers:
 
     def __init__(self, spawner: Spawner, command: Callable[[Service], list[str]]) -> None:
         self._spawner = spawner
-        self._commands = {service: command(service) for service in FORKED}
-        self.servers = {service: ForkServer(spawner, line) for service, line in self._commands.items()}
+        self.servers = {service: ForkServer(spawner, command(service), OTHERS.get(service, ())) for service in FORKED}
+        self._has_begun = False
 
     def begin(self, environment: Callable[[PodName, Service], Mapping[str, str]], log: Callable[[str], Path]) -> None:
-        """Start all servers; returns before they are ready.
+        """Start all servers, unless they have been started; returns before they are ready.
 
         Args:
             environment: (name, service) -> all of its environment.
             log: name -> file.
         """
+        if self._has_begun:
+            return
+        self._has_begun = True
         for service, server in self.servers.items():
             name = fork_server_name(service)
             server.begin(environment=environment(name, service), log=log(name))
@@ -165,9 +182,9 @@ class ForkServers:
         self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, output: Path | None = None
     ) -> int:
         """See ``Spawner.start``."""
-        for service, line in self._commands.items():
-            if line == list(command):
-                return self.servers[service].start(command, environment=environment, log=log, output=output)
+        for server in self.servers.values():
+            if server.serves(command):
+                return server.start(command, environment=environment, log=log, output=output)
         return self._spawner.start(command, environment=environment, log=log, output=output)
 
     def stop(self) -> dict[PodName, tuple[float, int]]:

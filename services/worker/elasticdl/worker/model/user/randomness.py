@@ -19,7 +19,8 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common.stateless_scope import get_stateless_scope  # No public name: whether a value is mapped.
 from tensorflow.python.data.util import random_seed as dataset_seeds  # No public names: the functions behind
-from tensorflow.python.ops import gen_random_ops  # dataset.shuffle() and tf.random.*.
+from tensorflow.python.framework import random_seed  # dataset.shuffle() and tf.random.*, and what gives them seeds.
+from tensorflow.python.ops import gen_random_ops
 
 from elasticdl.worker.model.traced import TracedFunction
 
@@ -154,6 +155,7 @@ def _install() -> None:
     for name, stateless in _OPERATIONS.items():
         setattr(gen_random_ops, name, _drawing(getattr(gen_random_ops, name), stateless))
     dataset_seeds.get_seed = _dataset_seed(dataset_seeds.get_seed)
+    random_seed.get_seed = _unused_seed(random_seed.get_seed)
     keras.random.SeedGenerator.next = _next_seed(keras.random.SeedGenerator.next)
 
 
@@ -171,6 +173,16 @@ def _dataset_seed(get_seed: Any) -> Any:
     def seeds(seed: Any) -> Any:
         randomness = _randomness()
         return get_seed(seed) if randomness is None or seed is not None else tuple(tf.unstack(randomness.seed()))
+
+    return seeds
+
+
+def _unused_seed(get_seed: Any) -> Any:
+    """The seeds of stateful operations; TensorFlow warns if it has to invent some inside ``dataset.map()``."""
+
+    @functools.wraps(get_seed)
+    def seeds(op_seed: Any) -> Any:
+        return get_seed(op_seed) if _randomness() is None else (0, 0)
 
     return seeds
 

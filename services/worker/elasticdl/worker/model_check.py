@@ -1,0 +1,91 @@
+"""``python -m elasticdl.worker.model_check``: makes a job's model and tries one batch, before any service starts.
+
+The launcher starts two processes of it. Both make the model; the first compares its fingerprint with the second's, so
+a model that comes out differently in each process is refused before the job starts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.codec import decode_spec
+from elasticdl.shared.process import model_check
+from elasticdl.shared.process.exit_codes import EXIT_REFUSED, exit_code, leave
+from elasticdl.shared.process.model_check import ModelCheck
+from elasticdl.shared.process.running_batches import ENVIRONMENT_VARIABLE, RunningBatchesFile, file_of
+from elasticdl.worker.failures import of_start
+from elasticdl.worker.model_imports import import_model_code
+
+_SECOND_S_MAX = 10.0
+"""Seconds to wait for the other process after this one is done; without it, only the workers compare."""
+_POLL_S = 0.02
+
+
+def main() -> int:
+    """Check the model and write the result.
+
+    Returns:
+        0, or 1 when the model is refused; others: the check could not be made.
+    """
+    folder, number = Path(os.environ[model_check.FOLDER_VARIABLE]), int(os.environ[model_check.NUMBER_VARIABLE])
+    import_model_code()
+    try:
+        spec = decode_spec((folder / model_check.SPEC_FILE).read_bytes())
+        result = _check(spec, folder) if number == 0 else _made(spec)
+    except TransientError as error:
+        sys.stderr.write(f"{error}\n")
+        return exit_code(error)
+    except (UserError, PermanentError, ProtocolError) as error:
+        failure = of_start(error)
+        shown = failure.traceback if "File" in failure.traceback else ""
+        ModelCheck(error=f"{failure.message}\n{shown}".strip()).write(folder, number)
+        return EXIT_REFUSED
+    result.write(folder, number)
+    return 0
+
+
+def _check(spec: JobSpec, folder: Path) -> ModelCheck:
+    from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint
+    from elasticdl.worker.model_builder import build
+    from elasticdl.worker.model_trial import try_model
+
+    with _running_batches() as running_batches:
+        built = build(spec, running_batches)
+        try_model(built, running_batches)
+    mine = built.fingerprint()
+    other = _second(folder)
+    if other is not None and other.fingerprint:
+        expected = Fingerprint.decode(other.fingerprint)
+        mine.check(expected, Path(spec.model.path), "each process that makes the model gets another one")
+    return ModelCheck(notes=(*built.runner.describe(), *built.export_notes), fingerprint=mine.encode())
+
+
+def _made(spec: JobSpec) -> ModelCheck:
+    from elasticdl.worker.model_builder import build
+
+    with _running_batches() as running_batches:
+        return ModelCheck(fingerprint=build(spec, running_batches).fingerprint().encode())
+
+
+def _second(folder: Path) -> ModelCheck | None:
+    """The result of the other process, which began at the same time; None if it takes too long or failed."""
+    limit_s = time.monotonic() + _SECOND_S_MAX
+    while time.monotonic() < limit_s:
+        result = ModelCheck.read(folder, 1)
+        if result is not None:
+            return result
+        time.sleep(_POLL_S)
+    return None
+
+
+def _running_batches() -> RunningBatchesFile:
+    return RunningBatchesFile(file_of(os.environ[ENVIRONMENT_VARIABLE], os.getpid()))
+
+
+if __name__ == "__main__":
+    leave(main())

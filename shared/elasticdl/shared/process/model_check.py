@@ -1,0 +1,60 @@
+"""What the launcher and the process that checks a job's model exchange: files in a folder of their own."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER_VARIABLE = "ELASTICDL_MODEL_CHECK"
+"""Environment variable with the folder of a check."""
+NUMBER_VARIABLE = "ELASTICDL_MODEL_CHECK_NUMBER"
+"""Environment variable with the number of the process: 0 checks the model, 1 only makes it, to be compared."""
+SPEC_FILE = "spec"
+"""The encoded specification of the job, whose storage is in the folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCheck:
+    """The result of one process.
+
+    Attributes:
+        error: why the model can't be trained; empty if it can.
+        notes: what the user should know about the model.
+        fingerprint: of the model, encoded; empty after an error.
+    """
+
+    error: str = ""
+    notes: tuple[str, ...] = ()
+    fingerprint: bytes = b""
+
+    def write(self, folder: Path, number: int) -> None:
+        """Write the result of a process; it appears complete or not at all."""
+        facts = {
+            "error": self.error,
+            "notes": self.notes,
+            "fingerprint": base64.b64encode(self.fingerprint).decode(),
+        }
+        path = _path(folder, number)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(facts))
+        part.rename(path)
+
+    @classmethod
+    def read(cls, folder: Path, number: int) -> ModelCheck | None:
+        """The result of a process; None while there is none."""
+        try:
+            facts: Mapping[str, str] = json.loads(_path(folder, number).read_text())
+        except FileNotFoundError:
+            return None
+        return cls(
+            error=facts["error"],
+            notes=tuple(facts["notes"]),
+            fingerprint=base64.b64decode(facts["fingerprint"]),
+        )
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"result-{number}.json"
