@@ -118,11 +118,11 @@ class Elastic:
         return kept | {"ELASTICDL_RUN_DIR": str(self.jobs), "COLUMNS": "200"} | self.environment
 
     @contextmanager
-    def start(self, *arguments: str) -> Iterator[Running]:
-        """Start ``elasticdl ARGUMENTS`` in the folder; whatever is left of it is killed at the end."""
+    def start(self, *arguments: str, folder: Path | None = None) -> Iterator[Running]:
+        """Start ``elasticdl ARGUMENTS`` in a folder, by default the user's; what is left of it is killed at the end."""
         process = subprocess.Popen(
             [sys.executable, "-m", "elasticdl.cli.main", *arguments],
-            cwd=self.folder,
+            cwd=folder or self.folder,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -146,12 +146,12 @@ class Elastic:
         """Let jobs with a model file of ``slowly`` run as fast as they can from now on."""
         (self.folder / "remove_delay").touch()
 
-    def run(self, *arguments: str, timeout_s: float = DEADLINE_S) -> Outcome:
+    def run(self, *arguments: str, folder: Path | None = None, timeout_s: float = DEADLINE_S) -> Outcome:
         """Run a command to its end."""
         report = self.folder / "report.json"
         report.unlink(missing_ok=True)
         extra = ["--report", str(report)] if arguments[0] in ("train", "resume") else []
-        with self.start(*arguments, *extra) as running:
+        with self.start(*arguments, *extra, folder=folder) as running:
             exit_code = running.wait(timeout_s)
         facts = json.loads(report.read_text()) if report.exists() else {}
         return Outcome(exit_code=exit_code, output=running.output, report=facts)

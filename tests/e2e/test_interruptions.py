@@ -33,6 +33,28 @@ def test_ctrl_c_leaves_nothing_running_and_the_printed_line_goes_on(elastic: Ela
     assert resumed.report["resumes"] == 1
 
 
+def test_a_resume_elsewhere_finds_relative_paths_and_a_copied_data_set(elastic: Elastic, slow_job: list[str]) -> None:
+    model = elastic.folder / "model.py"
+    model.write_text(model.read_text() + "\n\nassert open('beside.txt').read() == 'here'\n")
+    (elastic.folder / "beside.txt").write_text("here")
+    with elastic.start("train", *slow_job) as running:
+        running.wait_for_progress()
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait() == 130
+    (job,) = elastic.jobs.iterdir()
+    data = elastic.folder / "data" / "train.csv"
+    content = data.read_bytes()
+    data.unlink()
+    data.write_bytes(content)
+    elastic.remove_delay()
+    elsewhere = elastic.folder / "elsewhere"
+    elsewhere.mkdir()
+    resumed = elastic.run("resume", job.name, folder=elsewhere)
+    assert resumed.exit_code == 0, resumed.output
+    assert "train.csv was copied, touched or changed. Comparing its content." in resumed.output
+    check_exact(resumed)
+
+
 @pytest.mark.parametrize(
     ("pod", "back"),
     [("worker-0", "worker-0 died"), ("ps-0", "ps-0 restored"), ("master", "The new master has recovered")],

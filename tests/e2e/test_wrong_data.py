@@ -68,6 +68,16 @@ def test_data_that_changes_while_the_job_runs_is_noticed(elastic: Elastic) -> No
     assert "Traceback" not in running.output
 
 
+def test_data_that_is_touched_while_the_job_runs_is_the_same(elastic: Elastic) -> None:
+    write_model(elastic.folder, SLOW)
+    data = write_data(elastic.folder, records=5000)
+    with elastic.start("train", *FLAGS, "--minibatch_size=32", "--num_epochs=2") as running:
+        running.wait_for_progress()
+        data.write_bytes(data.read_bytes())
+        elastic.remove_delay()
+        assert running.wait() == 0, running.output
+
+
 def test_a_data_set_of_awkward_files_is_trained_exactly(elastic: Elastic) -> None:
     """No records, one record, no last line break, Windows line ends, quoted numbers, line breaks in quotes."""
     write_model(elastic.folder, LINEAR)

@@ -1,4 +1,4 @@
-"""The lock of a run directory, held by another process."""
+"""The lock of a run directory, held by another process, and the folder in which a job was started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.jobs import working_directory
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
 
@@ -31,3 +32,20 @@ def test_a_lock_is_held_until_its_process_ends(tmp_path: Path) -> None:
     assert not run.is_locked()
     with run.lock():
         assert run.is_locked()
+
+
+def test_a_job_is_resumed_where_it_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, elsewhere = tmp_path / "started", tmp_path / "elsewhere"
+    for folder in (started, elsewhere):
+        folder.mkdir()
+    monkeypatch.chdir(elsewhere)
+    record = JobRecord(job=JobId("job-000000"), created_s=0.0, state="stopped", working_directory=str(started))
+    working_directory.enter(JobRecord(job=record.job, created_s=0.0, state="stopped"))
+    assert Path.cwd() == elsewhere
+    working_directory.enter(record)
+    assert Path.cwd() == started
+    started.rmdir()
+    with pytest.raises(
+        UserError, match=r"working directory .*started of job job-000000 can't be entered: No such file"
+    ):
+        working_directory.enter(record)

@@ -11,11 +11,13 @@ import pytest
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.source_check import check_sources, rebuild_indices
+from elasticdl.cli.submission.source_check import check_contents, check_sources, rebuild_indices
 from elasticdl.cli.submission.submit import Submission, prepare
-from elasticdl.shared.data import IndexStore
+from elasticdl.shared.data import IndexStore, Reader
 from elasticdl.shared.data.index_store import to_bytes
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.plan import Shard
+from elasticdl.shared.storage import open_store
 
 MODEL = "def custom_model(): ...\ndef loss(a, b): ...\ndef optimizer(): ...\ndef feed(a, b, c): ...\n"
 
@@ -27,7 +29,7 @@ def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submission:
     Path("model.py").write_text(MODEL)
     Path("data").mkdir()
     for name in ("a", "b"):
-        Path(f"data/{name}.csv").write_text("x;y\n" + f"1;{name}\n" * 500)
+        Path(f"data/{name}.csv").write_text("x;y\n" + f"7;{name}\n" + f"1;{name}\n" * 499)
     flags = TrainFlags(
         model_def="model.py",
         training_data="data",
@@ -83,15 +85,56 @@ def test_an_index_with_another_checksum_is_refused(submission: Submission, tmp_p
         rebuild_indices(run_of(submission, tmp_path), other, print)
 
 
-def test_a_copy_counts_as_changed_and_the_hint_says_what_is_compared(submission: Submission, tmp_path: Path) -> None:
-    file, kept = Path("data/a.csv"), Path("a.csv.kept")
-    shutil.copy2(file, kept)
-    file.write_text(kept.read_text())
-    with pytest.raises(UserError, match="changed since job") as refused:
-        check_sources(run_of(submission, tmp_path), submission.spec)
-    assert "size, modification time and inode" in refused.value.hint and "cp -p" in refused.value.hint
-    shutil.copy2(kept, file)  # as cp -p does it
-    check_sources(run_of(submission, tmp_path), submission.spec)
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_copy_is_the_same_and_read_once(submission: Submission, tmp_path: Path, name: str) -> None:
+    file, run = Path(f"data/{name}.csv"), run_of(submission, tmp_path)
+    content = file.read_bytes()
     os.unlink(file)
     with pytest.raises(UserError, match="does not exist any more"):
+        check_sources(run, submission.spec)
+    file.write_bytes(content)
+    spec, told = submission.spec, list[str]()
+    check_sources(run, spec)
+    check_contents(run, spec, told.append)
+    assert told == [f"{file.absolute()} was copied, touched or changed. Comparing its content."] * (1 + (name == "b"))
+    # The result is saved, so a worker reads the file as it is.
+    folder = Path(spec.storage.removeprefix("file://")) / "index"
+    saved, before = IndexStore.of_job(spec.storage), sorted(folder.iterdir())
+    reader = Reader(
+        store=open_store("data"),
+        sources=spec.plan.sources,
+        schema=submission.data.schema,
+        index=submission.data.indices.__getitem__,
+        is_same=lambda number, now: saved.is_same(spec.plan.sources[number], number, spec.data, now),
+    )
+    assert [len(reader.read(Shard(source=source, start=3, end=5))) for source in (0, 1)] == [2, 2]
+    assert sorted(folder.iterdir()) == before
+    file.write_bytes(content.replace(b"7;", b"8;"))
+    with pytest.raises(UserError, match=rf"data/{name}\.csv changed since the job was planned"):
+        reader.read(Shard(source="ab".index(name), start=3, end=5))
+
+
+@pytest.mark.parametrize("change", [(b"7;a", b"8;a"), (b"x;y", b"y;x"), (b"7;a\n1;a", b"1;a\n7;a")])
+def test_other_content_of_the_same_size_is_refused(
+    submission: Submission, tmp_path: Path, change: tuple[bytes, bytes]
+) -> None:
+    file = Path("data/a.csv")
+    file.write_bytes(file.read_bytes().replace(*change))
+    check_sources(run_of(submission, tmp_path), submission.spec)
+    with pytest.raises(UserError, match=r"data/a\.csv changed since job"):
+        check_contents(run_of(submission, tmp_path), submission.spec, print)
+    file.write_bytes(file.read_bytes() + b"1;a\n")
+    with pytest.raises(UserError, match=r"data/a\.csv changed since job"):
         check_sources(run_of(submission, tmp_path), submission.spec)
+
+
+def test_a_lost_index_of_a_copy(submission: Submission, tmp_path: Path) -> None:
+    shutil.rmtree(Path(submission.spec.storage.removeprefix("file://")) / "index")
+    for name in ("a", "b"):
+        Path(f"data/{name}.csv").write_bytes(Path(f"data/{name}.csv").read_bytes())
+        os.utime(f"data/{name}.csv", (1, 1))
+    with pytest.raises(UserError, match=r"data/b\.csv changed"):  # Validation data has no checksum.
+        rebuild_indices(run_of(submission, tmp_path), submission.spec, print)
+    training = replace(submission.spec, validation=None)
+    rebuild_indices(run_of(submission, tmp_path), training, print)
+    check_contents(run_of(submission, tmp_path), training, print)

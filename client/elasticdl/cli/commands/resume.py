@@ -11,7 +11,7 @@ from pathlib import Path
 from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.display.next_steps import NOTHING_TO_RESUME
 from elasticdl.cli.display.quantities import count
-from elasticdl.cli.jobs import run_directory
+from elasticdl.cli.jobs import run_directory, working_directory
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.running import RunOptions, run_job
@@ -19,7 +19,7 @@ from elasticdl.cli.recovery.lost_log import lost_part
 from elasticdl.cli.submission.extras import check_extras
 from elasticdl.cli.submission.model_digest import changed_files, file_digests
 from elasticdl.cli.submission.preflight import check_report
-from elasticdl.cli.submission.source_check import check_sources, rebuild_indices
+from elasticdl.cli.submission.source_check import check_contents, check_sources, rebuild_indices
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.ps.snapshots.job_recovery import recover_job, restore_registers, settle_placement
@@ -45,14 +45,16 @@ def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -
         Its exit code.
 
     Raises:
-        UserError: the job is running or finished, or its model file or data changed.
+        UserError: the job is running or finished, or its model file, data or working directory changed.
     """
     started_s = time.time()
     check_extras()
     if report:
+        report = report.expanduser().absolute()
         check_report(report)
     run = run_directory.find(root, job)
     record = run.read()
+    working_directory.enter(record)
     _check_model(run, record)
     with run.lock():
         past = asyncio.run(_past(run, record, ps))
@@ -62,6 +64,7 @@ def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -
         run.create()
         console = JobConsole()
         rebuild_indices(run, past.spec, console.print_line)
+        check_contents(run, past.spec, console.print_line)
         record = replace(record, launcher_pid=os.getpid(), state=JobState.STARTING.value, message="", next_step="")
         run.write(record)
         console.print_line(_start_line(run, past))

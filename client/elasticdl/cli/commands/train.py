@@ -64,6 +64,7 @@ def job_record(submission: Submission, flags: TrainFlags) -> JobRecord:
         state=JobState.STARTING.value,
         model=f"{spec.model.path}:{spec.model.symbol}",
         model_files=submission.model_files,
+        working_directory=os.getcwd(),
         training_data=flags.training_data,
         output=display(spec.output),
         storage=spec.storage,

@@ -52,6 +52,7 @@ class JobRecord:
         next_step: what to do after it failed or was stopped, in one line, or empty.
         model: path of the model file and symbol.
         model_files: name -> SHA-256 of the model file and the modules beside it, when the job was planned.
+        working_directory: in which it was started; empty in jobs of earlier versions.
         training_data: value of ``--training_data``.
         output: where the exported model goes, or empty.
         storage: URI of its snapshots.
@@ -69,6 +70,7 @@ class JobRecord:
     next_step: str = ""
     model: str = ""
     model_files: Mapping[str, str] = field(default_factory=dict)
+    working_directory: str = ""
     training_data: str = ""
     output: str = ""
     storage: str = ""

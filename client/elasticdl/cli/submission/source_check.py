@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.submission.submit import checksum
 from elasticdl.shared.data import IndexStore, PlannedData, scan_source
 from elasticdl.shared.data.discovery import DataObject
+from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.index_store import IndexLostError
 from elasticdl.shared.data.schema import options_of, schema_of
 from elasticdl.shared.errors import UserError
@@ -15,9 +17,11 @@ from elasticdl.shared.job.plan import Plan, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, display, open_store
 
+Progress = Callable[[str], None]
+
 
 def check_sources(run: RunDirectory, spec: JobSpec) -> None:
-    """Refuse data that changed since the job was planned: the ledgers count records of the old data.
+    """Refuse data of another size: the ledgers count records of the old data.
 
     Raises:
         UserError: a source is missing or changed.
@@ -31,11 +35,11 @@ def check_sources(run: RunDirectory, spec: JobSpec) -> None:
                     f"{display(source.uri)}, a data source of job {run.job}, does not exist any more",
                     hint="Restore it, then resume.",
                 ) from error
-            if (info.size_bytes, info.etag) != (source.size_bytes, source.etag):
+            if info.size_bytes != source.size_bytes:
                 raise _changed(run, source)
 
 
-def rebuild_indices(run: RunDirectory, spec: JobSpec, progress: Callable[[str], None]) -> None:
+def rebuild_indices(run: RunDirectory, spec: JobSpec, progress: Progress) -> None:
     """Rebuild indices that are lost or damaged. The checksum of the rebuilt data has to be the plan's.
 
     Call ``check_sources`` first.
@@ -49,34 +53,73 @@ def rebuild_indices(run: RunDirectory, spec: JobSpec, progress: Callable[[str], 
         UserError: the data is not the data that the job was planned with.
         TransientError, PermanentError: the storage.
     """
-    for plan, data in ((spec.plan, spec.data), (spec.validation, spec.validation_data)):
-        if plan is not None and data is not None:
-            planned, rebuilt = _indexed(run, spec.storage, plan, data, progress)
-            if rebuilt and plan is spec.plan and checksum(plan, planned) != spec.checksum:
-                raise _changed(run, rebuilt[0])
-
-
-def _indexed(
-    run: RunDirectory, storage: str, plan: Plan, data: DataSpec, progress: Callable[[str], None]
-) -> tuple[PlannedData, list[Source]]:
-    """A data set with all of its indices, and the sources whose index was rebuilt."""
-    options, schema = options_of(data), schema_of(data)
-    saved = IndexStore.of_job(storage)
-    indices, rebuilt = [], []
-    for number, source in enumerate(plan.sources):
-        try:
-            index = saved.load(source, number, options)
-        except IndexLostError as error:
-            progress(f"{error}. Rebuilding it.")
-            found = DataObject(info=_info(source), format=schema.format)
-            index = scan_source(open_store(source.uri), found, number, options).index
-            if index.source != source:
-                raise _changed(run, source) from error
+    for plan, data in _data_sets(spec):
+        saved, options = IndexStore.of_job(spec.storage), options_of(data)
+        indices, rebuilt = [], []
+        for number, source in enumerate(plan.sources):
+            try:
+                indices.append(saved.load(source, number, options))
+            except IndexLostError as error:
+                progress(f"{error}. Rebuilding it.")
+                # Only the training data has a checksum that shows whether the content is the same.
+                rebuilt.append(_index(run, source, number, data, can_verify=plan is spec.plan))
+                indices.append(rebuilt[-1])
+        if rebuilt and plan is spec.plan and checksum(plan, _as_it_is(indices, data)) != spec.checksum:
+            raise _changed(run, rebuilt[0].source)
+        for index in rebuilt:
             saved.save(index, options)
-            rebuilt.append(source)
-        indices.append(index)
-    planned = PlannedData(sources=plan.sources, schema=schema, indices=tuple(indices), options=options, remarks={})
-    return planned, rebuilt
+
+
+def check_contents(run: RunDirectory, spec: JobSpec, progress: Progress) -> None:
+    """Refuse data with other content. A file that was only copied or touched is the same.
+
+    Call ``rebuild_indices`` first.
+
+    Args:
+        run: the job's folder.
+        spec: the job.
+        progress: is called with a line for each source that is read.
+
+    Raises:
+        UserError: names the source that changed.
+    """
+    for plan, data in _data_sets(spec):
+        saved = IndexStore.of_job(spec.storage)
+        for number, source in enumerate(plan.sources):
+            now = _info(source)
+            if now.etag == source.etag:
+                continue
+            progress(f"{display(source.uri)} was copied, touched or changed. Comparing its content.")
+            if not saved.is_same(source, number, data, now):
+                raise _changed(run, source)
+
+
+def _data_sets(spec: JobSpec) -> list[tuple[Plan, DataSpec]]:
+    sets = [(spec.plan, spec.data)]
+    if spec.validation is not None:
+        sets.append((spec.validation, spec.validation_data or spec.data))
+    return sets
+
+
+def _as_it_is(indices: Sequence[SourceIndex], data: DataSpec) -> PlannedData:
+    """The data with its present etags, so that it can be read."""
+    present = [replace(index, source=replace(index.source, etag=_info(index.source).etag)) for index in indices]
+    return PlannedData(
+        sources=tuple(index.source for index in present),
+        schema=schema_of(data),
+        indices=tuple(present),
+        options=options_of(data),
+        remarks={},
+    )
+
+
+def _index(run: RunDirectory, source: Source, number: int, data: DataSpec, *, can_verify: bool) -> SourceIndex:
+    info = _info(source)
+    found = DataObject(info=info, format=schema_of(data).format)
+    index = scan_source(open_store(source.uri), found, number, options_of(data)).index
+    if index.source.records != source.records or (info.etag != source.etag and not can_verify):
+        raise _changed(run, source)
+    return replace(index, source=source)
 
 
 def _info(source: Source) -> ObjectInfo:
@@ -84,13 +127,7 @@ def _info(source: Source) -> ObjectInfo:
 
 
 def _changed(run: RunDirectory, source: Source) -> UserError:
-    how = (
-        "A local file counts as unchanged if size, modification time and inode are the same. Move the old file back "
-        "(mv), or copy it over this one with its times (cp -p)"
-        if source.uri.startswith("file://")
-        else "An object counts as unchanged if size and ETag are the same. Restore the old object"
-    )
     return UserError(
         f"{display(source.uri)} changed since job {run.job} was planned",
-        hint=f"{how}; or start a new job with: elasticdl train",
+        hint="Restore the old content, then resume; or start a new job with: elasticdl train",
     )

@@ -47,6 +47,13 @@ class SourceIndex:
         """Checksum of the whole source."""
         return int(self.sums[-1])
 
+    def has_content_of(self, other: SourceIndex) -> bool:
+        """Whether both are of the same columns and records at the same places."""
+        return self.names == other.names and all(
+            np.array_equal(one, two)
+            for one, two in ((self.marks, other.marks), (self.positions, other.positions), (self.sums, other.sums))
+        )
+
     def around(self, start: int, end: int) -> tuple[int, int, int]:
         """The range to read for the records ``[start, end)``, ``start < end``.
 

@@ -11,10 +11,12 @@ from dataclasses import asdict
 
 import numpy as np
 
-from elasticdl.shared.data.index import SourceIndex
-from elasticdl.shared.data.schema import ReaderOptions
-from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.data.discovery import DataObject
+from elasticdl.shared.data.index import SourceIndex, scan_source
+from elasticdl.shared.data.schema import ReaderOptions, options_of, schema_of
+from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.job.plan import Source
+from elasticdl.shared.job.spec import DataSpec
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, join, open_store
 
 _VERSION = 2
@@ -93,6 +95,37 @@ class IndexStore:
             raise IndexLostError(f"the index of {display(source.uri)} is not in {display(self._prefix)}") from error
         except _UNREADABLE as error:
             raise IndexLostError(f"the index of {display(source.uri)}, {display(uri)}, is damaged") from error
+
+    def is_same(self, source: Source, number: int, data: DataSpec, now: ObjectInfo) -> bool:
+        """Whether an object whose etag changed has the content of a source.
+
+        The object is read once per job: the result is saved beside the index.
+
+        Args:
+            source: as it was when the job was planned.
+            number: its number in the plan.
+            data: how it is read.
+            now: the object as it is.
+
+        Raises:
+            IndexLostError: there is no index to compare with.
+        """
+        if now.size_bytes != source.size_bytes:
+            return False
+        options = options_of(data)
+        mark = self._uri(source, number, options) + "." + hashlib.sha256(now.etag.encode()).hexdigest()[:16]
+        if any(True for _ in self._store.list(mark)):
+            return True
+        planned = self.load(source, number, options)
+        found = DataObject(info=now, format=schema_of(data).format)
+        try:
+            index = scan_source(open_store(source.uri), found, number, options).index
+        except UserError:
+            return False
+        if not index.has_content_of(planned):
+            return False
+        self._store.write(mark, b"")
+        return True
 
     def _uri(self, source: Source, number: int, options: ReaderOptions) -> str:
         info = ObjectInfo(uri=source.uri, size_bytes=source.size_bytes, etag=source.etag)

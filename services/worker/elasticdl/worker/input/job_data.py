@@ -37,6 +37,7 @@ def open_records(plan: Plan, data: DataSpec, storage: str, *, whole_batches: boo
         sources=plan.sources,
         schema=schema_of(data),
         index=lambda number: indices.load(plan.sources[number], number, options),
+        is_same=lambda number, now: indices.is_same(plan.sources[number], number, data, now),
     )
     return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches)
 

@@ -45,5 +45,5 @@ def changed(uri: str) -> UserError:
     """The error for data that changed after the job was planned."""
     return UserError(
         f"{display(uri)} changed since the job was planned",
-        hint="Restore the old file with its modification time and resume, or start a new job on the new data.",
+        hint="Restore the old content and resume, or start a new job on the new data.",
     )
