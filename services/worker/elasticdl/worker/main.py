@@ -19,6 +19,7 @@ from elasticdl.shared.names import Incarnation, Service, new_incarnation
 from elasticdl.shared.process import logs
 from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
 from elasticdl.shared.process.settings import WorkerSettings, describe, from_environment
+from elasticdl.worker.core import PipelineSettings
 from elasticdl.worker.model_imports import import_model_code
 from elasticdl.worker.service import Worker
 from elasticdl.worker.shutdown import catch_signals, watch
@@ -77,7 +78,15 @@ def run(settings: WorkerSettings, incarnation: Incarnation, signals: socket.sock
     spec = loop.call(read_spec(bus.log))
     imported()
     created.append(
-        Worker(settings=settings, incarnation=incarnation, spec=spec, bus=bus, loop=loop, environment=os.environ)
+        Worker(
+            settings=settings,
+            incarnation=incarnation,
+            spec=spec,
+            bus=bus,
+            loop=loop,
+            environment=os.environ,
+            pipeline=PipelineSettings(staleness=settings.staleness),
+        )
     )
     ready.set()
     return created[0].run()

@@ -98,6 +98,9 @@ class WorkerSettings(ProcessSettings):
     """TensorFlow's threads within an operation; 0: TensorFlow's default. The launcher divides a host's cores."""
     idle_poll_s: float = field(default=1.0, metadata=_NOT_NEGATIVE)
     """Seconds between polls of the queue by an idle worker; bounds the wait for a task whose lease has expired."""
+    staleness: int = field(default=0, metadata=_NOT_NEGATIVE)
+    """How many of its own batches a worker's weights may lack: 0 or 1. 1 hides the network behind computation, at the
+    cost of gradients that are one batch old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
