@@ -102,6 +102,46 @@ def test_fractions_and_large_integers_in_one_column_are_refused(files: list[str]
     assert Data(*files, column_types={"x": "float64"}).types == {"x": "float64"}
 
 
+def test_integers_that_a_float_holds_are_not_refused() -> None:
+    text = f"x\n0.5\n{1 << 60}\n{(1 << 54) + 4}.0\n"
+    assert Data(text).values("x") == [0.5, 2.0**60, 2.0**54 + 4]
+    assert Data(parquet(x=[1 << 60, -(1 << 63)]), parquet(x=[0.5])).values("x") == [2.0**60, -(2.0**63)]
+    with pytest.raises(UserError, match=r"beyond 2\^53.*record 1"):
+        Data(f"x\n0.5\n{LARGE}.0\n")
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=9))
+def test_an_integer_is_refused_exactly_if_a_float_can_not_hold_it(values: list[int]) -> None:
+    files = parquet(x=pa.array(values, pa.int64())), parquet(x=[0.5])
+    if all(int(float(value)) == value for value in values):
+        assert Data(*files).values("x") == values
+    else:
+        place = next(place for place, value in enumerate(values) if int(float(value)) != value)
+        with pytest.raises(UserError, match=f"beyond 2.*record {place} "):
+            Data(*files)
+
+
+def test_leading_zeros_are_pointed_out() -> None:
+    text = "zip,n,x\n01234,10,0.5\n10000,0,10.01\n"
+    assert Data(text).planned.remarks == {"zip": "without its leading zeros; keep them with --column_types zip=string"}
+    assert Data(text, column_types={"zip": "string"}).planned.remarks == {}
+    assert Data("zip,n\n01234,10\nx,0\n").planned.remarks == {}
+
+
+def test_text_that_means_missing_in_a_column_of_numbers_is_text_in_one_of_strings() -> None:
+    several = Data("x\n1\nNA\n", "x\nword\n\n")
+    assert several.values("x", 0) == ["1", "NA"]
+    assert several.planned.remarks == {}
+    assert Data(f"x\n{1 << 70}\nNA\n").planned.remarks == {}
+
+
+def test_nan_in_an_integer_is_missing() -> None:
+    data = parquet(x=pa.array([float("nan"), 2.0]))
+    with pytest.raises(UserError, match="'x' \\(1 of type int64, the first in record 0"):
+        Data(data, column_types={"x": "int64"})
+    assert Data(data, column_types={"x": "int64"}, fill_missing={"x": "-1"}).values("x") == [-1, 2]
+
+
 def test_floats_that_are_large_or_written_with_an_exponent_are_floats() -> None:
     data = Data("x\n1e300\n12345678901234567890.5\n0.5\n\n7\n")
     assert data.types == {"x": "float64"}

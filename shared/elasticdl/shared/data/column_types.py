@@ -19,7 +19,7 @@ EXACT_MAX = 1 << 53
 """Largest magnitude up to which ``float64`` holds every integer."""
 _CSV_TYPES = ("null", "int64", "uint64", "float64", "string")
 """Each can be read as the next, with care for large integers."""
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _NAMES_SHOWN = 20
 _BINARY = {"string": pa.large_string(), "binary": pa.large_binary()}
 _INT64_MIN, _INT64_MAX, _UINT64_MAX = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
@@ -37,7 +37,8 @@ class FoundColumn:
         first_missing: record number of the first of them; -1: none.
         least: least integer, at most 0.
         greatest: greatest integer, at least 0.
-        first_large: record number of the first integer beyond ``EXACT_MAX``; -1: none.
+        first_inexact: record number of the first integer that ``float64`` can't hold; -1: none.
+        leading_zeros: whether a CSV integer begins with a zero, as codes do.
     """
 
     name: str
@@ -47,7 +48,8 @@ class FoundColumn:
     first_missing: int = -1
     least: int = 0
     greatest: int = 0
-    first_large: int = -1
+    first_inexact: int = -1
+    leading_zeros: bool = False
 
     def with_more(self, later: FoundColumn) -> FoundColumn:
         """This and what later records of the column hold; of this type."""
@@ -57,13 +59,14 @@ class FoundColumn:
             first_missing=self.first_missing if self.first_missing >= 0 else later.first_missing,
             least=min(self.least, later.least),
             greatest=max(self.greatest, later.greatest),
-            first_large=self.first_large if self.first_large >= 0 else later.first_large,
+            first_inexact=self.first_inexact if self.first_inexact >= 0 else later.first_inexact,
+            leading_zeros=self.leading_zeros or later.leading_zeros,
         )
 
     def with_csv(self, later: FoundColumn) -> FoundColumn:
         """The same for an inferred CSV column, of the narrowest type for both."""
         both = self.with_more(later)
-        return replace(both, type=_wider_csv_type(self.type, later.type, both.least, both.greatest))
+        return _csv_column(both, _wider_csv_type(self.type, later.type, both.least, both.greatest))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,13 @@ def _wider_csv_type(one: str, other: str, least: int, greatest: int) -> str:
     return integer_type(least, greatest) if wider in ("int64", "uint64") else wider
 
 
+def _csv_column(column: FoundColumn, kind: str) -> FoundColumn:
+    """A CSV column with its final type: text misses nothing."""
+    if kind != "string":
+        return replace(column, type=kind)
+    return replace(column, type=kind, missing=0, first_missing=-1)
+
+
 def exact_integers(column: FoundColumn, texts: pa.ChunkedArray, present: pa.ChunkedArray, first: int) -> FoundColumn:
     """What a CSV column is that would be rounded as floats.
 
@@ -107,19 +117,13 @@ def exact_integers(column: FoundColumn, texts: pa.ChunkedArray, present: pa.Chun
         text.strip() if is_present else ""
         for text, is_present in zip(texts.to_pylist(), present.to_pylist(), strict=True)
     ]
-    integers = {place: int(cell) for place, cell in enumerate(cells) if _INTEGER.fullmatch(cell)}
-    large = next((place for place, value in integers.items() if abs(value) > EXACT_MAX), -1)
-    if large < 0:
-        return column
-    least, greatest = min(0, *integers.values()), max(0, *integers.values())
+    whole = {place: int(cell.partition(".")[0]) for place, cell in enumerate(cells) if _WHOLE.fullmatch(cell)}
+    inexact = next((place for place, value in whole.items() if float(value) != value), -1)
+    integers = {place: value for place, value in whole.items() if "." not in cells[place]}
+    least, greatest = min((0, *integers.values())), max((0, *integers.values()))
+    column = replace(column, least=least, greatest=greatest, first_inexact=first + inexact if inexact >= 0 else -1)
     all_integers = len(integers) == sum(map(bool, cells))
-    return replace(
-        column,
-        type=integer_type(least, greatest) if all_integers else column.type,
-        least=least,
-        greatest=greatest,
-        first_large=first + large,
-    )
+    return _csv_column(column, integer_type(least, greatest)) if all_integers else column
 
 
 def element_type(kind: str) -> str:
@@ -239,7 +243,10 @@ def remarks(sources: Sequence[FoundSource], columns: Sequence[Column]) -> Mappin
     for column in columns:
         found = [each for source in sources for each in source.columns if each.name == column.name]
         parts = sorted({f"was {each.was}" for each in found if each.was})
-        if missing := sum(each.missing for each in found):
+        if column.type.endswith("int64") and any(each.leading_zeros for each in found):
+            parts.append(f"without its leading zeros; keep them with --column_types {column.name}=string")
+        is_text = column.type == "string"
+        if missing := sum(each.missing for each in found if not is_text or each.type == "string"):
             value = column.fill if column.fill is not None else "NaN" if _is_float(column.type) else '""'
             parts.append(f"{missing:,} missing, filled with {value}")
         if parts:
@@ -286,10 +293,10 @@ def _wider(one: str, other: str) -> str | None:
 
 def _refuse_rounding(found: Sequence[tuple[FoundSource, FoundColumn]]) -> None:
     for source, column in found:
-        if column.first_large >= 0:
+        if column.first_inexact >= 0:
             raise UserError(
                 f"column {column.name!r} has fractions and integers beyond 2^53, which float64 would round; the "
-                f"first is in {display(source.uri)}, record {column.first_large} (from 0)",
+                f"first is in {display(source.uri)}, record {column.first_inexact} (from 0)",
                 hint=f"Give its type: --column_types {column.name}=string, or {column.name}=float64 to round.",
             )
 
@@ -305,7 +312,7 @@ def _refuse_missing(sources: Sequence[FoundSource], columns: Sequence[Column]) -
             number = sum(each.missing for _, each in found)
             where = f"record {first.first_missing} (from 0) of {display(source.uri)}"
             wrong.append((column, f"{column.name!r} ({number:,} of type {column.type}, the first in {where})"))
-            exact = exact and all(each.first_large < 0 for each in (s.columns[place] for s in sources))
+            exact = exact and all(each.first_inexact < 0 for each in (s.columns[place] for s in sources))
     if not wrong:
         return
     unused = {"i": "-1", "u": "0", "b": "false"}

@@ -15,6 +15,7 @@ from elasticdl.shared.data.ragged import Columns, Ragged
 from elasticdl.shared.data.schema import Column
 
 _MISSING = np.uint64(0x6D69_7373_696E_6721)
+_VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
@@ -25,6 +26,7 @@ def natural_type(kind: pa.DataType) -> tuple[str, str]:
         An empty type if the column can't be read without a given one.
     """
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    kind = _VIEWS.get(str(kind), kind)
     if _is_list(kind):
         element, was = natural_type(kind.value_type)
         if not element or element_type(element) != element:
@@ -47,11 +49,19 @@ def natural_type(kind: pa.DataType) -> tuple[str, str]:
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Without dictionary, and dates and times as integers in the file's unit, also in lists."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = _simple(column)
     if pa.types.is_temporal(column.type):
         width = pa.int32() if column.type.bit_width == 32 else pa.int64()
         column = pa.chunked_array([chunk.view(width) for chunk in column.chunks], type=width).cast(pa.int64())
+    return column
+
+
+def _simple(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Without dictionary, and strings in the common layout."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if str(column.type) in _VIEWS:
+        column = column.cast(_VIEWS[str(column.type)])
     return column
 
 
@@ -63,13 +73,14 @@ def converted(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
     """
     if element_type(kind) != kind:
         return column
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    column = _simple(column)
     if (kind == "string" and _is_text(column.type)) or (kind == "binary" and _is_bytes(column.type)):
         return column
     wanted = arrow_type(kind)
     if kind != "string":
         column = plain(column)
+    if pa.types.is_floating(column.type) and pa.types.is_integer(wanted):
+        column = pc.if_else(pc.is_nan(column), None, column)  # An integer can't be NaN, so it is missing.
     # An integer that a float can't hold is an error in Arrow. Whoever gives the type float64 wants it rounded.
     return column if column.type == wanted else column.cast(wanted, safe=not pa.types.is_floating(wanted))
 
@@ -142,7 +153,7 @@ def found(name: str, kind: str, was: str, values: pa.ChunkedArray, first: int) -
             absent = absent if absent.size else np.zeros(len(values), bool)
             absent[rows] = True
             missing += elements.null_count
-    least, greatest, large = _integers(values)
+    least, greatest, inexact = _integers(values)
     return FoundColumn(
         name=name,
         type=kind,
@@ -151,12 +162,12 @@ def found(name: str, kind: str, was: str, values: pa.ChunkedArray, first: int) -
         first_missing=first + int(np.argmax(absent)) if missing else -1,
         least=least,
         greatest=greatest,
-        first_large=first + large if large >= 0 else -1,
+        first_inexact=first + inexact if inexact >= 0 else -1,
     )
 
 
 def _integers(values: pa.ChunkedArray) -> tuple[int, int, int]:
-    """Least and greatest of 64-bit integers, with 0, and the place of the first that ``float64`` may not hold."""
+    """Least and greatest of 64-bit integers, with 0, and the place of the first that ``float64`` can't hold."""
     if values.type not in (pa.int64(), pa.uint64()):
         return 0, 0, -1
     ends = pc.min_max(values)
@@ -164,8 +175,11 @@ def _integers(values: pa.ChunkedArray) -> tuple[int, int, int]:
     if least >= -EXACT_MAX and greatest <= EXACT_MAX:
         return min(least, 0), max(greatest, 0), -1
     numbers = values.fill_null(0).to_numpy()
-    wide = (numbers > EXACT_MAX) | (numbers < -EXACT_MAX) if values.type == pa.int64() else numbers > EXACT_MAX
-    return min(least, 0), max(greatest, 0), int(np.argmax(wide))
+    # A float64 holds an integer exactly if 53 bits from its highest on are enough, so the lowest bit decides.
+    magnitudes = np.where(numbers < 0, -numbers, numbers).astype(np.uint64)
+    lowest = magnitudes & (~magnitudes + np.uint64(1))
+    inexact = (magnitudes > EXACT_MAX) & (magnitudes >> np.uint64(53) >= lowest)
+    return min(least, 0), max(greatest, 0), int(np.argmax(inexact)) if inexact.any() else -1
 
 
 def row_hashes(table: pa.Table) -> Hashes:

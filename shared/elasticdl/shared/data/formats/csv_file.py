@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -29,7 +30,8 @@ _CHUNK_BYTES = 4 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_NEWLINE, _RETURN, _QUOTE = 10, 13, 34
+_NEWLINE, _RETURN, _QUOTE, _POINT = 10, 13, 34, 46
+_ZERO = np.uint8(48)
 _STRAY_QUOTE = "a quote is in the middle of a value, where quotes must be doubled and the whole value quoted"
 _ARROW_TYPES = {"string": pa.string()}
 Parsed = TypeVar("Parsed")
@@ -209,6 +211,7 @@ class Scan:
         self._wanted: tuple[str, ...] = ()
         self._found: list[FoundColumn] = []
         self._records = 0
+        self._may_have_zeros = False
         self._parser: Parser | None = None
 
     @property
@@ -244,6 +247,7 @@ class Scan:
         if lines and self._parser is None:
             lines, starts = self._begin(lines, starts)
         if lines and self._parser is not None:
+            self._may_have_zeros = _may_have_leading_zeros(data)
             self._learn(self._parser, lines)
         self._records += len(lines)
         if final and used < len(data):
@@ -303,6 +307,9 @@ class Scan:
     def _inferred(self, parser: Parser, lines: list[bytes], name: str, values: pa.ChunkedArray) -> FoundColumn:
         kind = _inferred_type(values.type)
         column = found(name, kind, "", values, self._records)
+        if kind == "int64" and self._may_have_zeros:
+            zeros = pc.any(pc.match_substring_regex(parser.texts(lines, name), "^[+-]?0[0-9]")).as_py()
+            return replace(column, leading_zeros=bool(zeros))
         if kind != "float64" or not _may_be_rounded(values):
             return column
         # Arrow infers floats for integers beyond 64 bits, and where some values have fractions.
@@ -310,6 +317,15 @@ class Scan:
 
     def _error(self, reason: str) -> UserError:
         return UserError(f"{display(self._info.uri)}: {reason}", hint="Correct the file; CSV follows RFC 4180.")
+
+
+def _may_have_leading_zeros(data: bytes) -> bool:
+    """Whether a zero stands before a digit, and behind neither a digit nor a point."""
+    raw = np.frombuffer(data, dtype=np.uint8)
+    zeros = np.flatnonzero(raw[:-1] == _ZERO)
+    before, after = raw[zeros - 1], raw[zeros + 1]
+    is_first = (before - _ZERO > 9) & (before != _POINT)  # Unsigned: characters before "0" wrap around.
+    return bool(np.any(is_first & (after - _ZERO <= 9)))
 
 
 def _inferred_type(kind: pa.DataType) -> str:

@@ -131,7 +131,7 @@ class Scan:
                 if pa.types.is_nested(field.type)
                 else f"Give a type to read it as: --column_types {field.name}=float64, or leave it out with --columns.",
             )
-        return given, str(field.type)
+        return given, natural or str(field.type)
 
     def _learn(self, table: pa.Table) -> None:
         for place, column in enumerate(self._found):

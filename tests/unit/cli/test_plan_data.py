@@ -1,0 +1,63 @@
+"""The data of a job, from the flags to the lines that name its columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.cli.submission.flags import TrainFlags, parse_columns
+from elasticdl.cli.submission.plan_data import plan_data
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.spec import ModelSpec
+
+COLUMNS = "def feed_batch(records, mode, metadata): ...\n"
+LINES = "def feed(dataset, mode, metadata): ...\n"
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelSpec:
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(COLUMNS)
+    return ModelSpec(path=str(tmp_path / "model.py"), symbol="custom_model")
+
+
+def lines(model: ModelSpec, **flags: Any) -> list[str]:
+    told: list[str] = []
+    plan_data(TrainFlags(model_def="model.py", training_data="a.csv", **flags), model, told.append)
+    return told
+
+
+def test_each_column_has_a_line_and_many_are_grouped_by_type(model: ModelSpec) -> None:
+    Path("a.csv").write_text("id,zip\n1,x\n,y\n")
+    assert lines(model, fill_missing="id=0", columns="zip, id") == [
+        "Reading a.csv",
+        "Columns:",
+        "  zip: string",
+        "  id: int64 (1 missing, filled with 0)",
+    ]
+    names = [f"c{number}" for number in range(20)]
+    Path("a.csv").write_text(f"{','.join(names)},s\n{'1,' * 20}x\n")
+    assert lines(model)[2:] == ["  c0, c1, c2, c3, c4, c5 and 14 more: int64", "  s: string"]
+
+
+def test_a_feed_of_lines_takes_any_line_and_no_options_of_columns(model: ModelSpec) -> None:
+    Path("a.csv").write_text(f"id,x\n,0.5\n1,{(1 << 53) + 1}\n")
+    for text in (COLUMNS, "from somewhere import *\n"):
+        Path("model.py").write_text(text)
+        with pytest.raises(UserError):
+            lines(model)
+    Path("model.py").write_text(LINES)
+    assert lines(model)[1:] == ["Columns:", "  id: int64", "  x: float64"]
+    with pytest.raises(UserError, match="--fill_missing has no effect") as refused:
+        lines(model, fill_missing="id=0")
+    assert "feed_batch" in refused.value.hint
+
+
+def test_items_of_columns() -> None:
+    assert parse_columns("fill_missing", "") == {}
+    assert parse_columns("fill_missing", "a b=1,c=x,y,d==") == {"a b": "1", "c": "x,y", "d": "="}
+    for text in ("a", "=1", "a=1,a=2"):
+        with pytest.raises(UserError, match="--fill_missing"):
+            parse_columns("fill_missing", text)
