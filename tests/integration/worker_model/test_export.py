@@ -119,6 +119,64 @@ def test_a_subclassed_model_is_served_without_its_class(write_module: WriteModul
     np.testing.assert_allclose(saved.serve(batch.features).numpy(), expected, atol=1e-5)
 
 
+DRAWN = """
+class Shifted(layers.Layer):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.shift = {shift}
+
+    def call(self, x):
+        return x + self.shift
+
+def custom_model():
+    numbers = keras.Input((5,), name="numbers")
+    shifted = Shifted()(numbers)
+    return keras.Model({{"numbers": numbers}}, {{"one": layers.Dense(1)(shifted), "two": layers.Dense(2)(shifted)}})
+
+def loss(labels, predictions):
+    return keras.losses.binary_crossentropy(labels, predictions["one"])
+
+def feed_batch(records, mode, metadata):
+    return {{"numbers": records["numbers"]}}, records["label"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("shift", "refused"),
+    [
+        ("3.0", None),
+        ("tf.random.normal((5,))", "model.keras predicts"),
+        ("np.random.default_rng().random(5).astype('float32')", "the model made for the export predicts"),
+    ],
+    ids=["equal", "drawn when the file is loaded", "drawn when the model is made"],
+)
+def test_what_is_exported_is_what_was_trained(
+    write_module: WriteModule, tmp_path: Path, shift: str, refused: str | None
+) -> None:
+    runner, _ = runner_of(write_module(DRAWN.format(shift=shift)), columns())
+    if refused is None:
+        export(runner, runner.initial_dense(), lambda *_: np.zeros(0, np.float32), tmp_path / "output")
+        return
+    with pytest.raises(UserError, match=refused):
+        export(runner, runner.initial_dense(), lambda *_: np.zeros(0, np.float32), tmp_path / "output")
+    assert not list((tmp_path / "output").iterdir())
+
+
+def test_a_file_that_predicts_something_else_is_named(write_module: WriteModule, tmp_path: Path) -> None:
+    body = DRAWN.format(shift="0.0").replace("shifted = Shifted()(numbers)", "layer = Shifted()\n    layer.shift = 1.0")
+    body = body.replace("layer.shift = 1.0\n", "layer.shift = 1.0\n    shifted = layer(numbers)\n")
+    runner, _ = runner_of(write_module(body), columns())
+    with pytest.raises(UserError, match=r"model.keras predicts .* where the trained model predicts"):
+        export(runner, runner.initial_dense() + 0.1, lambda *_: np.zeros(0, np.float32), tmp_path / "output")
+
+
+def test_a_model_that_samples_when_it_predicts_is_exported(write_module: WriteModule, tmp_path: Path) -> None:
+    body = DRAWN.format(shift="0.0").replace("x + self.shift", "x + keras.random.normal(keras.ops.shape(x))")
+    runner, _ = runner_of(write_module(body), columns())
+    export(runner, runner.initial_dense(), lambda *_: np.zeros(0, np.float32), tmp_path / "output")
+    assert (tmp_path / "output" / "model.keras").exists()
+
+
 def test_a_model_above_the_limit_is_refused_before_training(write_module: WriteModule) -> None:
     runner, _ = runner_of(write_module(RECOMMENDER), columns())
     size = check_export(runner, 1 << 20)

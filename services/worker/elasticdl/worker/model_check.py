@@ -1,7 +1,8 @@
 """``python -m elasticdl.worker.model_check``: makes a job's model and tries one batch, before any service starts.
 
-The launcher starts two processes of it. Both make the model; the first compares its fingerprint with the second's, so
-a model that comes out differently in each process is refused before the job starts.
+The launcher starts two processes of it. Both make the model. The first tries a batch, and compares its fingerprint with
+the second's, so a model that comes out differently in each process is refused before the job starts. The second tries
+the export meanwhile.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from elasticdl.shared.process.running_batches import ENVIRONMENT_VARIABLE, Runni
 from elasticdl.worker.failures import of_start
 from elasticdl.worker.model_imports import import_model_code
 
-_SECOND_S_MAX = 10.0
-"""Seconds to wait for the other process after this one is done; without it, only the workers compare."""
+_SECOND_S_MAX = 30.0
+"""Seconds to wait for the second process after the first one is done; without it, only the workers compare."""
 _POLL_S = 0.02
 
 
@@ -46,7 +47,7 @@ def main() -> int:
         ModelCheck(error=f"{failure.message}\n{shown}".strip()).write(folder, number)
         return EXIT_REFUSED
     result.write(folder, number)
-    return 0
+    return EXIT_REFUSED if result.error else 0
 
 
 def _check(spec: JobSpec, folder: Path) -> ModelCheck:
@@ -59,17 +60,27 @@ def _check(spec: JobSpec, folder: Path) -> ModelCheck:
         try_model(built, running_batches)
     mine = built.fingerprint()
     other = _second(folder)
-    if other is not None and other.fingerprint:
+    if other is not None and other.fingerprint:  # Without one it failed by itself, and the workers compare.
         expected = Fingerprint.decode(other.fingerprint)
         mine.check(expected, Path(spec.model.path), "each process that makes the model gets another one")
+    if other is not None and other.error:
+        return other
     return ModelCheck(notes=(*built.runner.describe(), *built.export_notes), fingerprint=mine.encode())
 
 
 def _made(spec: JobSpec) -> ModelCheck:
     from elasticdl.worker.model_builder import build
+    from elasticdl.worker.model_trial import try_export
 
     with _running_batches() as running_batches:
-        return ModelCheck(fingerprint=build(spec, running_batches).fingerprint().encode())
+        built = build(spec, running_batches)
+    fingerprint = built.fingerprint().encode()
+    try:
+        if spec.output:
+            try_export(built)
+    except UserError as error:
+        return ModelCheck(error=str(error), fingerprint=fingerprint)
+    return ModelCheck(fingerprint=fingerprint)
 
 
 def _second(folder: Path) -> ModelCheck | None:

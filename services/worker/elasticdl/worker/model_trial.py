@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,16 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.worker.input.job_data import first_batch
 from elasticdl.worker.input.table_ids import table_ids
+from elasticdl.worker.model.export.export import check_export, export
 from elasticdl.worker.model.fingerprint.fingerprint import check_made_again
 from elasticdl.worker.model.user.calls import UserCodeError, user_code
 from elasticdl.worker.model_builder import Built
-from elasticdl.worker.ports import TableRows
+from elasticdl.worker.ports import Floats, Ids, TableRows
 
+EXPORT_BYTES_MAX = 64 << 20
+"""Largest model that is exported to try it; of larger ones only the end of the job writes files."""
 _ROW_SCALE = 0.05
-"""Standard deviation of the numbers that stand for the rows of the ps."""
+"""Size of the numbers that stand for the rows of the ps."""
 
 
 def try_model(built: Built, running_batches: RunningBatchesFile) -> None:
@@ -53,6 +58,24 @@ def try_model(built: Built, running_batches: RunningBatchesFile) -> None:
         runner.evaluate(batch, runner.initial_dense(), _rows(built, batch, training=False))
 
 
+def try_export(built: Built) -> None:
+    """Write the untrained model as the end of the job will, and compare the files with it.
+
+    Raises:
+        UserError: a file can't be written, or predicts something else.
+    """
+    if check_export(built.runner, np.iinfo(np.int64).max) > EXPORT_BYTES_MAX:
+        return
+    widths = {table.name: table.width for table in built.runner.tables}
+    with tempfile.TemporaryDirectory(prefix="elasticdl-trial-") as folder:
+        export(
+            built.runner,
+            built.runner.initial_dense(),
+            lambda table, ids: _made_up_rows(ids, widths[table]),
+            Path(folder),
+        )
+
+
 def _try_loss(built: Built, rows: TableRows) -> None:
     """Call the loss outside of a graph, which tells the line of an error in it."""
     runner = built.runner
@@ -65,9 +88,9 @@ def _try_loss(built: Built, rows: TableRows) -> None:
 
 def _rows(built: Built, batch: Any, *, training: bool) -> TableRows:
     widths = {table.name: table.width for table in built.runner.tables}
-    random = np.random.default_rng(0)
     found = table_ids(built.runner, batch, training=training)
-    return {
-        name: (random.normal(0.0, _ROW_SCALE, (len(ids.unique), widths[name])).astype(np.float32), ids.inverse)
-        for name, ids in found.items()
-    }
+    return {name: (_made_up_rows(ids.unique, widths[name]), ids.inverse) for name, ids in found.items()}
+
+
+def _made_up_rows(ids: Ids, width: int) -> Floats:
+    return np.asarray(_ROW_SCALE * np.sin(ids[:, np.newaxis] + np.arange(width)), np.float32)

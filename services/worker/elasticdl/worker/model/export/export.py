@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.worker.model.build import make
 from elasticdl.worker.model.dense import Float32Array, ordered_variables
 from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, Census, bytes_text
+from elasticdl.worker.model.export.comparison import compare_files, kept, predictions_of, served
 from elasticdl.worker.model.runner import ModelRunner
 
 SAVED_MODEL = "saved_model"
@@ -30,6 +32,8 @@ KERAS_FILE = "model.keras"
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
 """What TensorFlow takes for a name."""
 ROWS_PER_READ = 1 << 16
+COMPARED_BYTES_MAX = 1 << 30
+"""Largest model whose files are compared with it: each of them is loaded for that, beside the model itself."""
 
 RowsFunction = Callable[[str, NDArray[np.int64]], Float32Array]
 """(table name, ids (k,)) -> their rows (k, width), untrained ones from the initializer."""
@@ -77,15 +81,22 @@ def export(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, outp
         output_dir: where to; the files are complete before they take their names.
 
     Raises:
-        UserError: the model can't be exported.
+        UserError: the model can't be exported, or what was written predicts something else than the trained model.
     """
-    check_export(runner, np.iinfo(np.int64).max)
+    size = check_export(runner, np.iinfo(np.int64).max)
     model = _plain_model(runner, dense, rows_of)
     output_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output_dir, prefix=".export-") as folder:
         written = Path(folder)
         _write_saved_model(model, runner.example.spec.features, written / SAVED_MODEL)
         model.save(written / KERAS_FILE)
+        if size <= COMPARED_BYTES_MAX and runner.example.labels is not None:
+            features = runner.example.features
+            files = {
+                SAVED_MODEL: partial(served, written / SAVED_MODEL, features),
+                KERAS_FILE: partial(kept, runner, written / KERAS_FILE, features),
+            }
+            compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
         for name in (SAVED_MODEL, KERAS_FILE):
             _replace(written / name, output_dir / name, written / f"old-{name}")
 
