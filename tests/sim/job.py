@@ -40,6 +40,7 @@ class Shape:
         batches: batches per full task; the last task of an epoch has one less, if there can be less.
         epochs: passes over the data.
         grads_to_wait: batches per optimizer update.
+        synchronous: whether the plan decides which batches these are.
         snapshot_s: seconds between snapshots.
         compute_s: seconds that a batch takes.
         evaluate: whether there is validation data.
@@ -57,6 +58,7 @@ class Shape:
     batches: int = 3
     epochs: int = 1
     grads_to_wait: int = 1
+    synchronous: bool = False
     snapshot_s: float = 1.0
     compute_s: float = 0.05
     evaluate: bool = False
@@ -94,6 +96,7 @@ class SimJob:
             evaluation_interval_s=shape.evaluate_s,
             evaluate_epochs=shape.evaluate and shape.evaluate_epochs,
             grads_to_wait=shape.grads_to_wait,
+            synchronous=shape.synchronous,
             limits=Limits(lease_s=LEASE_S),
         )
 
@@ -118,6 +121,15 @@ class SimJob:
     def is_empty(self, number: int) -> bool:
         """Whether the user's filter drops every record of a batch."""
         return self.shape.empty_every > 0 and number % self.shape.empty_every == self.shape.empty_every - 1
+
+    def share_of_round(self, task: TaskId, batch: int) -> float:
+        """How much a batch counts in the update of its round: its share of the records that were not dropped."""
+        start = task - task % self.plan.tasks_per_epoch
+        first = start + (task - start) // self.shape.grads_to_wait * self.shape.grads_to_wait
+        end = min(first + self.shape.grads_to_wait, start + self.plan.tasks_per_epoch)
+        places = [(TaskId(one), batch) for one in range(first, end) if (one, batch) in self.numbers]
+        records = {place: self.plan.records_of(*place) for place in places if not self.is_empty(self.numbers[place])}
+        return records[task, batch] / sum(records.values()) if (task, batch) in records else 0.0
 
     def push(self, task: TaskId, batch: int) -> PushRequest:
         """What a worker pushes for a batch."""

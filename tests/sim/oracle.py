@@ -137,7 +137,7 @@ class Oracle:
     def _count(self, world: World, placement: Placement, ps: PodName, manifest: str, covered: Counts) -> list[str]:
         spec = self._job.spec
         number = int(ps.rsplit("-", 1)[1])
-        policy = UpdatePolicy(grads_to_wait=spec.grads_to_wait)
+        policy = UpdatePolicy.of(spec)
         core = PsCore(plan=spec.plan, placement=placement, number=number, policy=policy)
         try:
             shard = restore(world.store, core, read_chain(world.store, manifest))
@@ -165,6 +165,8 @@ class Oracle:
         return problems
 
     def _partition(self, name: str, counts: Floats) -> list[str]:
+        if self._job.spec.synchronous:
+            return self._rounds(name, counts)
         batches, wait = len(self._job.batches), self._job.spec.grads_to_wait
         absorbed = float(counts[batches])
         learned = [number for number in range(batches) if not self._job.is_empty(number)]
@@ -183,6 +185,18 @@ class Oracle:
         flushed = sum(1 for n in learned if rest and wait != rest and abs(counts[n] - 1.0 / rest) < 1e-6)
         if not problems and rest and flushed not in (rest,) and wait != rest:
             problems.append(f"{name}: {flushed} batches are in the last, smaller update, not {rest}")
+        return problems
+
+    def _rounds(self, name: str, counts: Floats) -> list[str]:
+        """Synchronous training: each batch was learned once, in the mean of its round, weighted by records."""
+        job = self._job
+        problems = []
+        if counts[len(job.batches)] != len(job.batches):
+            problems.append(f"{name}: {counts[-1]:g} statistics deltas of {len(job.batches)} batches were added")
+        for number, (task, batch) in enumerate(job.batches):
+            expected = job.share_of_round(task, batch)
+            if abs(float(counts[number]) - expected) > 1e-6:
+                problems.append(f"{name}: batch {task}.{batch} was learned {counts[number]:g} times, not {expected:g}")
         return problems
 
     def _rows(self, ps: PodName, partitions: Counts, counts: Floats, shard: ModelShard) -> list[str]:

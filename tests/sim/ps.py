@@ -87,13 +87,13 @@ class PsProcess(Process):
             plan=spec.plan,
             placement=Placement.even(spec.ps),
             number=pod_number(name),
-            policy=UpdatePolicy(grads_to_wait=spec.grads_to_wait),
+            policy=UpdatePolicy.of(spec),
             observer=self,
         )
         self.address = name if shape.shared_address else self.incarnation
         self.listening = False
         self.connections: list[Connection] = []
-        self._handler = PsHandler(self.core, self.incarnation)
+        self._handler = PsHandler(self.core, self.incarnation, round_wait_s=0.0)
         self._pool = BufferPool()
         settings = ControllerSettings(
             ps=name,

@@ -88,9 +88,22 @@ def _clock_faults(seed: int, shape: Shape, horizon_s: float) -> tuple[Fault, ...
     return tuple(faults)
 
 
+SYNCHRONOUS = 0.2
+"""Share of all schedules in which training is synchronous."""
+
+
+def _synchronous(seed: int, shape: Shape) -> Shape:
+    """Whether the job trains synchronously; drawn apart, like the clocks."""
+    random = Random(seed * 7919 + 8)
+    if random.random() >= SYNCHRONOUS:
+        return shape
+    return replace(shape, synchronous=True, grads_to_wait=random.choice([1, 2, 2, 3]))
+
+
 def random_schedule(seed: int) -> Schedule:
     """The schedule of a seed."""
     schedule = _with_epochs(_schedule(seed))
+    schedule = replace(schedule, shape=_synchronous(seed, schedule.shape))
     clocks = _clock_faults(seed, schedule.shape, schedule.horizon_s)
     return replace(schedule, faults=clocks + schedule.faults)
 

@@ -24,6 +24,7 @@ from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.model.placement import PARTITIONS, Placement, decode_placement
 from elasticdl.shared.names import PodName, Purpose, Service, TaskId, pod_name
 from elasticdl.shared.process.procedures import Issued
+from elasticdl.shared.wire.messages import Floats
 from elasticdl.worker.core import BatchRef, CoreSettings, PipelineSettings, WorkerCore, commands
 from elasticdl.worker.core.commands import Command
 from elasticdl.worker.core.events import (
@@ -38,18 +39,20 @@ from elasticdl.worker.core.events import (
     ExecutionFailed,
     PinLost,
     QueueEmpty,
+    RoundIncomplete,
     Started,
     StopRequested,
 )
 from elasticdl.worker.execution.broker_lane import Deliveries
 from elasticdl.worker.ps_client.calls import Settled
 from elasticdl.worker.ps_client.requests import PushOutcome
-from elasticdl.worker.ps_client.rules import PinLostError
+from elasticdl.worker.ps_client.rules import PinLostError, RoundIncompleteError
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
 BATCH_DEADLINE_S = 30.0
+ROUND_POLL_S = 0.02
 STOP_LIMIT_S = 1.8
 UNREADABLE = 0.005
 """Share of reads that fail while faults are on, because storage does not answer."""
@@ -79,11 +82,15 @@ class WorkerProcess(Process):
             staleness=int(world.random.random() < 0.4), prefetch_batches=1 + int(3 * world.random.random())
         )
         spec = world.job.spec
+        if spec.synchronous:
+            self.pipeline = self.pipeline.synchronous()
         self._core = WorkerCore(
             CoreSettings(
                 plan=spec.plan,
                 validation=spec.validation,
                 pipeline=self.pipeline,
+                rounds=spec.rounds,
+                round_poll_s=ROUND_POLL_S,
                 lease_s=LEASE_S,
                 batch_deadline_s=BATCH_DEADLINE_S,
                 patience_s=0.2,
@@ -182,9 +189,12 @@ class WorkerProcess(Process):
 
     async def _pull(self, command: commands.PullBatch) -> Event:
         try:
-            settled = await drive(self, self._ps.pull(self._ids(command.ref), pin=command.pin))
+            batch = None if command.pin else (command.ref.task.number, command.ref.batch)
+            settled = await drive(self, self._ps.pull(self._ids(command.ref), pin=command.pin, batch=batch))
         except PinLostError:
             return PinLost(ref=command.ref)
+        except RoundIncompleteError:
+            return RoundIncomplete(ref=command.ref)
         self._weights[command.ref] = Weights(settled)
         return BatchPulled(ref=command.ref)
 
@@ -270,6 +280,9 @@ class WorkerProcess(Process):
     def _check_freshness(self, ref: BatchRef, weights: Weights) -> None:
         """The weights contain every earlier batch of this worker, except as many as the staleness allows."""
         sent, shape = weights.settled.sent, self.world.job.shape
+        if shape.synchronous:
+            self._check_round(ref, weights)
+            return
         due = self._pushed[: len(self._pushed) - self.pipeline.staleness]
         if not due or shape.grads_to_wait > 1:
             return
@@ -279,9 +292,26 @@ class WorkerProcess(Process):
         restored = dict(weights.settled.incarnations) != dict(outcome.credits)
         if restored or sent.splitter.version != outcome.placement_version:
             return
-        flat = np.zeros_like(self.world.job.initial)
-        for part, reply in zip(sent.splitter.parts, pull_replies(weights.settled).values(), strict=True):
-            part.scatter(reply.dense, flat)
-        counts = flat[: PARTITIONS * len(self.world.job.batches)].reshape(PARTITIONS, -1)[:, number]
-        if not counts.all():
+        if not self._counts(weights)[:, number].all():
             raise InvariantError(f"{ref} is computed on weights that lack batch {number} of the same worker")
+
+    def _check_round(self, ref: BatchRef, weights: Weights) -> None:
+        """The weights contain every batch of the rounds before."""
+        job, rounds = self.world.job, self.world.job.spec.rounds
+        assert rounds is not None
+        own = rounds.key(TaskId(ref.task.number), ref.batch)[:2]
+        due = [
+            number
+            for (task, batch), number in job.numbers.items()
+            if rounds.key(task, batch)[:2] < own and not job.is_empty(number)
+        ]
+        if not self._counts(weights)[:, due].all():
+            raise InvariantError(f"{ref} is computed on weights that lack an earlier round")
+
+    def _counts(self, weights: Weights) -> Floats:
+        """How often each batch was learned: float32[partitions, batches]."""
+        flat = np.zeros_like(self.world.job.initial)
+        replies = pull_replies(weights.settled).values()
+        for part, reply in zip(weights.settled.sent.splitter.parts, replies, strict=True):
+            part.scatter(reply.dense, flat)
+        return flat[: PARTITIONS * len(self.world.job.batches)].reshape(PARTITIONS, -1)

@@ -125,14 +125,16 @@ def command(app: typer.Typer, name: str = "", *, panel: str = "", bare_help: boo
 
 
 def plain_switches(arguments: list[str], *owners: type) -> list[str]:
-    """Turn ``--switch=true`` into ``--switch`` and drop ``--switch=false``: the form of ElasticDL's first command line.
+    """Turn ``--switch=true`` into ``--switch``, the form of ElasticDL's first command line.
+
+    ``--switch=false`` is dropped, or becomes the name that turns the switch off.
 
     Args:
         arguments: as typed.
         owners: dataclasses; their fields that are on or off are the switches.
     """
     switches = {
-        f"--{field.name}"
+        f"--{field.name}": flags_of(owner)[field.name].off
         for owner in owners
         for field in dataclasses.fields(owner)
         if field.name in flags_of(owner) and isinstance(field.default, bool)
@@ -141,6 +143,7 @@ def plain_switches(arguments: list[str], *owners: type) -> list[str]:
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if equals and name in switches and value.lower() in _FALSE:
+            kept += [f"--{switches[name]}"] if switches[name] else []
             continue
         kept.append(name if equals and name in switches and value.lower() in _TRUE else argument)
     return kept

@@ -51,7 +51,7 @@ def accumulator_in_the_cut() -> Iterator[None]:
     original = Accumulator.state
 
     def state(self: Any) -> Any:
-        return replace(original(self), batches=0)
+        return replace(original(self), weight=0)
 
     original_take = Accumulator.take
 

@@ -31,11 +31,11 @@ def test_the_mean_counts_an_absent_row_as_zero_and_is_taken_once() -> None:
     accumulator.add(batch([3, 2], {-3: [4, 0], 9: [2, 2]}))
     accumulator.add(Gradients(dense=np.zeros(2, np.float32), rows={}))
     accumulator.add(batch([0, 0], {}))
-    assert accumulator.batches == 4
+    assert accumulator.weight == 4
     mean = accumulator.take()
     assert mean.dense.tolist() == [1, 1]
     assert as_dict(mean) == {7: [0.25, 0.5], -3: [2, 1], 9: [0.5, 0.5]}
-    assert accumulator.batches == 0
+    assert accumulator.weight == 0
     with pytest.raises(ValueError, match="nothing"):
         accumulator.take()
     accumulator.add(batch([5, 5], {7: [1, 1]}))
@@ -52,7 +52,7 @@ def test_a_restored_accumulator_goes_on() -> None:
     restored.load(state)
     for one in (accumulator, restored):
         one.add(batch([2], {2: [3, 3], 1: [1, 0]}))
-    assert accumulator.batches == restored.batches == 2
+    assert accumulator.weight == restored.weight == 2
     mean, again = accumulator.take(), restored.take()
     assert np.array_equal(mean.dense, again.dense)
     assert as_dict(mean) == as_dict(again) == {1: [1, 0.5], 2: [1.5, 1.5]}

@@ -183,7 +183,7 @@ class FakePs:
             next_batch=min(group.next_batch(task, batches) for group in self.groups), credits=self.credits()
         )
 
-    def pull(self, ids: Mapping[str, Ids], *, pin: int = 0) -> Pulled:
+    def pull(self, ids: Mapping[str, Ids], *, pin: int = 0, batch: tuple[int, int] | None = None) -> Pulled:
         if pin and pin not in self.pins:
             raise PinLostError(f"pin {pin} is gone")
         self.wire.append(f"pin {pin}" if pin else "pull")

@@ -198,16 +198,37 @@ class TrainFlags:
             sets="JobSpec.evaluation_interval_s",
         ),
     ] = 0.0
+    use_async: Annotated[
+        bool,
+        Flag(
+            "Workers update the model independently of each other. With --use_async=false every update is the mean of "
+            "--grads_to_wait minibatches that were computed from the same weights: the model does not depend on the "
+            "number of workers or on what happens to them.",
+            off="no_use_async",
+            panel=TRAINING,
+        ),
+    ] = True
     grads_to_wait: Annotated[
-        int,
+        int | None,
         Flag(
             "Average the gradients of N minibatches into one update of the model.",
             metavar="N",
+            shows="1; with --use_async=false the number of workers",
             panel=TRAINING,
             limits=(1, 1 << 20),
-            sets="JobSpec.grads_to_wait",
         ),
-    ] = 1
+    ] = None
+    global_batch_size: Annotated[
+        int | None,
+        Flag(
+            "With --use_async=false: records per update, in place of --minibatch_size. Each of the --grads_to_wait "
+            "minibatches gets an equal part.",
+            metavar="N",
+            shows="--minibatch_size times --grads_to_wait",
+            panel=TRAINING,
+            limits=(1, 1 << 30),
+        ),
+    ] = None
     lr_staleness_modulation: Annotated[
         bool,
         Flag(
@@ -320,10 +341,42 @@ class TrainFlags:
             name, _, value = flag_given.removeprefix("--").partition("=")
             if getattr(self, name) == value:
                 raise UserError(f"{flag_given} is not available in this version; use {instead}.", usage=True)
+        if not self.use_async and self.lr_staleness_modulation:
+            raise UserError(
+                "--lr_staleness_modulation has no meaning with --use_async=false: no gradient is stale.", usage=True
+            )
+        self._check_global_batch_size()
         if self.checkpoint_dir and self.storage:
             raise UserError(
                 "--checkpoint_dir and --storage are two names of the same flag; give only one of them.", usage=True
             )
+
+    def _check_global_batch_size(self) -> None:
+        size, parts = self.global_batch_size, self.batches_per_update
+        if size is None:
+            return
+        if self.use_async:
+            raise UserError(
+                "--global_batch_size needs --use_async=false. Asynchronous updates have --minibatch_size records.",
+                usage=True,
+            )
+        if size % parts:
+            near = max(parts, round(size / parts) * parts)
+            raise UserError(
+                f"--global_batch_size={size} can't be divided into {parts} minibatches of equal size. "
+                f"Use --global_batch_size={near}, or another --grads_to_wait.",
+                usage=True,
+            )
+
+    @property
+    def batches_per_update(self) -> int:
+        """Minibatches that are averaged into one update."""
+        return self.grads_to_wait or (1 if self.use_async else self.num_workers)
+
+    @property
+    def records_per_minibatch(self) -> int:
+        """Records of a minibatch: ``--minibatch_size``, or its part of ``--global_batch_size``."""
+        return self.global_batch_size // self.batches_per_update if self.global_batch_size else self.minibatch_size
 
 
 def parse_envs(text: str) -> dict[str, str]:

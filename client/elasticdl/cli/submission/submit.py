@@ -94,6 +94,8 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         storage=_storage(flags, root, job),
         envs=parse_envs(flags.envs),
         evaluate_epochs=flags.evaluates_epochs and validation is not None,
+        grads_to_wait=flags.batches_per_update,
+        synchronous=not flags.use_async,
         **values_for("JobSpec", flags),
     )
     check_destinations(flags, spec)
@@ -102,6 +104,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
 
 def _training_plan(flags: TrainFlags, data: PlannedData) -> Plan:
     settings = {"seed": secrets.randbits(_SEED_BITS), **values_for("Plan", flags)}
+    settings["minibatch_size"] = flags.records_per_minibatch
     return Plan(sources=data.sources, **settings)
 
 

@@ -22,17 +22,26 @@ from elasticdl.shared.wire.messages import (
 )
 from elasticdl.shared.wire.server import Response
 
+ROUND_WAIT_S = 0.1
+"""A worker that waits longer asks again; meanwhile it can look for another task or stop."""
+
 
 class PsHandler:
     """Answers requests; called by one thread per connection.
 
     A request that is well-formed but wrong gets a refusal, so that its sender learns why; a malformed one closes the
     connection (``decode_request`` raises ProtocolError).
+
+    Args:
+        core: decides.
+        incarnation: of this process.
+        round_wait_s: seconds that a pull of synchronous training may wait here for the end of the round before.
     """
 
-    def __init__(self, core: PsCore, incarnation: Incarnation) -> None:
+    def __init__(self, core: PsCore, incarnation: Incarnation, *, round_wait_s: float = ROUND_WAIT_S) -> None:
         self._core = core
         self._incarnation = incarnation
+        self._round_wait_s = round_wait_s
         self._pool = BufferPool()
 
     def __call__(self, frame: Frame) -> Response:
@@ -56,6 +65,7 @@ class PsHandler:
             return self._respond(Refusal(kind=RefusalKind.PROTOCOL, message=str(error)))
 
     def _pull(self, request: Pull) -> Response:
+        self._core.await_round(request, self._round_wait_s)
         dense_size, rows_size = self._core.pull_size(request)
         buffers = [self._pool.take(4 * dense_size), self._pool.take(4 * rows_size)]
 

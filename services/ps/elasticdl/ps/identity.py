@@ -44,7 +44,7 @@ class PsIdentity:
             plan=spec.plan,
             placement=Placement.even(spec.ps),
             number=pod_number(self.ps),
-            policy=UpdatePolicy(grads_to_wait=spec.grads_to_wait, staleness_scaled_rate=spec.staleness_scaled_rate),
+            policy=UpdatePolicy.of(spec),
             memory_bytes_max=self.memory_bytes_max,
             observer=observer,
         )

@@ -100,11 +100,17 @@ class ParameterServers(Protocol):
         """How far a task is."""
         ...
 
-    def pull(self, ids: Mapping[str, Ids], *, pin: int = 0) -> Pulled:
-        """The dense variables and these rows; ``pin``: as they were pinned for that evaluation (0: as they are now).
+    def pull(self, ids: Mapping[str, Ids], *, pin: int = 0, batch: tuple[int, int] | None = None) -> Pulled:
+        """The dense variables and these rows.
+
+        Args:
+            ids: by table.
+            pin: as they were pinned for that evaluation; 0: as they are now.
+            batch: task and batch that is computed from them.
 
         Raises:
             PinLostError: the pinned model is gone.
+            RoundIncompleteError: synchronous training has not made the update before the batch yet.
         """
         ...
 

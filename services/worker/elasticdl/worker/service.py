@@ -83,7 +83,8 @@ class Worker:
             CoreSettings(
                 plan=spec.plan,
                 validation=spec.validation,
-                pipeline=self.pipeline,
+                pipeline=self.pipeline.synchronous() if spec.synchronous else self.pipeline,
+                rounds=spec.rounds,
                 lease_s=spec.limits.lease_s,
                 batch_deadline_s=spec.limits.batch_deadline_s,
                 idle_poll_s=self.settings.idle_poll_s,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.names import JobId
 
 
@@ -124,6 +125,7 @@ class JobSpec:
         evaluation_interval_s: evaluate every N seconds (0: disabled); also the least time between two evaluations,
             except those at the end of an epoch.
         grads_to_wait: batches whose gradients are averaged into one update.
+        synchronous: the plan decides which batches these are, and none is computed before the update before is made.
         staleness_scaled_rate: divide the rate of a push by the number of updates since its pull.
         envs: environment variables for worker and ps processes.
         log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
@@ -147,8 +149,14 @@ class JobSpec:
     evaluation_steps: int = 0
     evaluation_interval_s: float = 0.0
     grads_to_wait: int = 1
+    synchronous: bool = False
     staleness_scaled_rate: bool = False
     envs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     log_level: str = "INFO"
     evaluate_epochs: bool = False
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def rounds(self) -> Rounds | None:
+        """Synchronous training: which batches make one update; None: asynchronous."""
+        return Rounds(plan=self.plan, tasks_per_cohort=self.grads_to_wait) if self.synchronous else None

@@ -537,6 +537,7 @@ class JobSpec(_message.Message):
     LOG_LEVEL_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     EVALUATE_EPOCHS_FIELD_NUMBER: _builtins.int
+    SYNCHRONOUS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     created_s: _builtins.float
     checksum: _builtins.int
@@ -552,6 +553,7 @@ class JobSpec(_message.Message):
     staleness_scaled_rate: _builtins.bool
     log_level: _builtins.str
     evaluate_epochs: _builtins.bool
+    synchronous: _builtins.bool
     @_builtins.property
     def plan(self) -> Global___Plan: ...
     @_builtins.property
@@ -591,10 +593,11 @@ class JobSpec(_message.Message):
         log_level: _builtins.str = ...,
         limits: Global___Limits | None = ...,
         evaluate_epochs: _builtins.bool = ...,
+        synchronous: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "limits", b"limits", "model", b"model", "plan", b"plan", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "job", b"job", "limits", b"limits", "log_level", b"log_level", "model", b"model", "output", b"output", "plan", b"plan", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "job", b"job", "limits", b"limits", "log_level", b"log_level", "model", b"model", "output", b"output", "plan", b"plan", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -198,12 +198,17 @@ class Pull(_message.Message):
     PIN_FIELD_NUMBER: _builtins.int
     DENSE_FIELD_NUMBER: _builtins.int
     TABLES_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
     placement_version: _builtins.int
     pin: _builtins.int
     """evaluation whose pinned state is read; 0: the present state"""
     dense: _builtins.bool
     """whether dense variables are wanted"""
+    task: _builtins.int
+    """training: the task and the batch that is computed from the answer"""
+    batch: _builtins.int
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableRows]: ...
     def __init__(
@@ -214,12 +219,21 @@ class Pull(_message.Message):
         pin: _builtins.int = ...,
         dense: _builtins.bool = ...,
         tables: _abc.Iterable[Global___TableRows] | None = ...,
+        task: _builtins.int | None = ...,
+        batch: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_task", b"_task", "batch", b"batch", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "pin", b"pin", "placement_version", b"placement_version", "plan", b"plan", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_task", b"_task", "batch", b"batch", "dense", b"dense", "pin", b"pin", "placement_version", b"placement_version", "plan", b"plan", "tables", b"tables", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__batch: _TypeAlias = _typing.Literal["batch"]  # noqa: Y015
+    _WhichOneofArgType__batch: _TypeAlias = _typing.Literal["_batch", b"_batch"]  # noqa: Y015
+    _WhichOneofReturnType__task: _TypeAlias = _typing.Literal["task"]  # noqa: Y015
+    _WhichOneofArgType__task: _TypeAlias = _typing.Literal["_task", b"_task"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch) -> _WhichOneofReturnType__batch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__task) -> _WhichOneofReturnType__task | None: ...
 
 Global___Pull: _TypeAlias = Pull  # noqa: Y015
 
@@ -348,6 +362,8 @@ class Refusal(_message.Message):
         """that pin is not open here"""
         NOT_INITIALISED: Refusal._Kind.ValueType  # 7
         """there is no model: initialise it, then try again"""
+        ROUND_INCOMPLETE: Refusal._Kind.ValueType  # 8
+        """synchronous training: the update before this batch has not been made yet"""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     KIND_UNSPECIFIED: Refusal.Kind.ValueType  # 0
@@ -365,6 +381,8 @@ class Refusal(_message.Message):
     """that pin is not open here"""
     NOT_INITIALISED: Refusal.Kind.ValueType  # 7
     """there is no model: initialise it, then try again"""
+    ROUND_INCOMPLETE: Refusal.Kind.ValueType  # 8
+    """synchronous training: the update before this batch has not been made yet"""
 
     KIND_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int

@@ -142,6 +142,8 @@ def decode_reply(meta: bytes, tensors: Sequence[Tensor]) -> tuple[Reply, str]:
 def _encode_pull(request: Pull, message: wire_pb2.Pull) -> Ids:
     message.plan, message.placement_version = request.plan, request.placement_version
     message.pin, message.dense = request.pin, request.dense
+    if request.batch is not None:
+        message.task, message.batch = request.batch
     for table in request.tables:
         message.tables.add(table=table.table, rows=table.ids.size, width=table.width)
     return _joined([table.ids for table in request.tables], NO_IDS)
@@ -159,6 +161,7 @@ def _decode_pull(message: wire_pb2.Pull, tensors: Sequence[Tensor]) -> Pull:
             TableIds(table=slice_.table, width=slice_.width, ids=part)
             for slice_, part in zip(message.tables, parts, strict=True)
         ),
+        batch=(message.task, message.batch) if message.HasField("task") else None,
     )
 
 

@@ -66,13 +66,23 @@ class NextBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pull:
-    """Rows and dense variables are wanted, of the present state or (``pin`` > 0) of an evaluation's pinned one."""
+    """Rows and dense variables are wanted.
+
+    Attributes:
+        plan: the plan's fingerprint.
+        placement_version: version of the placement that the ids were split by.
+        pin: the evaluation whose pinned state is read; 0: the present state.
+        dense: whether dense variables are wanted.
+        tables: ids by table.
+        batch: task and batch that is computed from the answer; None: no batch of training.
+    """
 
     plan: str
     placement_version: int
     pin: int
     dense: bool
     tables: tuple[TableIds, ...]
+    batch: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +133,7 @@ class RefusalKind(Enum):
     PROTOCOL = wire_pb2.Refusal.PROTOCOL
     NO_PIN = wire_pb2.Refusal.NO_PIN
     NOT_INITIALISED = wire_pb2.Refusal.NOT_INITIALISED
+    ROUND_INCOMPLETE = wire_pb2.Refusal.ROUND_INCOMPLETE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""Gradient accumulation (``grads_to_wait``): the mean of several batches' gradients is one optimizer update."""
+"""Gradient accumulation: the mean of several batches' gradients is one optimizer update.
+
+Batches count alike (``grads_to_wait``) or by their records (synchronous training).
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,11 @@ class AccumulatorState:
     """What a cut has to hold of an accumulator.
 
     Attributes:
-        batches: batches accumulated.
-        sums: their gradients, summed; ids in the order in which they came.
+        weight: sum of the weights of the batches accumulated.
+        sums: their gradients times their weights, summed; ids in the order in which they came.
     """
 
-    batches: int
+    weight: int
     sums: Gradients
 
 
@@ -53,42 +56,48 @@ class Accumulator:
     """
 
     def __init__(self, trainable: int, tables: Iterable[RowTable]) -> None:
-        self.batches = 0
-        """Batches accumulated since the last ``take``."""
+        self.weight = 0
+        """Sum of the weights of the batches accumulated since the last ``take``."""
         self._widths = {table.name: table.width for table in tables}
         self._dense = np.zeros(trainable, np.float32)
         self._rows = {name: _RowSums(width) for name, width in self._widths.items()}
 
-    def add(self, gradients: Gradients) -> None:
-        """Add one batch; a table that is not named, or an empty batch, adds zeros."""
-        self._dense += gradients.dense
+    def add(self, gradients: Gradients, weight: int = 1) -> None:
+        """Add one batch; a table that is not named adds zeros.
+
+        Args:
+            gradients: of the batch's mean loss.
+            weight: how much it counts in the mean.
+        """
+        factor = np.float32(weight)
+        self._dense += gradients.dense if weight == 1 else factor * gradients.dense
         for name, (ids, rows) in gradients.rows.items():
-            self._rows[name].add(ids, rows)
-        self.batches += 1
+            self._rows[name].add(ids, rows if weight == 1 else factor * rows)
+        self.weight += weight
 
     def take(self) -> Gradients:
-        """The mean over the accumulated batches, which are forgotten; a row absent from a batch counts as zero there.
+        """The weighted mean of the accumulated batches, which are forgotten; a row absent from a batch is zero there.
 
         Raises:
             ValueError: nothing is accumulated.
         """
-        if not self.batches:
+        if not self.weight:
             raise ValueError("nothing is accumulated")
-        sums, batches = self.state().sums, np.float32(self.batches)
+        sums, weight = self.state().sums, np.float32(self.weight)
         self.clear()
-        mean = {name: (ids, rows / batches) for name, (ids, rows) in sums.rows.items()}
-        return Gradients(dense=sums.dense / batches, rows=mean)
+        mean = {name: (ids, rows / weight) for name, (ids, rows) in sums.rows.items()}
+        return Gradients(dense=sums.dense / weight, rows=mean)
 
     def clear(self) -> None:
         """Forget everything."""
-        self.batches = 0
+        self.weight = 0
         self._dense[:] = 0
         self._rows = {name: _RowSums(width) for name, width in self._widths.items()}
 
     def state(self) -> AccumulatorState:
-        """A copy, for a cut: bounded by ``grads_to_wait`` batches."""
+        """A copy, for a cut."""
         rows = {name: sums.copy() for name, sums in self._rows.items()}
-        return AccumulatorState(batches=self.batches, sums=Gradients(dense=self._dense.copy(), rows=rows))
+        return AccumulatorState(weight=self.weight, sums=Gradients(dense=self._dense.copy(), rows=rows))
 
     def load(self, state: AccumulatorState) -> None:
         """Take over a state.
@@ -100,7 +109,7 @@ class Accumulator:
             raise ProtocolError("accumulator: the state has another dense size or other tables")
         self.clear()
         self.add(state.sums)
-        self.batches = state.batches
+        self.weight = state.weight
 
 
 class _RowSums:

@@ -70,6 +70,8 @@ class PsCore:
         self.number = number
         self.policy = policy
         self.lock = threading.Lock()
+        self._absorbed = threading.Condition(self.lock)
+        """Notified after every push of synchronous training."""
         self.shard: ModelShard | None = None
         self.frozen = 0
         """The move during which pushes are refused, until the placement has its version; 0: none."""
@@ -170,6 +172,12 @@ class PsCore:
             shard = self._serving(request.placement_version)
             return NextBatchReply(next_batch=shard.next_batch(TaskId(request.task), request.batches))
 
+    def await_round(self, request: Pull, timeout_s: float) -> None:
+        """Synchronous training: wait until the round that a batch is pulled for is open, or for ``timeout_s``."""
+        if self.policy.rounds is not None and request.batch is not None:
+            with self._absorbed:
+                self._absorbed.wait_for(lambda: self._is_open(request), timeout_s)
+
     def pull_size(self, request: Pull) -> tuple[int, int]:
         """How many floats a pull answers: (dense, rows).
 
@@ -192,12 +200,15 @@ class PsCore:
         """Write what is wanted into ``dense`` and ``rows``, sized as ``pull_size`` said.
 
         Raises:
-            RefusedError: another plan or version of the placement, not ready, or that pin is not open.
+            RefusedError: another plan or version of the placement, not ready, that pin is not open, or the batch's
+                round is not open.
             ProtocolError: the request does not fit the model.
         """
         check_plan(request.plan, self.plan)
         with self.lock:
             shard = self._serving(request.placement_version)
+            if not self._is_open(request):
+                raise RefusedError(RefusalKind.ROUND_INCOMPLETE, "the round before this batch's is not complete")
             source = self._pin.of(request.pin) if request.pin else shard
             if source is None:
                 raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
@@ -391,8 +402,16 @@ class PsCore:
             self._ready = False
             push = applying[0].push
             raise InvariantError(f"task {push.task}, batch {push.batch}: applying a checked push failed") from error
+        if self.policy.rounds is not None:
+            self._absorbed.notify_all()
         if self._observer:
             self._observer.stepped(shard.step)
+
+    def _is_open(self, request: Pull) -> bool:
+        if request.batch is None or self.shard is None:
+            return True
+        task, batch = request.batch
+        return self.shard.is_open(TaskId(task), batch)
 
     def _check_memory(self, shard: ModelShard) -> None:
         if self._memory_bytes_max and shard.nbytes > self._memory_bytes_max:

@@ -13,7 +13,9 @@ from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.job.ledger import Ledger, LedgerRecord
+from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
+from elasticdl.shared.job.rounds import Rounds
+from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.model.partitioning import dense_part
 from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.model.signature import ModelSignature, VariableKind
@@ -28,10 +30,21 @@ class UpdatePolicy:
     Attributes:
         grads_to_wait: batches whose gradients are averaged into one update.
         staleness_scaled_rate: divide the rate by the number of updates since the push's pull.
+        rounds: synchronous training: which batches make one update; None: asynchronous.
     """
 
     grads_to_wait: int = 1
     staleness_scaled_rate: bool = False
+    rounds: Rounds | None = None
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> UpdatePolicy:
+        """The policy of a job."""
+        return cls(
+            grads_to_wait=spec.grads_to_wait,
+            staleness_scaled_rate=spec.staleness_scaled_rate,
+            rounds=spec.rounds,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +103,19 @@ class Group:
         self._rate = signature.optimizer.learning_rate
         """The last rate that a worker sent, for a flush that no push triggers."""
 
+    def is_open(self, task: TaskId, batch: int) -> bool:
+        """Whether a batch may be computed from the present weights; synchronous training keeps the order of rounds."""
+        rounds = self.policy.rounds
+        return rounds is None or rounds.is_open(self.ledger, task, batch)
+
+    def judge(self, push: Push) -> Verdict:
+        """What would become of a push. One of a later round is a gap: an earlier round was lost and comes again."""
+        task = TaskId(push.task)
+        verdict = self.ledger.judge(task, push.batch, push.batches)
+        if verdict is Verdict.APPLIED and not self.is_open(task, push.batch):
+            return Verdict.GAP
+        return verdict
+
     def check(self, push: Push) -> None:
         """Refuse a push that can't be applied; nothing changes.
 
@@ -122,14 +148,17 @@ class Group:
                 dense=push.dense,
                 rows={self.tables[t.table].table.name: (t.ids, t.gradients) for t in push.tables},
             )
-            self._learn(gradients, push.base_iteration)
+            self._learn(gradients, push)
         if push.statistics.size:
             self.dense.add_statistics(push.statistics)
-        self.ledger.absorb(TaskId(push.task), push.batch, push.batches, push.records, push.checksum)
+        task, rounds = TaskId(push.task), self.policy.rounds
+        self.ledger.absorb(task, push.batch, push.batches, push.records, push.checksum)
+        if rounds is not None and rounds.is_complete(self.ledger, task, push.batch):
+            self.flush()
 
     def flush(self) -> None:
         """Make an update of what is accumulated, if anything is."""
-        if self.accumulator.batches:
+        if self.accumulator.weight:
             self._update(self.accumulator.take(), self._base_rate())
 
     def cut(self) -> GroupCut:
@@ -161,20 +190,23 @@ class Group:
         """Whether nothing tells the two groups apart but what they cover."""
         return (
             (self.move, self.ledger.step) == (other.move, other.ledger.step)
-            and (self.iteration, self.accumulator.batches) == (other.iteration, other.accumulator.batches)
+            and (self.iteration, self.accumulator.weight) == (other.iteration, other.accumulator.weight)
             and self._rate == other._rate
             and self.ledger == other.ledger
         )
 
-    def _learn(self, gradients: Gradients, base_iteration: int) -> None:
+    def _learn(self, gradients: Gradients, push: Push) -> None:
+        if self.policy.rounds is not None:
+            self.accumulator.add(gradients, weight=push.records)
+            return
         if self.policy.grads_to_wait > 1:
             self.accumulator.add(gradients)
-            if self.accumulator.batches < self.policy.grads_to_wait:
+            if self.accumulator.weight < self.policy.grads_to_wait:
                 return
             gradients = self.accumulator.take()
         rate = self._base_rate()
         if self.policy.staleness_scaled_rate:
-            rate /= max(1, self.iteration - base_iteration)
+            rate /= max(1, self.iteration - push.base_iteration)
         self._update(gradients, rate)
 
     def _update(self, gradients: Gradients, rate: float) -> None:

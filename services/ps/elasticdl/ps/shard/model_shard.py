@@ -122,6 +122,10 @@ class ModelShard:
         """The first batch of a task that some group lacks."""
         return min([group.ledger.next_batch(task, batches) for group in self.groups])
 
+    def is_open(self, task: TaskId, batch: int) -> bool:
+        """Whether the weights are those that a batch has to be computed from, as far as the update policy cares."""
+        return all(group.is_open(task, batch) for group in self.groups)
+
     def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None) -> None:
         """Write rows of ``tables`` one after another into ``rows``, and the dense values into ``dense``, if given.
 
@@ -201,7 +205,7 @@ class ModelShard:
 
     def has_rest(self, tasks: int) -> bool:
         """Whether accumulators are half-filled and nothing will fill them: all of so many tasks are finished."""
-        return any(group.accumulator.batches for group in self.groups) and all(
+        return any(group.accumulator.weight for group in self.groups) and all(
             next(group.ledger.missing(tasks), None) is None for group in self.groups
         )
 
@@ -345,8 +349,7 @@ def versions_of(groups: Sequence[GroupState]) -> tuple[GroupVersion, ...]:
 
 
 def _judged(group: Group, push: Push) -> Division:
-    verdict = group.ledger.judge(TaskId(push.task), push.batch, push.batches)
-    return Division(group=group, push=push, verdict=verdict)
+    return Division(group=group, push=push, verdict=group.judge(push))
 
 
 def _tables_of(push: Push, owners: Sequence[npt.NDArray[np.int16]], group: int) -> tuple[TableGradients, ...]:

@@ -54,7 +54,7 @@ def reduced(cut: GroupCut, partitions: Ranges, variables: Sequence[DenseVariable
             fixed=take(cut.dense.fixed, fixed).copy(),
         ),
         accumulated=AccumulatorState(
-            batches=cut.accumulated.batches,
+            weight=cut.accumulated.weight,
             sums=Gradients(
                 dense=take(sums.dense, moving).copy(),
                 rows={name: _only(rows, mask[partitions_of(rows[0])]) for name, rows in sums.rows.items()},
@@ -81,7 +81,7 @@ def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> Grou
         partitions=partitions,
         dense=DenseCut(state=np.ascontiguousarray(values[:, :trainable]), fixed=values[0, trainable:].copy()),
         accumulated=AccumulatorState(
-            batches=cuts[0].accumulated.batches,
+            weight=cuts[0].accumulated.weight,
             sums=Gradients(
                 dense=np.ascontiguousarray(sums),
                 rows={

@@ -197,4 +197,4 @@ def _accumulated(
             dense = np.frombuffer(read_chunk(store, uri, chunk), np.float32)
         elif chunk.part is ChunkPart.ACCUMULATED_ROWS:
             rows[shard.tables[chunk.table].table.name] = _rows(read_chunk(store, uri, chunk), chunk)
-    return AccumulatorState(batches=state.accumulated, sums=Gradients(dense=dense, rows=rows))
+    return AccumulatorState(weight=state.accumulated, sums=Gradients(dense=dense, rows=rows))

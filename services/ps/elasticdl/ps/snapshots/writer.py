@@ -114,7 +114,7 @@ class SnapshotWriter:
                 ledger=group.ledger,
                 iteration=group.iteration,
                 rate=group.rate,
-                accumulated=group.accumulated.batches,
+                accumulated=group.accumulated.weight,
             )
             for group in groups
         ]
@@ -180,7 +180,7 @@ def _encoded(
     numbers = {store.table.name: number for number, store in enumerate(shard.tables)}
     for number, group in enumerate(groups):
         sums = group.accumulated.sums
-        if not group.accumulated.batches:
+        if not group.accumulated.weight:
             continue
         yield sums.dense.tobytes(), chunk(f"accumulated-{number}", ChunkPart.ACCUMULATED_DENSE, group=number)
         for name, (ids, added) in sums.rows.items():

@@ -19,7 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from elasticdl.shared.job.rounds import RoundKey, Rounds
 from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.names import TaskId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +65,14 @@ class _Position:
 
 
 class BatchOrder:
-    """The train tasks of a worker, oldest first."""
+    """The train tasks of a worker, oldest first.
 
-    def __init__(self) -> None:
+    Args:
+        rounds: synchronous training: batches are read in the order of their rounds; None: task after task.
+    """
+
+    def __init__(self, rounds: Rounds | None = None) -> None:
+        self._rounds = rounds
         self._tasks: dict[TaskRef, _Position] = {}
         self._entries = 0
 
@@ -101,12 +108,18 @@ class BatchOrder:
 
         A task that went back is served before those that began after it.
         """
-        for task, position in self._tasks.items():
-            if position.next_to_read < position.batches:
-                ref = BatchRef(task=task, batch=position.next_to_read, lap=position.lap, entry=position.entry)
-                position.next_to_read += 1
-                return ref
-        return None
+        readable = [task for task, position in self._tasks.items() if position.next_to_read < position.batches]
+        if not readable:
+            return None
+        task = min(readable, key=lambda one: self.key(one, self._tasks[one].next_to_read))
+        position = self._tasks[task]
+        ref = BatchRef(task=task, batch=position.next_to_read, lap=position.lap, entry=position.entry)
+        position.next_to_read += 1
+        return ref
+
+    def key(self, task: TaskRef, batch: int) -> RoundKey:
+        """Sorts batches in the order in which they are trained; of equal ones the first comes first."""
+        return self._rounds.key(TaskId(task.number), batch) if self._rounds else (0, 0, 0)
 
     def is_valid(self, ref: BatchRef) -> bool:
         """Whether the batch still has to be processed."""
@@ -133,11 +146,16 @@ class BatchOrder:
             raise ValueError(f"{ref} is void")
         if not 0 <= next_batch <= position.batches:
             raise ValueError(f"{ref.task} has {position.batches} batches, not {next_batch}")
-        if next_batch == position.batches:
-            del self._tasks[ref.task]
-            return AnswerMeaning.FINISHED
-        if next_batch == ref.batch + 1:
+        if next_batch == ref.batch + 1 and next_batch < position.batches:
             return AnswerMeaning.AS_EXPECTED
+        return self.reposition(ref.task, next_batch)
+
+    def reposition(self, task: TaskRef, next_batch: int) -> AnswerMeaning:
+        """Continue a task elsewhere: its refs are void. A task without a next batch is finished."""
+        position = self._tasks[task]
+        if next_batch == position.batches:
+            del self._tasks[task]
+            return AnswerMeaning.FINISHED
         position.next_to_read = next_batch
         position.lap += 1
         return AnswerMeaning.REPOSITIONED

@@ -38,7 +38,7 @@ from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
 from elasticdl.worker.core.pipelining import Conditions
 from elasticdl.worker.core.settings import CoreSettings
 from elasticdl.worker.core.task_outcomes import TaskOutcomes
-from elasticdl.worker.core.training import Training
+from elasticdl.worker.core.training import ROUND_TIMER, Training
 
 LEASE_TIMER = "extend leases"
 GRACE_TIMER = "stop grace"
@@ -75,6 +75,7 @@ class WorkerCore:
             events.BatchFailed: self._on_batch,
             events.BatchPulled: self._on_batch,
             events.PinLost: self._on_batch,
+            events.RoundIncomplete: self._on_batch,
             events.BatchComputed: self._on_batch,
             events.BatchPushed: self.training.on_pushed,
             events.ProgressMade: lambda _: self.leases.progress(self._effects.now_s),
@@ -88,6 +89,7 @@ class WorkerCore:
             events.BatchUnreadable: self.training.on_unreadable,
             events.BatchFailed: self.training.on_failed,
             events.BatchPulled: self.training.on_pulled,
+            events.RoundIncomplete: self.training.on_round_incomplete,
             events.BatchComputed: self.training.on_computed,
         }
 
@@ -186,6 +188,8 @@ class WorkerCore:
             for lease in self.leases.to_extend(self._effects.now_s):
                 self._effects.issue(ExtendLease(lease=lease))
             self._set_lease_timer()
+        elif event.name == ROUND_TIMER:
+            self.training.on_round_timer()
         elif event.name == GRACE_TIMER and not self._is_ending:
             self._end(0, is_hanging=True)
 
@@ -222,7 +226,7 @@ class WorkerCore:
     def _wants_task(self) -> bool:
         if self._is_taking or self._beginning or self._effects.now_s < self._outcomes.resume_taking_s:
             return False
-        if not self.training.needs_task:
+        if not self.training.needs_task and not self.training.wants_sibling(self._effects.now_s):
             return False
         waits = pipelining.waits_for_successor(self.training.window, self._settings.pipeline)
         return waits or not self._auxiliary.waits

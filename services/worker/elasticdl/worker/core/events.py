@@ -106,6 +106,19 @@ class BatchPulled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoundIncomplete:
+    """Synchronous training: the weights for a batch are not there yet, because the update before is not made.
+
+    Attributes:
+        ref: the batch.
+        seconds: phase -> seconds that the ps let the worker wait.
+    """
+
+    ref: BatchRef
+    seconds: Mapping[str, float] = field(default_factory=lambda: NO_SECONDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PinLost:
     """The pinned weights for a batch of an evaluation are gone."""
 
@@ -194,6 +207,7 @@ Event = (
     | BatchFailed
     | BatchPulled
     | PinLost
+    | RoundIncomplete
     | BatchComputed
     | BatchPushed
     | ProgressMade

@@ -10,6 +10,10 @@ staleness   order on the wire                             a batch is computed fr
 1           pull 0, pull 1, push 0, pull 2, push 1 ...    all earlier batches of this worker except the last
 ==========  ============================================  =================================================
 
+In synchronous training the staleness is 0, and a ps refuses a pull as long as the update before its batch is not made.
+A worker that trains several tasks then goes on with the batch of another task. Pulls are not joined to pushes: the
+update usually waits for other workers.
+
 With staleness 0, a pull is sent right behind the push on the same connections when its batch is read by then: one
 round trip instead of two. With staleness 1, the pull for batch k + 1 and the push of batch k - 1 run while batch k is
 computed. A push then waits until the next batch has its weights, or until the queue is known to be empty.
@@ -17,10 +21,11 @@ computed. A push then waits until the next batch has its weights, or until the q
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from elasticdl.shared.job.rounds import RoundKey
 from elasticdl.worker.core.batch_order import BatchRef
 from elasticdl.worker.failures import Failure
 
@@ -33,16 +38,22 @@ class PipelineSettings:
         staleness: how many of its own batches a worker's weights may lack: 0 or 1. 1 hides the time of pulls and
             pushes behind computation, at the cost of gradients that are one batch old.
         prefetch_batches: batches that are read and fed ahead of the one that is computed, across tasks, at least 1.
+        joins_pulls: whether a pull may follow a push in the same round trip.
     """
 
     staleness: int = 0
     prefetch_batches: int = 2
+    joins_pulls: bool = True
 
     def __post_init__(self) -> None:
         if self.staleness not in (0, 1):
             raise ValueError(f"staleness is 0 or 1, not {self.staleness}")
         if self.prefetch_batches < 1:
             raise ValueError(f"at least 1 batch has to be read ahead, not {self.prefetch_batches}")
+
+    def synchronous(self) -> PipelineSettings:
+        """The same for synchronous training."""
+        return replace(self, staleness=0, joins_pulls=False)
 
 
 class Phase(Enum):
@@ -74,6 +85,7 @@ class Batch:
         phase: how far it is.
         is_void: its task was repositioned, finished or given away; it is dropped when it is not busy.
         is_empty: it needs no weights.
+        waits_for_round: its pull was refused, because its round is not open.
         records: raw records.
         failure: why it could not be read: the data or user code, or the reason why storage did not deliver it.
         seconds: phase -> seconds.
@@ -83,9 +95,15 @@ class Batch:
     phase: Phase = Phase.READING
     is_void: bool = False
     is_empty: bool = False
+    waits_for_round: bool = False
     records: int = 0
     failure: Failure | str = ""
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def add_seconds(self, seconds: Mapping[str, float]) -> None:
+        """Add the time of phases."""
+        for phase, value in seconds.items():
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + value
 
     @property
     def is_busy(self) -> bool:
@@ -123,9 +141,17 @@ class Conditions:
     is_stopping: bool = False
 
 
-def may_read(window: Sequence[Batch], settings: PipelineSettings) -> bool:
-    """Whether another batch may be read ahead."""
-    return sum(batch.phase in _AHEAD for batch in window) < settings.prefetch_batches
+def may_read(window: Sequence[Batch], settings: PipelineSettings, tasks: int = 1) -> bool:
+    """Whether another batch may be read ahead; ``tasks``: how many are trained side by side."""
+    return sum(batch.phase in _AHEAD for batch in window) < settings.prefetch_batches * tasks
+
+
+def insert(window: list[Batch], batch: Batch, key: Callable[[Batch], RoundKey]) -> None:
+    """Put a batch without weights where it belongs by its key, after all batches that have weights."""
+    place = len(window)
+    while place and window[place - 1].phase in _AHEAD and key(window[place - 1]) > key(batch):
+        place -= 1
+    window.insert(place, batch)
 
 
 def to_report(window: Sequence[Batch]) -> Batch | None:
@@ -139,7 +165,7 @@ def to_pull(window: Sequence[Batch], settings: PipelineSettings, conditions: Con
     if conditions.is_stopping or _any(window, Phase.PULLING, Phase.PUSHING):
         return None
     earlier = 0
-    for batch in _valid(window):
+    for batch in _trainable(window):
         if batch.phase is Phase.FAILED:
             continue
         if batch.needs_pull:
@@ -155,7 +181,7 @@ def to_compute(window: Sequence[Batch], settings: PipelineSettings, conditions: 
     if conditions.is_stopping or conditions.auxiliary_waits or _any(window, Phase.COMPUTING):
         return None
     unpushed = 0
-    for batch in _valid(window):
+    for batch in _trainable(window):
         if batch.phase in _UNPUSHED:
             unpushed += 1
             continue
@@ -170,12 +196,12 @@ def to_push(
     first = _first(window)
     if first is None or first.phase is not Phase.COMPUTED or _any(window, Phase.PUSHING, Phase.PULLING):
         return None
-    following = next((one for one in _valid(window) if one is not first and one.phase is not Phase.FAILED), None)
+    following = next((one for one in _trainable(window) if one is not first and one.phase is not Phase.FAILED), None)
     if conditions.is_stopping:
         return first, None
     if settings.staleness == 0:
-        joins = following is not None and following.needs_pull and not conditions.auxiliary_waits
-        return first, following if joins else None
+        joins = settings.joins_pulls and following is not None and following.needs_pull
+        return first, following if joins and not conditions.auxiliary_waits else None
     if following is None:
         is_last = conditions.queue_is_empty or not may_read(window, settings)
         return (first, None) if is_last else None
@@ -197,8 +223,14 @@ def _valid(window: Iterable[Batch]) -> Iterable[Batch]:
     return (batch for batch in window if not batch.is_void)
 
 
+def _trainable(window: Sequence[Batch]) -> Iterable[Batch]:
+    """Valid batches of tasks that don't wait for a round."""
+    waiting = {batch.ref.task for batch in window if batch.waits_for_round}
+    return (batch for batch in _valid(window) if batch.ref.task not in waiting)
+
+
 def _first(window: Sequence[Batch]) -> Batch | None:
-    return next(iter(_valid(window)), None)
+    return next(iter(_trainable(window)), None)
 
 
 def _any(window: Sequence[Batch], *phases: Phase) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.rounds import Rounds
 from elasticdl.worker.core.pipelining import PipelineSettings
 
 
@@ -23,6 +24,9 @@ class CoreSettings:
             long for the next batch, so that a seeded run does not depend on timing.
         failure_pause_s: seconds without taking tasks after a failed one, so that it does not come straight back.
         stop_grace_s: seconds that the running batch may take after a stop was requested.
+        rounds: synchronous training: which batches make one update; None: asynchronous.
+        round_poll_s: seconds between two pulls for a batch whose round is not open.
+        round_patience_s: seconds of waiting for a round before the worker looks for a further task of the cohort.
     """
 
     plan: Plan
@@ -34,3 +38,6 @@ class CoreSettings:
     patience_s: float = 1.0
     failure_pause_s: float = 0.5
     stop_grace_s: float = 1.4
+    rounds: Rounds | None = None
+    round_poll_s: float = 0.002
+    round_patience_s: float = 0.5

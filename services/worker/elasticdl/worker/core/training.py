@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from elasticdl.shared.errors import InvariantError
+from elasticdl.shared.job.rounds import RoundKey
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.names import TaskId
+from elasticdl.shared.process.core_runner import SetTimer
 from elasticdl.shared.process.procedures import Procedure
 from elasticdl.worker.core import pipelining
 from elasticdl.worker.core.batch_order import AnswerMeaning, BatchOrder, BatchRef
-from elasticdl.worker.core.commands import ComputeBatch, DiscardMetrics, PullBatch, PushBatch, ReadBatch, ReleaseBatch
+from elasticdl.worker.core.commands import (
+    AskProgress,
+    ComputeBatch,
+    DiscardMetrics,
+    PullBatch,
+    PushBatch,
+    ReadBatch,
+    ReleaseBatch,
+)
 from elasticdl.worker.core.effects import Effects
 from elasticdl.worker.core.events import (
     BatchComputed,
@@ -18,15 +28,19 @@ from elasticdl.worker.core.events import (
     BatchPushed,
     BatchRead,
     BatchUnreadable,
+    RoundIncomplete,
 )
 from elasticdl.worker.core.leased_tasks import LeasedTasks
 from elasticdl.worker.core.meter import Meter
 from elasticdl.worker.core.pipelining import Batch, Conditions, Phase
+from elasticdl.worker.core.round_wait import RoundWait
 from elasticdl.worker.core.settings import CoreSettings
 from elasticdl.worker.core.tally import Tally
 from elasticdl.worker.core.task_outcomes import FailedBatch, TaskOutcomes
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import PushOutcome, TaskProgress
+
+ROUND_TIMER = "pull again for the next round"
 
 
 class Training:
@@ -42,9 +56,11 @@ class Training:
     def __init__(self, settings: CoreSettings, effects: Effects, leases: LeasedTasks, outcomes: TaskOutcomes) -> None:
         self.meter = Meter()
         self.window: list[Batch] = []
-        self.order = BatchOrder()
+        self.order = BatchOrder(settings.rounds)
         self._plan = settings.plan
         self._pipeline = settings.pipeline
+        self._round_wait = RoundWait(settings.rounds, settings.round_patience_s) if settings.rounds else None
+        self._round_poll_s = settings.round_poll_s
         self._effects = effects
         self._leases = leases
         self._outcomes = outcomes
@@ -55,6 +71,8 @@ class Training:
     def begin(self, task: TaskRef, progress: TaskProgress) -> None:
         """Train a leased task from where the ledgers are; a complete one is finished without reading."""
         batches = self._plan.batches_of(TaskId(task.number))
+        if self._round_wait:
+            self._round_wait.on_task(task)
         if not self.order.begin(task, batches=batches, next_batch=progress.next_batch):
             self._finish(task, progress)
 
@@ -77,7 +95,8 @@ class Training:
         batch = self._batch(event.ref, Phase.READING)
         batch.phase = Phase.READ
         batch.records = event.records
-        batch.is_empty = event.is_empty
+        # In synchronous training an empty batch waits for its round like the others.
+        batch.is_empty = event.is_empty and self._round_wait is None
         batch.seconds.update(event.seconds)
 
     def on_unreadable(self, event: BatchUnreadable) -> None:
@@ -99,7 +118,36 @@ class Training:
         """The weights for a batch arrived."""
         batch = self._batch(event.ref, Phase.PULLING)
         batch.phase = Phase.PULLED
-        batch.seconds.update(event.seconds)
+        batch.add_seconds(event.seconds)
+
+    def on_round_incomplete(self, event: RoundIncomplete) -> None:
+        """The update before a batch is not made yet: the pull is repeated soon."""
+        batch = self._batch(event.ref, Phase.PULLING)
+        if self._round_wait is None:
+            raise InvariantError(f"{event.ref} waits for a round, and training is asynchronous")
+        batch.phase, batch.waits_for_round = Phase.READ, True
+        self.window.remove(batch)
+        pipelining.insert(self.window, batch, self._key)
+        batch.add_seconds(event.seconds)
+        self._leases.progress(self._effects.now_s)  # The worker does not hang; it waits for others.
+        if not batch.is_void:
+            self._round_wait.on_incomplete(event.ref, self._effects.now_s)
+            self._effects.start(self._find_position(event.ref))
+        self._effects.issue(SetTimer(name=ROUND_TIMER, due_s=self._effects.now_s + self._round_poll_s))
+
+    def _find_position(self, ref: BatchRef) -> Procedure[None]:
+        """A ps that was restored from a snapshot may lack earlier batches of the task, too. They come first."""
+        task = TaskId(ref.task.number)
+        progress = yield AskProgress(task=task, batches=self._plan.batches_of(task))
+        if not self.order.is_valid(ref) or progress.next_batch == ref.batch:
+            return
+        if self.order.reposition(ref.task, progress.next_batch) is AnswerMeaning.FINISHED:
+            self._finish(ref.task, progress)
+
+    def on_round_timer(self) -> None:
+        """Pull again for the batches that wait for their rounds."""
+        for batch in self.window:
+            batch.waits_for_round = False
 
     def on_computed(self, event: BatchComputed) -> None:
         """A batch has gradients."""
@@ -131,6 +179,7 @@ class Training:
             self._fail(event.ref, Failure(kind=FailureKind.NOT_FINITE, message=message), event.step)
             return
         self._leases.progress(self._effects.now_s)
+        self._return_surplus(event.ref)
         self.meter.records += batch.records
         self.meter.step = outcome.step or self.meter.step
         if self.order.answered(event.ref, outcome.next_batch) is AnswerMeaning.FINISHED:
@@ -145,10 +194,10 @@ class Training:
         if failed is not None:
             self._report(failed)
             return True
-        if not conditions.is_stopping and pipelining.may_read(self.window, self._pipeline):
+        if not conditions.is_stopping and self._may_read:
             ref = self.order.take()
             if ref is not None:
-                self.window.append(Batch(ref))
+                pipelining.insert(self.window, Batch(ref), self._key)
                 self._effects.issue(ReadBatch(ref=ref))
                 return True
         return self._push(conditions) or self._pull(conditions) or self._compute(conditions)
@@ -156,7 +205,11 @@ class Training:
     @property
     def needs_task(self) -> bool:
         """Whether there is room to read ahead and no batch to read."""
-        return not self.order.has_next and pipelining.may_read(self.window, self._pipeline)
+        return not self.order.has_next and self._may_read
+
+    def wants_sibling(self, now_s: float) -> bool:
+        """Synchronous training: whether the worker waits for a round that needs a task which nobody else trains."""
+        return self._round_wait is not None and self._round_wait.wants_task(now_s)
 
     def check(self) -> None:
         """Verify the invariants.
@@ -178,6 +231,21 @@ class Training:
         if len(set(places)) != len(places):
             raise InvariantError("a batch is in progress twice")
 
+    @property
+    def _may_read(self) -> bool:
+        side_by_side = max(1, len(self.order.tasks)) if self._round_wait else 1
+        return pipelining.may_read(self.window, self._pipeline, side_by_side)
+
+    def _key(self, batch: Batch) -> RoundKey:
+        return self.order.key(batch.ref.task, batch.ref.batch)
+
+    def _return_surplus(self, pushed: BatchRef) -> None:
+        if self._round_wait is None:
+            return
+        self.on_round_timer()
+        for task in self._round_wait.on_pushed(pushed, self.order.tasks, tuple(self._tallies)):
+            self._effects.start(self.returning(task, "another worker can train it at the same time", measured=True))
+
     def _push(self, conditions: Conditions) -> bool:
         found = pipelining.to_push(self.window, self._pipeline, conditions)
         if found is None:
@@ -194,6 +262,9 @@ class Training:
         if batch is None:
             return False
         batch.phase = Phase.PULLING
+        if self._round_wait:  # Batches of other tasks may have been skipped.
+            self.window.remove(batch)
+            self.window.insert(0, batch)
         self._effects.issue(PullBatch(ref=batch.ref))
         return True
 

@@ -18,7 +18,7 @@ from elasticdl.worker.ps_client.calls import PsCalls, SentPush, SentRequest
 from elasticdl.worker.ps_client.client import PsClient
 from elasticdl.worker.ps_client.connection import PsClientSettings
 from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, TaskProgress
-from elasticdl.worker.ps_client.rules import PinLostError
+from elasticdl.worker.ps_client.rules import PinLostError, RoundIncompleteError
 from elasticdl.worker.ps_client.steps import PsAddress, PsDirectory
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Pulled",
     "PushOutcome",
     "PushRequest",
+    "RoundIncompleteError",
     "SentPush",
     "SentRequest",
     "TaskProgress",

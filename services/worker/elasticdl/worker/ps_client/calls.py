@@ -141,21 +141,25 @@ class PsCalls:
         self._absorbed.record(task, replies, settled.incarnations, version)
         return rules.progress_of(replies, settled.incarnations, version)
 
-    def send_pull(self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True) -> Procedure[SentRequest]:
+    def send_pull(
+        self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True, batch: tuple[int, int] | None = None
+    ) -> Procedure[SentRequest]:
         """Ask for rows and dense variables.
 
         Args:
             ids: by table name; unique int64[n].
             pin: the evaluation whose pinned model is read; 0: the current one.
             dense: whether dense variables are wanted.
+            batch: task and batch that is computed from the answer.
         """
-        return self._send(lambda splitter: splitter.pull(ids, pin=pin, dense=dense))
+        return self._send(lambda splitter: splitter.pull(ids, pin=pin, dense=dense, batch=batch))
 
     def receive_pull(self, sent: SentRequest) -> Procedure[Settled]:
         """Wait for the answers, all of which are ``PullReply``.
 
         Raises:
             PinLostError: the pinned model is not available on every ps.
+            RoundIncompleteError: a ps has not made the update before the batch yet.
             TransientError: a ps was unavailable for too long.
             UserError, ProtocolError: a ps refused.
         """
@@ -167,9 +171,11 @@ class PsCalls:
             raise
         return settled
 
-    def pull(self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True) -> Procedure[Settled]:
+    def pull(
+        self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True, batch: tuple[int, int] | None = None
+    ) -> Procedure[Settled]:
         """``send_pull`` and ``receive_pull``."""
-        sent = yield from self.send_pull(ids, pin=pin, dense=dense)
+        sent = yield from self.send_pull(ids, pin=pin, dense=dense, batch=batch)
         return (yield from self.receive_pull(sent))
 
     def send_push(self, request: PushRequest) -> Procedure[SentPush]:

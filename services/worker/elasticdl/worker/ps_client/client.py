@@ -78,9 +78,11 @@ class PsClient:
         """See ``PsCalls.receive_pull``."""
         return self._gathered(self._sockets.run(self._calls.receive_pull(sent)))
 
-    def pull(self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True) -> Pulled:
-        """``send_pull`` and ``receive_pull``."""
-        return self.receive_pull(self.send_pull(ids, pin=pin, dense=dense))
+    def pull(
+        self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True, batch: tuple[int, int] | None = None
+    ) -> Pulled:
+        """See ``PsCalls.pull``."""
+        return self._gathered(self._sockets.run(self._calls.pull(ids, pin=pin, dense=dense, batch=batch)))
 
     def pull_rows(self, table: str, ids: Ids, *, pin: int = 0) -> Floats:
         """Rows float32[n, width] of one table for any number of ids; the caller owns the array."""

@@ -106,6 +106,7 @@ class PsConnection:
             MovedError: a later version is known.
             UserError: the ps says that the user's input is wrong.
             PinLostError: the pinned model is not available.
+            RoundIncompleteError: the batch's round is not open.
             ProtocolError: the ps says that the request is wrong, or its reply is.
             TransientError: the ps was unavailable for ``unavailable_s``, or the client was closed.
         """

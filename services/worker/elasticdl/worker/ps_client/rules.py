@@ -19,6 +19,10 @@ class PinLostError(TransientError):
     """The evaluation's pinned model is gone, because a ps restarted or the pin was closed."""
 
 
+class RoundIncompleteError(TransientError):
+    """Synchronous training: the update before the batch has not been made yet."""
+
+
 class MovedError(TransientError):
     """Groups have moved: the request has to be split again by a later version of the placement."""
 
@@ -34,6 +38,7 @@ def why_not_ready(reply: Reply) -> Refusal | None:
     Raises:
         UserError: the ps says that the user's input is wrong.
         PinLostError: the pinned model is not available.
+        RoundIncompleteError: the batch's round is not open.
         MovedError: the ps knows a later version of the placement.
         ProtocolError: the ps says that the request is wrong.
     """
@@ -46,6 +51,8 @@ def why_not_ready(reply: Reply) -> Refusal | None:
             raise UserError(reply.message)
         case RefusalKind.NO_PIN:
             raise PinLostError(reply.message)
+        case RefusalKind.ROUND_INCOMPLETE:
+            raise RoundIncompleteError(reply.message)
         case RefusalKind.MOVED:
             raise MovedError(reply.message)
         case _:

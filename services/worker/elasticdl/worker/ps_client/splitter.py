@@ -61,7 +61,7 @@ class Splitter:
         request = messages.NextBatch(plan=self._plan, placement_version=self.version, task=task, batches=batches)
         return Split([request] * len(self.parts), {})
 
-    def pull(self, ids: Mapping[str, Ids], *, pin: int, dense: bool) -> Split:
+    def pull(self, ids: Mapping[str, Ids], *, pin: int, dense: bool, batch: tuple[int, int] | None = None) -> Split:
         """A pull, for each ps."""
         rows = {name: split_rows(own, self._placement) for name, own in ids.items()}
         requests = [
@@ -70,6 +70,7 @@ class Splitter:
                 placement_version=self.version,
                 pin=pin,
                 dense=dense,
+                batch=batch,
                 tables=tuple(
                     messages.TableIds(
                         table=self._numbers[name],

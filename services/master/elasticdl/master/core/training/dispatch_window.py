@@ -12,6 +12,8 @@ from elasticdl.shared.names import Purpose
 WINDOW_TASKS_MIN = 64
 TASKS_PER_WORKER_MIN = 8
 WINDOW_TASKS_MAX = 16_384
+COHORTS_AHEAD = 3
+"""Synchronous training: cohorts that are kept dispatched. What is dispatched again must not queue behind many tasks."""
 REPEATED_TASKS_MAX = 1024
 """Tasks that one decision dispatches again, each as a range of its own."""
 
@@ -24,6 +26,8 @@ def decide_dispatch(state: State, now_s: float) -> Decisions:
     elapsed_s = max(now_s - state.first_step_s, 1.0) if state.first_step_s else 1.0
     tasks_per_s = len(training.statistics.counted) / elapsed_s
     window = window_of(tasks_per_s, state.job.limits.window_s, state.workers)
+    if state.job.rounds is not None:
+        window = COHORTS_AHEAD * state.job.rounds.tasks_per_cohort
     repeated, new = next_tasks(training, window, dispatch_limit(state))
     decisions: Decisions = []
     dispatch = state.dispatches

@@ -1,0 +1,66 @@
+"""Synchronous training: what a worker does while the round of its next batch is not open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elasticdl.shared.job.rounds import Rounds
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.names import TaskId
+from elasticdl.worker.core.batch_order import BatchRef
+
+
+class RoundWait:
+    """Decides when a waiting worker takes a further task, and which tasks it returns once it goes on.
+
+    A round needs a batch of every task of a cohort. Usually other workers train the other tasks. If a worker died, or
+    there are fewer workers than tasks in a cohort, a waiting worker has to train another task of the cohort itself. The
+    queue may give it tasks of later cohorts first: it returns them when it goes on, so that other workers get them.
+
+    Args:
+        rounds: of the job.
+        patience_s: seconds after which waiting means that nobody else trains a task of the cohort.
+    """
+
+    def __init__(self, rounds: Rounds, patience_s: float) -> None:
+        self._rounds = rounds
+        self._patience_s = patience_s
+        self._waiting: BatchRef | None = None
+        self._since_s = 0.0
+        self._is_short = False
+        """Whether a further task helped the last time: there are fewer workers than tasks in a cohort."""
+
+    def on_incomplete(self, ref: BatchRef, now_s: float) -> None:
+        """The round of a batch is not open."""
+        if self._waiting is None:
+            self._since_s = now_s
+            self._waiting = ref
+
+    def on_task(self, task: TaskRef) -> None:
+        """A further task arrived."""
+        if self._waiting is not None:
+            is_sibling = task.number in self._rounds.cohort(TaskId(self._waiting.task.number))
+            self._is_short = is_sibling and self._waiting.batch > 0
+
+    def wants_task(self, now_s: float) -> bool:
+        """Whether to look for another task of the cohort."""
+        return self._waiting is not None and now_s - self._since_s >= (0.0 if self._is_short else self._patience_s)
+
+    def on_pushed(self, ref: BatchRef, tasks: Sequence[TaskRef], begun: Sequence[TaskRef]) -> list[TaskRef]:
+        """The worker goes on.
+
+        Args:
+            ref: the batch that was pushed.
+            tasks: all tasks that the worker trains, oldest first.
+            begun: those of which it has pushed a batch.
+
+        Returns:
+            Tasks for other workers: all but one of those that the worker has not begun, and that it need not train
+            itself.
+        """
+        self._waiting = None
+        present = self._rounds.cohort(TaskId(ref.task.number))
+        unbegun = [task for task in tasks if task not in begun and task != ref.task]
+        siblings = [task for task in unbegun if task.number in present]
+        later = [task for task in unbegun if task.number >= present.stop]
+        return ([] if self._is_short else siblings) + later[1:]

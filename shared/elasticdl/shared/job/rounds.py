@@ -1,0 +1,74 @@
+"""Synchronous training: which batches make one optimizer update. A pure function of the plan and a ledger.
+
+Tasks are trained in cohorts of ``tasks_per_cohort`` consecutive tasks of an epoch. Batch ``j`` of every task of a
+cohort makes round ``j``: one update by the mean of their gradients, weighted by records. A task that is shorter than
+the others has no batch in the last rounds.
+
+====================  =====================================================
+tasks                 rounds
+====================  =====================================================
+0: a0 a1 a2           (a0 b0)  (a1 b1)  (a2)
+1: b0 b1
+====================  =====================================================
+
+A round is open once every earlier round is complete. Only the plan decides which batches are in a round, so every ps
+makes the same updates without asking anybody, and the model does not depend on how many workers there are, which of
+them are preempted, or which of them computes what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.shared.job.ledger import Ledger
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.names import TaskId
+
+RoundKey = tuple[int, int, int]
+"""First task of the cohort, batch, task: rounds and their batches in the order of their updates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """The rounds of a plan.
+
+    Attributes:
+        plan: the training tasks.
+        tasks_per_cohort: batches of one update.
+    """
+
+    plan: Plan
+    tasks_per_cohort: int
+
+    def cohort(self, task: TaskId) -> range:
+        """The tasks that are trained together with this one, itself included; cohorts do not cross epochs."""
+        first = self.plan.epoch(task) * self.plan.tasks_per_epoch
+        start = task - (task - first) % self.tasks_per_cohort
+        end = min(start + self.tasks_per_cohort, first + self.plan.tasks_per_epoch, self.plan.tasks)
+        return range(start, end)
+
+    def key(self, task: TaskId, batch: int) -> RoundKey:
+        """Sorts batches by round."""
+        return self.cohort(task).start, batch, task
+
+    def records(self, task: TaskId, batch: int) -> int:
+        """Records of the round that a batch belongs to."""
+        members = [TaskId(member) for member in self.cohort(task)]
+        return sum(self.plan.records_of(one, batch) for one in members if batch < self.plan.batches_of(one))
+
+    def is_open(self, ledger: Ledger, task: TaskId, batch: int) -> bool:
+        """Whether every round before that of a batch is complete."""
+        earlier = next(ledger.missing(self.cohort(task).start), None)
+        return earlier is None and self._has_batches(ledger, task, batch)
+
+    def is_complete(self, ledger: Ledger, task: TaskId, batch: int) -> bool:
+        """Whether every batch of the round that a batch belongs to is absorbed."""
+        return self._has_batches(ledger, task, batch + 1)
+
+    def _has_batches(self, ledger: Ledger, task: TaskId, count: int) -> bool:
+        """Whether the first ``count`` batches of each task of a cohort are absorbed."""
+        for member in self.cohort(task):
+            batches = self.plan.batches_of(TaskId(member))
+            if ledger.next_batch(TaskId(member), batches) < min(count, batches):
+                return False
+        return True
