@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
+from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.wire import messages
@@ -260,3 +262,93 @@ def test_an_error_while_applying_is_a_bug_and_ends_service() -> None:
     with pytest.raises(InvariantError, match="task 0, batch 0"):
         core.push(wire_push(0, 0))
     assert kind(core, wire_push(0, 0)) is RefusalKind.NOT_READY
+
+
+# --- synchronous training -------------------------------------------------------------------------------------------
+
+
+def synchronous(optimizer: str = "adam") -> PsCore:
+    return core_of(optimizer, policy=UpdatePolicy(rounds=Rounds(plan=PLAN, tasks_per_cohort=2)))
+
+
+def pull_for(core: PsCore, task: int, batch: int) -> messages.PullReply:
+    request = messages.Pull(
+        plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=(), batch=(task, batch)
+    )
+    dense, rows = (np.empty(size, np.float32) for size in core.pull_size(request))
+    return core.pull(request, dense=dense, rows=rows)
+
+
+def concatenated(task: int, pushes: list[Push]) -> Push:
+    """The push of one process that computes the mean loss over the records of several batches."""
+    records = np.array([push.records for push in pushes], np.float32)
+    shares = records / records.sum()
+    tables = []
+    for number, count in ((0, ROWS_A), (1, ROWS_B)):
+        width = next(table.gradients.shape[1] for push in pushes for table in push.tables if table.table == number)
+        mean = np.zeros((count, width), np.float32)
+        for push, share in zip(pushes, shares, strict=True):
+            for table in push.tables:
+                if table.table == number:
+                    mean[table.ids] += share * table.gradients
+        ids = np.unique(np.concatenate([t.ids for push in pushes for t in push.tables if t.table == number]))
+        tables.append(messages.TableGradients(table=number, ids=ids, gradients=mean[ids]))
+    dense = sum(share * push.dense for push, share in zip(pushes, shares, strict=True))
+    return replace(pushes[0], dense=np.asarray(dense, np.float32), tables=tuple(tables))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
+def test_an_update_equals_that_of_the_concatenated_batch(optimizer: str) -> None:
+    core, reference = synchronous(optimizer), core_of(optimizer)
+    for batch in range(PLAN.batches_of(TaskId(0))):
+        pushes = [wire_push(task, batch) for task in (0, 1) if batch < PLAN.batches_of(TaskId(task))]
+        for push in reversed(pushes):
+            assert core.push(push).verdict is PushVerdict.APPLIED
+        assert reference.push(concatenated(0, pushes)).verdict is PushVerdict.APPLIED
+    _, iterations, dense, rows = state(core)
+    _, expected_iterations, expected_dense, expected_rows = state(reference)
+    assert iterations == expected_iterations
+    trainable = slice(0, core.shard.groups[0].dense.trainable) if core.shard else slice(0)
+    found, expected = np.frombuffer(dense, np.float32), np.frombuffer(expected_dense, np.float32)
+    np.testing.assert_allclose(found[trainable], expected[trainable], atol=1e-6)
+    np.testing.assert_allclose(np.frombuffer(rows, np.float32), np.frombuffer(expected_rows, np.float32), atol=1e-6)
+
+
+def test_weights_for_a_batch_are_refused_until_the_round_before_is_complete() -> None:
+    core = synchronous()
+    core.push(wire_push(0, 0))
+    with pytest.raises(RefusedError) as refused:
+        pull_for(core, 0, 1)
+    assert refused.value.refusal.kind is RefusalKind.ROUND_INCOMPLETE
+    assert pull_for(core, 1, 0).iteration == 0
+    core.push(wire_push(1, 0))
+    assert pull_for(core, 0, 1).iteration == 1
+
+
+def test_a_push_of_a_later_round_is_a_gap() -> None:
+    """A worker pulled for it before this ps was restored from a snapshot that lacks a part of the round before."""
+    core = synchronous()
+    core.push(wire_push(0, 0))
+    before = state(core)
+    answer = core.push(wire_push(0, 1))
+    assert (answer.verdict, answer.next_batch) == (PushVerdict.GAP, 1)
+    assert state(core) == before
+
+
+def test_a_pull_waits_for_the_round_in_the_ps() -> None:
+    core = synchronous()
+    core.push(wire_push(0, 0))
+    request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=(), batch=(0, 1))
+    waiting = threading.Thread(target=core.await_round, args=(request, 60.0))
+    waiting.start()
+    core.push(wire_push(1, 0))
+    waiting.join(30.0)
+    assert not waiting.is_alive()
+
+
+def test_an_update_of_empty_batches_changes_nothing() -> None:
+    core = synchronous()
+    for task in (0, 1):
+        core.push(wire_push(task, 0, empty=True))
+    assert state(core)[1] == 0
+    assert pull_for(core, 0, 1).iteration == 0

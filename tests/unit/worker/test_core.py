@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.job.ledger import Ledger
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
+from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.messages.events import (
     FailureKind,
@@ -46,10 +47,20 @@ FAILURE = Failure(kind=FailureKind.USER_CODE, message="feed() raised ValueError"
 class Lanes:
     """Executes commands one at a time, in the order of each lane, against two ledgers and a queue."""
 
-    def __init__(self, *, staleness: int = 0, prefetch: int = 2, validation: bool = True) -> None:
+    def __init__(
+        self, *, staleness: int = 0, prefetch: int = 2, validation: bool = True, cohort: int | None = None
+    ) -> None:
         pipeline = PipelineSettings(staleness=staleness, prefetch_batches=prefetch)
+        self.rounds = Rounds(plan=PLAN, tasks_per_cohort=cohort) if cohort else None
         self.core = WorkerCore(
-            CoreSettings(plan=PLAN, validation=PLAN if validation else None, pipeline=pipeline, failure_pause_s=0.0)
+            CoreSettings(
+                plan=PLAN,
+                validation=PLAN if validation else None,
+                pipeline=pipeline.synchronous() if cohort else pipeline,
+                failure_pause_s=0.0,
+                rounds=self.rounds,
+                round_patience_s=0.0,
+            )
         )
         self.now_s = 0.0
         self.lanes: dict[str, deque[Any]] = {lane: deque() for lane in commands.LANES}
@@ -113,6 +124,8 @@ class Lanes:
             case commands.ReadBatch(ref=ref):
                 failed = events.BatchFailed(ref=ref, failure=FAILURE)
                 return failed if fails else events.BatchRead(ref=ref, records=2, is_empty=ref.batch == 1)
+            case commands.PullBatch(ref=ref, pin=0) if not self.is_open(ref):
+                return events.RoundIncomplete(ref=ref)
             case commands.PullBatch(ref=ref):
                 self.pulled.add(ref)
                 return events.BatchPulled(ref=ref)
@@ -141,13 +154,18 @@ class Lanes:
     def push(self, ref: BatchRef, pull: BatchRef | None) -> events.BatchPushed:
         task, batches = TaskId(ref.task.number), PLAN.batches_of(TaskId(ref.task.number))
         for group in self.groups:
-            group.absorb(task, ref.batch, batches, 2, 1)
+            if self.rounds is None or self.rounds.is_open(group, task, ref.batch):
+                group.absorb(task, ref.batch, batches, 2, 1)
         next_batch = self.next_batch(task, batches)
         has_pulled = pull is not None and next_batch == ref.batch + 1
         if pull is not None and has_pulled:
             self.pulled.add(pull)
         outcome = PushOutcome(next_batch=next_batch, credits=PS, step=1)
         return events.BatchPushed(ref=ref, outcome=outcome, has_pulled=has_pulled)
+
+    def is_open(self, ref: BatchRef) -> bool:
+        task = TaskId(ref.task.number)
+        return self.rounds is None or all(self.rounds.is_open(group, task, ref.batch) for group in self.groups)
 
     def next_batch(self, task: TaskId, batches: int) -> int:
         return min(group.next_batch(task, batches) for group in self.groups)
@@ -164,6 +182,8 @@ class Lanes:
             moved = [self.step(lane) for lane in commands.LANES]
             if not any(moved) and "resume taking tasks" in self.timers:
                 self.fire("resume taking tasks")
+            if "pull again for the next round" in self.timers:
+                self.fire("pull again for the next round")
         raise AssertionError(f"stuck: {self.lanes}, {self.published}")
 
     def deliver(self, purpose: Purpose, number: int, **facts: Any) -> None:
@@ -186,6 +206,25 @@ def test_a_plan_is_trained_and_its_tasks_are_acknowledged(staleness: int, prefet
         lanes.deliver(Purpose.TRAIN, task)
     lanes.run(lambda: lanes.is_trained and not lanes.leases)
     assert [event.task.number for event in lanes.of(TaskFinished)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("cohort", [1, 2, 3])
+@pytest.mark.parametrize("prefetch", [1, 2, 5])
+def test_one_worker_trains_all_tasks_of_a_cohort_side_by_side(cohort: int, prefetch: int) -> None:
+    lanes = Lanes(prefetch=prefetch, cohort=cohort)
+    for task in reversed(list(PLAN.task_ids())):
+        lanes.deliver(Purpose.TRAIN, task)
+    lanes.run(lambda: lanes.is_trained and not lanes.leases)
+    assert sorted(event.task.number for event in lanes.of(TaskFinished)) == [0, 1, 2]
+
+
+def test_a_worker_that_waits_for_a_round_goes_back_with_a_restored_ps() -> None:
+    lanes = Lanes(cohort=1)
+    lanes.deliver(Purpose.TRAIN, 0)
+    lanes.run(lambda: lanes.groups[0].step == 1)
+    lanes.groups = [Ledger(), Ledger()]
+    lanes.run(lambda: lanes.groups[0].step == 3)
+    assert lanes.next_batch(TaskId(0), 3) == 3
 
 
 def test_a_stop_pushes_the_running_batch_and_returns_the_task() -> None:
@@ -277,9 +316,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     lanes: Lanes
 
-    @initialize(staleness=st.integers(0, 1), prefetch=st.integers(1, 3))
-    def begin(self, staleness: int, prefetch: int) -> None:
-        self.lanes = Lanes(staleness=staleness, prefetch=prefetch)
+    @initialize(staleness=st.integers(0, 1), prefetch=st.integers(1, 3), cohort=st.sampled_from([None, None, 1, 2, 3]))
+    def begin(self, staleness: int, prefetch: int, cohort: int | None) -> None:
+        self.lanes = Lanes(staleness=staleness, prefetch=prefetch, cohort=cohort)
         self.snapshots = [group.copy() for group in self.lanes.groups]
         for task in PLAN.task_ids():
             self.lanes.deliver(Purpose.TRAIN, task)

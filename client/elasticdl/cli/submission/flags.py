@@ -199,15 +199,14 @@ class TrainFlags:
         ),
     ] = 0.0
     use_async: Annotated[
-        bool,
+        Literal["true", "false"],
         Flag(
             "Workers update the model independently of each other. With --use_async=false every update is the mean of "
             "--grads_to_wait minibatches that were computed from the same weights: the model does not depend on the "
             "number of workers or on what happens to them.",
-            off="no_use_async",
             panel=TRAINING,
         ),
-    ] = True
+    ] = "true"
     grads_to_wait: Annotated[
         int | None,
         Flag(
@@ -341,7 +340,7 @@ class TrainFlags:
             name, _, value = flag_given.removeprefix("--").partition("=")
             if getattr(self, name) == value:
                 raise UserError(f"{flag_given} is not available in this version; use {instead}.", usage=True)
-        if not self.use_async and self.lr_staleness_modulation:
+        if self.is_synchronous and self.lr_staleness_modulation:
             raise UserError(
                 "--lr_staleness_modulation has no meaning with --use_async=false: no gradient is stale.", usage=True
             )
@@ -355,7 +354,7 @@ class TrainFlags:
         size, parts = self.global_batch_size, self.batches_per_update
         if size is None:
             return
-        if self.use_async:
+        if not self.is_synchronous:
             raise UserError(
                 "--global_batch_size needs --use_async=false. Asynchronous updates have --minibatch_size records.",
                 usage=True,
@@ -369,9 +368,14 @@ class TrainFlags:
             )
 
     @property
+    def is_synchronous(self) -> bool:
+        """Whether every update is made of minibatches that were computed from the same weights."""
+        return self.use_async == "false"
+
+    @property
     def batches_per_update(self) -> int:
         """Minibatches that are averaged into one update."""
-        return self.grads_to_wait or (1 if self.use_async else self.num_workers)
+        return self.grads_to_wait or (self.num_workers if self.is_synchronous else 1)
 
     @property
     def records_per_minibatch(self) -> int:

@@ -95,7 +95,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         envs=parse_envs(flags.envs),
         evaluate_epochs=flags.evaluates_epochs and validation is not None,
         grads_to_wait=flags.batches_per_update,
-        synchronous=not flags.use_async,
+        synchronous=flags.is_synchronous,
         **values_for("JobSpec", flags),
     )
     check_destinations(flags, spec)

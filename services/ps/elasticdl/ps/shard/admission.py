@@ -7,7 +7,7 @@ from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.messages.commands import Command, HoldGroup, OpenPin, TakeSnapshot
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.wire.messages import Push, Refusal, RefusalKind
+from elasticdl.shared.wire.messages import Pull, Push, Refusal, RefusalKind
 
 
 class RefusedError(ElasticDLError):
@@ -86,6 +86,51 @@ def check_batch(push: Push, plan: Plan) -> None:
         raise ProtocolError(
             f"task {push.task}, batch {push.batch} has {planned} records by the plan, not {push.records}"
         )
+
+
+def check_tables(request: Pull, signature: ModelSignature) -> None:
+    """Refuse a pull of rows that the model does not have.
+
+    Raises:
+        ProtocolError: no such table, or it has another width.
+    """
+    for table in request.tables:
+        if table.table >= len(signature.tables) or table.width != signature.tables[table.table].width:
+            raise ProtocolError(f"the model has no table {table.table} of width {table.width}")
+
+
+def check_round(*, is_open: bool) -> None:
+    """Refuse weights for a batch of synchronous training whose round is not open.
+
+    Raises:
+        RefusedError: ask again later.
+    """
+    if not is_open:
+        raise RefusedError(RefusalKind.ROUND_INCOMPLETE, "the update before this batch has not been made yet")
+
+
+def check_memory(nbytes: int, allowed: int) -> None:
+    """Refuse to learn more than fits into memory; ``allowed``: bytes, 0: any number.
+
+    Raises:
+        RefusedError: too much.
+    """
+    if allowed and nbytes > allowed:
+        raise RefusedError(
+            RefusalKind.USER, f"the model needs {nbytes} bytes on this ps, {allowed} are allowed: use more ps"
+        )
+
+
+def parse_signature(text: str) -> ModelSignature:
+    """A model's signature from its JSON.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    try:
+        return ModelSignature.from_json(text)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ProtocolError(f"not a model signature: {error}") from error
 
 
 def check_same_model(held: ModelSignature, offered: ModelSignature) -> None:

@@ -9,10 +9,14 @@ from elasticdl.ps.engine.checks import NotFiniteError
 from elasticdl.ps.shard.admission import (
     RefusedError,
     check_batch,
+    check_memory,
     check_plan,
+    check_round,
     check_same_model,
+    check_tables,
     check_task,
     check_version,
+    parse_signature,
 )
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
 from elasticdl.ps.shard.model_shard import Division, GroupVersion, ModelShard, ledger_of, most_backward
@@ -111,14 +115,6 @@ class PsCore:
         """Whether there is anything to save."""
         return self.shard is not None and bool(self.shard.groups or self.shard.held)
 
-    def make_shard(self, signature: ModelSignature) -> ModelShard:
-        """An empty shard of a model; not installed yet.
-
-        Raises:
-            UserError: the engine does not know an optimizer, schedule or initializer.
-        """
-        return ModelShard(signature, self.policy)
-
     def install(self, shard: ModelShard) -> None:
         """Take over a restored shard, or an empty one to hold groups in."""
         with self.lock:
@@ -138,17 +134,14 @@ class PsCore:
             RefusedError: another model or plan, or another version of the placement.
         """
         check_plan(request.plan, self.plan)
-        try:
-            signature = ModelSignature.from_json(request.signature)
-        except (ValueError, TypeError, KeyError) as error:
-            raise ProtocolError(f"not a model signature: {error}") from error
+        signature = parse_signature(request.signature)
         with self.lock:
             check_version(request.placement_version, self.placement.version)
             if self.shard is not None:
                 check_same_model(self.shard.signature, signature)
                 return InitialiseReply(first=False)
             try:
-                shard = self.make_shard(signature)
+                shard = ModelShard(signature, self.policy)
                 group = shard.create(self.owned)
                 group.dense.set(request.dense)
             except (UserError, NotFiniteError) as error:
@@ -174,9 +167,9 @@ class PsCore:
 
     def await_round(self, request: Pull, timeout_s: float) -> None:
         """Synchronous training: wait until the round that a batch is pulled for is open, or for ``timeout_s``."""
-        if self.policy.rounds is not None and request.batch is not None:
+        if self.policy.rounds is not None:
             with self._absorbed:
-                self._absorbed.wait_for(lambda: self._is_open(request), timeout_s)
+                self._absorbed.wait_for(lambda: self.shard is None or self.shard.is_open_for(request), timeout_s)
 
     def pull_size(self, request: Pull) -> tuple[int, int]:
         """How many floats a pull answers: (dense, rows).
@@ -187,9 +180,7 @@ class PsCore:
         """
         with self.lock:
             shard = self._serving(request.placement_version)
-            for table in request.tables:
-                if table.table >= len(shard.tables) or table.width != shard.tables[table.table].table.width:
-                    raise ProtocolError(f"the model has no table {table.table} of width {table.width}")
+            check_tables(request, shard.signature)
             dense = shard.part.size if request.dense else 0
             rows = sum(table.ids.size * table.width for table in request.tables)
             if 4 * (dense + rows) > self._reply_bytes_max:
@@ -207,8 +198,7 @@ class PsCore:
         check_plan(request.plan, self.plan)
         with self.lock:
             shard = self._serving(request.placement_version)
-            if not self._is_open(request):
-                raise RefusedError(RefusalKind.ROUND_INCOMPLETE, "the round before this batch's is not complete")
+            check_round(is_open=shard.is_open_for(request))
             source = self._pin.of(request.pin) if request.pin else shard
             if source is None:
                 raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
@@ -234,7 +224,7 @@ class PsCore:
             verdict = Verdict.APPLIED if applying else most_backward(divisions)
             answer, message = PushVerdict[verdict.name], ""
             if applying:
-                self._check_memory(shard)
+                check_memory(shard.nbytes, self._memory_bytes_max)
                 try:
                     for division in applying:
                         division.group.check(division.push)
@@ -327,7 +317,7 @@ class PsCore:
             if move <= self.placement.version:
                 return False
             if self.shard is None:
-                self.shard = self.make_shard(signature)
+                self.shard = ModelShard(signature, self.policy)
             check_same_model(self.shard.signature, signature)
             self._pin.close()  # No evaluation continues while a group moves.
             if not self.shard.await_rows(move, partitions):
@@ -406,19 +396,6 @@ class PsCore:
             self._absorbed.notify_all()
         if self._observer:
             self._observer.stepped(shard.step)
-
-    def _is_open(self, request: Pull) -> bool:
-        if request.batch is None or self.shard is None:
-            return True
-        task, batch = request.batch
-        return self.shard.is_open(TaskId(task), batch)
-
-    def _check_memory(self, shard: ModelShard) -> None:
-        if self._memory_bytes_max and shard.nbytes > self._memory_bytes_max:
-            raise RefusedError(
-                RefusalKind.USER,
-                f"the model needs {shard.nbytes} bytes on this ps, {self._memory_bytes_max} are allowed: use more ps",
-            )
 
     def _serving(self, placement_version: int) -> ModelShard:
         check_version(placement_version, self.placement.version)

@@ -21,7 +21,7 @@ from elasticdl.shared.model.partitioning import dense_part, mask_of, partitions_
 from elasticdl.shared.model.placement import PARTITIONS, Ranges, group_id
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, TableGradients, TableIds, split_rows
+from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Pull, Push, TableGradients, TableIds, split_rows
 
 GroupVersion = tuple[Ranges, int, int, int]
 """Partitions of a group, the move that it is held for or 0, its step, and its updates, which a flush adds to."""
@@ -122,9 +122,12 @@ class ModelShard:
         """The first batch of a task that some group lacks."""
         return min([group.ledger.next_batch(task, batches) for group in self.groups])
 
-    def is_open(self, task: TaskId, batch: int) -> bool:
-        """Whether the weights are those that a batch has to be computed from, as far as the update policy cares."""
-        return all(group.is_open(task, batch) for group in self.groups)
+    def is_open_for(self, request: Pull) -> bool:
+        """Whether the round of the batch that weights are pulled for is open in all groups."""
+        if request.batch is None:
+            return True
+        task, batch = request.batch
+        return all(group.is_open(TaskId(task), batch) for group in self.groups)
 
     def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None) -> None:
         """Write rows of ``tables`` one after another into ``rows``, and the dense values into ``dense``, if given.

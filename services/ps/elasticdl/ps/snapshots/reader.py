@@ -157,7 +157,7 @@ def _shard_of(
     store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Sequence[Ranges]]], *, held_since: int = 0
 ) -> ModelShard:
     """A shard of some partitions of each group of each chain; groups of a move from ``held_since`` on stay held."""
-    shard = core.make_shard(ModelSignature.from_json(parts[0][0][-1][1].signature))
+    shard = ModelShard(ModelSignature.from_json(parts[0][0][-1][1].signature), core.policy)
     groups = []
     for chain, wanted in parts:
         check_belongs(core, *chain[-1])

@@ -1,4 +1,4 @@
-"""What a worker counts of one task: batches, records, losses, and where the time went."""
+"""What a worker counts: of one task for its outcome, and since its start for its heartbeats."""
 
 from __future__ import annotations
 
@@ -41,3 +41,20 @@ class Tally:
         """Add to the phases."""
         for phase, spent_s in seconds.items():
             self.seconds[phase] = self.seconds.get(phase, 0.0) + spent_s
+
+
+@dataclass(slots=True)
+class Meter:
+    """Sums since the start of the process; the core writes them, and another thread reads them for the heartbeat.
+
+    Attributes:
+        records: records of batches that were pushed.
+        batches: batches computed.
+        loss: loss of the last batch.
+        step: step of the model after the last push.
+    """
+
+    records: int = 0
+    batches: int = 0
+    loss: float = 0.0
+    step: int = 0

@@ -31,11 +31,10 @@ from elasticdl.worker.core.events import (
     RoundIncomplete,
 )
 from elasticdl.worker.core.leased_tasks import LeasedTasks
-from elasticdl.worker.core.meter import Meter
 from elasticdl.worker.core.pipelining import Batch, Conditions, Phase
 from elasticdl.worker.core.round_wait import RoundWait
 from elasticdl.worker.core.settings import CoreSettings
-from elasticdl.worker.core.tally import Tally
+from elasticdl.worker.core.tally import Meter, Tally
 from elasticdl.worker.core.task_outcomes import FailedBatch, TaskOutcomes
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import PushOutcome, TaskProgress
