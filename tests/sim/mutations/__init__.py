@@ -16,6 +16,7 @@ from tests.sim.mutations import (
     queue,
     runs,
     snapshots,
+    synchronous,
     worker,
 )
 from tests.sim.mutations.registry import MUTATIONS, Mutation, Protects
@@ -34,5 +35,6 @@ __all__ = [
     "queue",
     "runs",
     "snapshots",
+    "synchronous",
     "worker",
 ]
