@@ -46,7 +46,7 @@ def waiting_workers_go_back() -> Iterator[None]:
         yield
 
 
-@mutation("a worker that waits for a round looks for a task that nobody trains", protects=Protects.LIVENESS)
+@mutation("a worker that waits for a round looks for a task that no other worker trains", protects=Protects.LIVENESS)
 def waiting_workers_take_siblings() -> Iterator[None]:
     with replaced(RoundWait, "wants_task", lambda self, now_s: False):
         yield

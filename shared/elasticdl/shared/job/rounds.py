@@ -12,7 +12,7 @@ tasks                 rounds
 ====================  =====================================================
 
 A round is open once every earlier round is complete. Only the plan decides which batches are in a round, so every ps
-makes the same updates without asking anybody, and the model does not depend on how many workers there are, which of
+makes the same updates without asking another one, and the model does not depend on how many workers there are, which of
 them are preempted, or which of them computes what.
 """
 

@@ -19,7 +19,7 @@ class RoundWait:
 
     Args:
         rounds: of the job.
-        patience_s: seconds after which waiting means that nobody else trains a task of the cohort.
+        patience_s: seconds after which waiting means that no other worker trains a task of the cohort.
     """
 
     def __init__(self, rounds: Rounds, patience_s: float) -> None:
