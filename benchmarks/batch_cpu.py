@@ -172,7 +172,7 @@ def step(
                 records=raw.count,
                 checksum=checksum,
                 dense_gradient=result.dense_gradient,
-                statistics_delta=result.statistics_delta,
+                statistics_update=result.statistics_update,
                 rows={name: (tables[name].unique, values) for name, values in result.row_gradients.items()},
             )
         )

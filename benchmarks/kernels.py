@@ -84,10 +84,8 @@ def measure_rows(name: str, width: int, rows: int, batch: int, rounds: int, boun
 def measure_dense(name: str, rounds: int, bound: float) -> None:
     variable = DenseVariable(name="w", shape=(DENSE,), kind=VariableKind.TRAINABLE)
     store = DenseStore((variable,), Optimizer(name=name, learning_rate=0.1))
-    gradient, nothing = np.ones(DENSE, np.float32), np.zeros(0, np.float32)
-    rate = DENSE / float(
-        np.median([seconds(lambda: store.push(gradient, nothing, Update(0.1, 3))) for _ in range(rounds)])
-    )
+    gradient = np.ones(DENSE, np.float32)
+    rate = DENSE / float(np.median([seconds(lambda: store.push(gradient, Update(0.1, 3))) for _ in range(rounds)]))
     floats = 2 * len(store.cut().state) + 1
     share = 100 * rate / (bound / (4 * floats))
     print(f"{name:8} {'':5} {'dense push':16} {rate / 1e6:8.0f} M floats/s {share:4.0f} % of bound")

@@ -145,7 +145,7 @@ class SimJob:
             records=self.plan.records_of(task, batch),
             checksum=self.checksums[number],
             dense_gradient=None if empty else gradient.reshape(-1),
-            statistics_delta=np.ones(PARTITIONS, np.float32),
+            statistics_update=np.ones(PARTITIONS, np.float32),
             rows={} if empty else {"rows": (ids, -rows)},
         )
 

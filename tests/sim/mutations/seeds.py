@@ -37,7 +37,7 @@ SEEDS: dict[str, tuple[int, str]] = {
     "log continues where the core snapshot ends": (16, "replaying the log of master.9 gives another state: first_st"),
     "lost credit is dispatched again": (27, "the job is stuck: state training; ps-0 running, ps-1 running, ps-2 exi"),
     "minimum over groups": (30, "the job is stuck: state closing; ps-0 running, ps-1 running, worker-0 running, wor"),
-    "moved": (7, "the job is failed: the ps refused (PROTOCOL): dense: statistics delta: expected contiguous, align"),
+    "moved": (7, "the job is failed: the ps refused (PROTOCOL): layer state: expected contiguous, align"),
     "name confirmed before deleting": (80, "the final snapshot of ps-0 can't be read: the snapshot's manifest memor"),
     "not ready before the record": (604, "the job is stuck: state training; ps-0 running, worker-0 running, worker-"),
     "older snapshots are found": (19, "the job is failed: ps-0 can't continue."),

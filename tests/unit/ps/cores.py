@@ -39,7 +39,7 @@ def wire_push(task: int, batch: int, *, empty: bool = False) -> Push:
         checksum=request.checksum,
         empty=empty,
         dense=NO_FLOATS if request.dense_gradient is None else request.dense_gradient,
-        statistics=request.statistics_delta,
+        statistics=request.statistics_update,
         tables=tuple(
             messages.TableGradients(table="ab".index(name), ids=ids, gradients=rows)
             for name, (ids, rows) in request.rows.items()

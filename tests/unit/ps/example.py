@@ -73,7 +73,7 @@ def push_of(task: int, batch: int, *, empty: bool = False) -> PushRequest:
         records=PLAN.records_of(TaskId(task), batch),
         checksum=int(random.integers(0, 2**63)) * 2 + 1,
         dense_gradient=None if empty else random.normal(size=TRAINABLE_SIZE).astype(np.float32),
-        statistics_delta=NO_FLOATS if empty else random.normal(size=STATISTICS_SIZE).astype(np.float32),
+        statistics_update=NO_FLOATS if empty else random.normal(size=STATISTICS_SIZE).astype(np.float32),
         rows={} if empty else {"a": rows(ROWS_A, 4), "b": rows(ROWS_B, 2)},
     )
 

@@ -42,9 +42,11 @@ def test_values_are_trainable_then_statistics_then_frozen() -> None:
     assert (store.trainable, store.statistics, store.size) == (9, 2, 15)
     values = np.arange(15, dtype=np.float32)
     store.set(values)
-    gradient, delta = np.ones(9, np.float32), floats(0.5, -0.5)
-    store.check(gradient, delta)
-    store.push(gradient, delta, Update(2.0, 0))
+    gradient, counted = np.ones(9, np.float32), floats(0.5, -0.5)
+    store.check(gradient)
+    store.push(gradient, Update(2.0, 0))
+    store.check_statistics(counted)
+    store.update_statistics(counted)
     np.testing.assert_array_equal(pulled(store), [*(values[:9] - 2), 9.5, 9.5, 11, 12, 13, 14])
 
 
@@ -52,14 +54,17 @@ def test_a_cut_is_independent_and_loads_bit_for_bit() -> None:
     adam = Optimizer(name="adam", learning_rate=0.1)
     store, restored = DenseStore(VARIABLES, adam), DenseStore(VARIABLES, adam)
     store.set(np.arange(15, dtype=np.float32))
-    store.push(np.arange(9, dtype=np.float32), floats(1, 2), Update(0.1, 0))
+    store.push(np.arange(9, dtype=np.float32), Update(0.1, 0))
+    store.update_statistics(floats(1, 2))
     at_cut, cut = pulled(store), store.cut()
-    store.push(np.ones(9, np.float32), floats(1, 2), Update(0.1, 1))
+    store.push(np.ones(9, np.float32), Update(0.1, 1))
+    store.update_statistics(floats(1, 2))
     from_cut = np.empty(15, np.float32)
     cut.pull(from_cut)
     np.testing.assert_array_equal(from_cut, at_cut)
     restored.load(cut)
-    restored.push(np.ones(9, np.float32), floats(1, 2), Update(0.1, 1))
+    restored.push(np.ones(9, np.float32), Update(0.1, 1))
+    restored.update_statistics(floats(1, 2))
     np.testing.assert_array_equal(restored.cut().state, store.cut().state)
     np.testing.assert_array_equal(pulled(restored), pulled(store))
 
@@ -67,7 +72,7 @@ def test_a_cut_is_independent_and_loads_bit_for_bit() -> None:
 def test_set_starts_slots_anew() -> None:
     store = DenseStore(VARIABLES, Optimizer(name="adagrad", learning_rate=0.1))
     fresh = store.cut().state[1]
-    store.push(np.ones(9, np.float32), floats(0, 0), Update(0.1, 0))
+    store.push(np.ones(9, np.float32), Update(0.1, 0))
     store.set(np.zeros(15, np.float32))
     np.testing.assert_array_equal(store.cut().state[1], fresh)
 
@@ -76,12 +81,12 @@ def test_malformed_pushes_are_refused() -> None:
     store = DenseStore(VARIABLES, SGD)
     with pytest.raises(ProtocolError, match=r"gradient: expected contiguous, aligned float32\[9\], got float32\[8\]"):
         store.check(np.zeros(8, np.float32))
-    with pytest.raises(ProtocolError, match="statistics delta"):
-        store.check(np.zeros(9, np.float32), floats(1))
+    with pytest.raises(ProtocolError, match="layer state"):
+        store.check_statistics(floats(1))
     with pytest.raises(NotFiniteError, match="gradient"):
         store.check(np.full(9, np.nan, np.float32))
-    with pytest.raises(NotFiniteError, match="delta"):
-        store.check(np.zeros(9, np.float32), floats(0, np.inf))
+    with pytest.raises(NotFiniteError, match="layer state mean: 1 of its values would be NaN or infinite"):
+        store.check_statistics(floats(0, np.inf))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +99,8 @@ def test_blocks_must_be_parts_that_do_not_overlap(blocks: tuple[Block, ...]) -> 
 
 def test_a_ps_without_blocks_is_legal() -> None:
     store = DenseStore(VARIABLES, SGD, ())
-    store.push(floats(), floats(), Update(1.0, 0))
+    store.push(floats(), Update(1.0, 0))
+    store.update_statistics(floats())
     assert pulled(store).size == 0
 
 

@@ -92,7 +92,7 @@ def test_dense_update_equals_keras(name: str, hyperparameters: dict[str, Number]
     for iteration in range(STEPS):
         gradient = generator.normal(size=50).astype(np.float32)
         theirs.apply([gradient[:30], gradient[30:]], [variable, excluded])
-        ours.push(gradient, np.zeros(0, np.float32), Update(RATE, iteration))
+        ours.push(gradient, Update(RATE, iteration))
     state = ours.cut().state
     assert_equal_to_rounding(state[0], np.concatenate([variable.numpy(), excluded.numpy()]))
     # Keras orders its slot variables one way or the other (by slot or by variable): find each of ours among them.
@@ -148,7 +148,7 @@ def test_cut_blocks_together_learn_what_the_whole_learns() -> None:
     for iteration in range(5):
         gradient = generator.normal(size=26).astype(np.float32)
         for store, part in ((whole, slice(None)), (first, slice(0, 13)), (second, slice(13, 26))):
-            store.push(gradient[part].copy(), np.zeros(0, np.float32), Update(RATE, iteration))
+            store.push(gradient[part].copy(), Update(RATE, iteration))
     parts = np.concatenate([first.cut().state, second.cut().state], axis=1)
     np.testing.assert_array_equal(parts, whole.cut().state)
 
@@ -167,7 +167,7 @@ def test_schedule_and_optimizer_count_iterations_as_keras_does() -> None:
     for iteration in range(STEPS):
         gradient = generator.normal(size=4).astype(np.float32)
         theirs.apply([gradient], [variable])
-        ours.push(gradient, np.zeros(0, np.float32), Update(rate(iteration), iteration))
+        ours.push(gradient, Update(rate(iteration), iteration))
     assert_equal_to_rounding(ours.cut().state[0], variable.numpy())
 
 

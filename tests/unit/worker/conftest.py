@@ -110,8 +110,9 @@ class FakeResult:
     row_gradients: Mapping[str, Any]
     finite: bool = True
     overflow: bool = False
+    problem: str = ""
     dense_gradient: Any = field(default_factory=lambda: np.ones(3, np.float32))
-    statistics_delta: Any = field(default_factory=lambda: np.zeros(0, np.float32))
+    statistics_update: Any = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
 @dataclass
@@ -139,7 +140,9 @@ class FakeModel:
         self.add("train", batch)
         overflow = self.overflow_at in batch.values
         loss = float(batch.values.mean()) if finite else float("nan")
-        return FakeResult(loss, {"table": unique}, finite and not overflow, overflow)
+        return FakeResult(
+            loss, {"table": unique}, finite and not overflow, overflow, "" if finite else "the loss is nan"
+        )
 
     def rate(self, iteration: int) -> float:
         return 1.0 / (1 + iteration)

@@ -106,31 +106,6 @@ def test_sequential_model_equals_plain_keras(write_module: WriteModule) -> None:
     assert_equal_to_plain(module, columns())
 
 
-def test_batch_norm_statistics_come_out_as_a_delta(write_module: WriteModule) -> None:
-    body = """
-    def custom_model():
-        dense = keras.Input((5,), name="numbers")
-        x = layers.BatchNormalization(momentum=0.9, name="norm")(dense)
-        return keras.Model({"numbers": dense}, layers.Dense(1, activation="sigmoid")(x))
-
-    def feed_batch(records, mode, metadata):
-        return {"numbers": records["numbers"]}, records["label"]
-    """
-    raw = columns()
-    runner, batch = runner_of(write_module(body), raw)
-    kinds = [(spec.name, spec.kind) for spec in runner.signature().dense]
-    assert kinds[-2:] == [
-        ("norm/moving_mean", VariableKind.STATISTIC),
-        ("norm/moving_variance", VariableKind.STATISTIC),
-    ]
-    result = runner.train(batch, runner.initial_dense(), step_seed=1)
-    mean, variance = raw["numbers"].mean(0), raw["numbers"].var(0)
-    expected = np.concatenate([0.1 * mean, 0.1 * (variance - 1.0)])
-    np.testing.assert_allclose(result.statistics_delta, expected, atol=1e-6)
-    again = runner.train(batch, runner.initial_dense(), step_seed=1)
-    np.testing.assert_array_equal(result.statistics_delta, again.statistics_delta)
-
-
 def test_dropout_follows_the_step_seed(write_module: WriteModule) -> None:
     body = """
     def custom_model():

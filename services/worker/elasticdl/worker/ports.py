@@ -73,7 +73,7 @@ class StepResult(Protocol):
         ...
 
     @property
-    def statistics_delta(self) -> Floats:
+    def statistics_update(self) -> Floats:
         """Flat, over the statistics."""
         ...
 
@@ -90,6 +90,11 @@ class StepResult(Protocol):
     @property
     def overflow(self) -> bool:
         """Mixed precision: the scaled gradients overflowed; there is nothing to push."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """What is not finite, with the name of its variable; empty if all is."""
         ...
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from types import MappingProxyType
+from typing import Any
 
 Number = float | int | bool
 
@@ -21,9 +22,50 @@ class VariableKind(Enum):
     TRAINABLE = "trainable"
     """Gradients are pushed and the optimizer moves it."""
     STATISTIC = "statistic"
-    """Float state that the forward pass moves (BatchNorm): its delta is pushed and added."""
+    """Layer state that the forward pass moves, like the moving averages of BatchNorm; ``StateRule`` says how."""
     FROZEN = "frozen"
     """Pulled, never pushed."""
+
+
+class StateUpdate(Enum):
+    """How layer state takes part ``x`` of a batch, whatever its value ``v`` is by then."""
+
+    SUM = "sum"
+    """``v + x``."""
+    ASSIGN = "assign"
+    """``x``: the last batch wins."""
+    MOVING_AVERAGE = "moving_average"
+    """``momentum * v + x``."""
+    MAXIMUM = "maximum"
+    """``max(v, x)``, element by element."""
+    MINIMUM = "minimum"
+    """``min(v, x)``, element by element."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRule:
+    """The update of a STATISTIC variable, and the values that it may take.
+
+    Attributes:
+        update: how a batch changes it.
+        momentum: MOVING_AVERAGE: the share of the old value that stays; otherwise 0.
+        low: smallest legal value, or None: any finite one.
+        high: largest legal value, or None: any finite one.
+    """
+
+    update: StateUpdate = StateUpdate.SUM
+    momentum: float = 0.0
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def kept(self) -> float:
+        """The share of the old value that is part of the new one; 0 where that is no sum of both."""
+        return 1.0 if self.update is StateUpdate.SUM else self.momentum
+
+    def __str__(self) -> str:
+        named = self.update.value.replace("_", " ")
+        return f"{named} {self.momentum:g}" if self.update is StateUpdate.MOVING_AVERAGE else named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +77,14 @@ class DenseVariable:
         shape: its shape; its flat block is row-major.
         kind: which rule applies.
         weight_decay: whether the optimizer's decoupled weight decay applies (Keras' exclusions resolved).
+        state: STATISTIC: how a batch changes it. An older signature lacks it: it added differences.
     """
 
     name: str
     shape: tuple[int, ...]
     kind: VariableKind
     weight_decay: bool = True
+    state: StateRule = StateRule()
 
     @property
     def size(self) -> int:
@@ -148,10 +192,7 @@ class ModelSignature:
         """Inverse of ``to_json``."""
         facts = json.loads(text)
         return cls(
-            dense=tuple(
-                DenseVariable(**(v | {"shape": tuple(v["shape"]), "kind": VariableKind(v["kind"])}))
-                for v in facts["dense"]
-            ),
+            dense=tuple(_dense_variable(**variable) for variable in facts["dense"]),
             tables=tuple(
                 RowTable(**(t | {"initializer": RowInitializer(**t["initializer"]), "kind": VariableKind(t["kind"])}))
                 for t in facts["tables"]
@@ -163,3 +204,8 @@ class ModelSignature:
     def digest(self) -> str:
         """16 hex digits that differ when the signature does."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+def _dense_variable(*, shape: list[int], kind: str, state: dict[str, Any] | None = None, **facts: Any) -> DenseVariable:
+    rule = StateRule(**(state | {"update": StateUpdate(state["update"])})) if state else StateRule()
+    return DenseVariable(shape=tuple(shape), kind=VariableKind(kind), state=rule, **facts)

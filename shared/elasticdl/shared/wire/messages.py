@@ -101,7 +101,7 @@ class Push:
         rate: the learning rate, if the worker evaluates the schedule.
         empty: there is no gradient; only the ledger takes note.
         dense: float32, gradient of the part's trainable variables.
-        statistics: float32, delta of the part's statistics; may be empty.
+        statistics: float32, what the batch contributes to the part's layer state, see ``StateUpdate``; may be empty.
         tables: row gradients.
     """
 

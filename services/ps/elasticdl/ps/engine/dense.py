@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.engine.checks import check_array, check_finite
 from elasticdl.ps.engine.kernels import formulas
+from elasticdl.ps.engine.layer_state import LayerState
 from elasticdl.ps.engine.optimizers import Update, rule_of
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.model.partitioning import Block
@@ -66,9 +67,10 @@ class DenseStore:
         self.trainable = sizes[VariableKind.TRAINABLE]
         """Elements that gradients move."""
         self.statistics = sizes[VariableKind.STATISTIC]
-        """Elements that deltas are added to."""
+        """Elements of layer state."""
         self.size = sum(sizes.values())
         """Elements altogether."""
+        self._layer_state = LayerState(variables, by_kind[VariableKind.STATISTIC])
         self._rule = rule_of(optimizer)
         self._decayed = tuple(_decay_ranges(variables, by_kind[VariableKind.TRAINABLE]))
         initial = np.array([0.0, *(slot.initial for slot in self._rule.slots)], np.float32)
@@ -104,8 +106,8 @@ class DenseStore:
             row[:] = slot.initial
         self._fixed[:] = values[self.trainable :]
 
-    def check(self, gradient: Floats, statistics_delta: Floats | None = None) -> None:
-        """Refuse a push that can't be applied: float32[trainable] and float32[statistics].
+    def check(self, gradient: Floats) -> None:
+        """Refuse a gradient float32[trainable] that can't be applied.
 
         Raises:
             ProtocolError: wrong shape or dtype.
@@ -113,21 +115,27 @@ class DenseStore:
         """
         check_array("dense: gradient", gradient, np.float32, (self.trainable,))
         check_finite("dense: gradient", gradient)
-        if statistics_delta is not None:
-            check_array("dense: statistics delta", statistics_delta, np.float32, (self.statistics,))
-            check_finite("dense: statistics delta", statistics_delta)
 
-    def push(self, gradient: Floats, statistics_delta: Floats, update: Update) -> None:
-        """Apply the optimizer with ``gradient`` float32[trainable] and add ``statistics_delta``, both as checked."""
+    def push(self, gradient: Floats, update: Update) -> None:
+        """Apply the optimizer with ``gradient`` float32[trainable], as checked."""
         state = self._state.reshape(-1)
         for start, stop, decay in self._decayed:
             coefficients = self._rule.coefficients(update, decay=decay)
             formulas.update_dense(self._rule.formula, state, start, stop, self.trainable, gradient, coefficients)
-        self.add_statistics(statistics_delta)
 
-    def add_statistics(self, delta: Floats) -> None:
-        """Add ``delta`` float32[statistics] to the statistics; no optimizer is involved, so nothing accumulates."""
-        self._fixed[: self.statistics] += delta
+    def check_statistics(self, update: Floats) -> None:
+        """Refuse an update float32[statistics] of layer state that can't be applied.
+
+        Raises:
+            ProtocolError: wrong shape or dtype.
+            NotFiniteError: a new value would be NaN, infinite or out of its range, for example a negative variance.
+        """
+        self._layer_state.check(self._fixed[: self.statistics], update)
+
+    def update_statistics(self, update: Floats) -> None:
+        """Apply ``update`` float32[statistics], as checked; no optimizer is involved, so nothing accumulates."""
+        values = self._fixed[: self.statistics]
+        values[:] = self._layer_state.after(values, update)
 
     def cut(self) -> DenseCut:
         """A copy of everything: dense state is small beside rows, and changes as a whole at every push anyway."""

@@ -141,6 +141,13 @@ def check_same_model(held: ModelSignature, offered: ModelSignature) -> None:
     """
     if held.digest() == offered.digest():
         return
+    for ours, theirs in zip(held.dense, offered.dense, strict=False):
+        if ours.name == theirs.name and ours.state != theirs.state:
+            raise RefusedError(
+                RefusalKind.USER,
+                f"layer state {ours.name} is updated by the rule {str(theirs.state)!r} here and by {str(ours.state)!r} "
+                "in the rest of the job, or in the older version of ElasticDL that started it: start a new job",
+            )
     for name in ("dense", "tables", "optimizer", "seed"):
         if getattr(held, name) != getattr(offered, name):
             raise RefusedError(

@@ -20,7 +20,7 @@ from elasticdl.shared.model.partitioning import dense_part
 from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.model.signature import ModelSignature, VariableKind
 from elasticdl.shared.names import TaskId
-from elasticdl.shared.wire.messages import Floats, Push
+from elasticdl.shared.wire.messages import Push
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Group:
 
         Raises:
             ProtocolError: it does not fit the model.
-            NotFiniteError: it holds NaN or infinity.
+            NotFiniteError: it holds NaN or infinity, or would make layer state illegal.
         """
         if self.signature.optimizer.rate_from_worker and push.rate is None:
             raise ProtocolError("the learning rate is the user's own schedule, and the push carries none")
@@ -130,7 +130,7 @@ class Group:
         if len({table.table for table in push.tables}) != len(push.tables):
             raise ProtocolError("a table is named twice in one push")
         if push.statistics.size:
-            self.dense.check(_zeros(self.dense.trainable), push.statistics)
+            self.dense.check_statistics(push.statistics)
         if push.empty:
             if push.dense.size or push.tables:
                 raise ProtocolError("an empty push carries gradients")
@@ -150,7 +150,7 @@ class Group:
             )
             self._learn(gradients, push)
         if push.statistics.size:
-            self.dense.add_statistics(push.statistics)
+            self.dense.update_statistics(push.statistics)
         task, rounds = TaskId(push.task), self.policy.rounds
         self.ledger.absorb(task, push.batch, push.batches, push.records, push.checksum)
         if rounds is not None and rounds.is_complete(self.ledger, task, push.batch):
@@ -211,7 +211,7 @@ class Group:
 
     def _update(self, gradients: Gradients, rate: float) -> None:
         update = Update(rate, self.iteration)
-        self.dense.push(gradients.dense, _zeros(self.dense.statistics), update)
+        self.dense.push(gradients.dense, update)
         for store in self.tables:
             if store.table.name in gradients.rows:
                 store.push(*gradients.rows[store.table.name], update)
@@ -224,7 +224,3 @@ class Group:
         if table >= len(self.tables):
             raise ProtocolError(f"table {table} of a model with {len(self.tables)}")
         return self.tables[table]
-
-
-def _zeros(size: int) -> Floats:
-    return np.zeros(size, np.float32)

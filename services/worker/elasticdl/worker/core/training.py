@@ -174,8 +174,7 @@ class Training:
         self._tally(event.ref.task).add_seconds(event.seconds)
         outcome = event.outcome
         if outcome.not_finite:
-            message = f"NaN or infinite: {outcome.not_finite}"
-            self._fail(event.ref, Failure(kind=FailureKind.NOT_FINITE, message=message), event.step)
+            self._fail(event.ref, Failure(kind=FailureKind.NOT_FINITE, message=outcome.not_finite), event.step)
             return
         self._leases.progress(self._effects.now_s)
         self._return_surplus(event.ref)

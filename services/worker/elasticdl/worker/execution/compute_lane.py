@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -87,8 +86,7 @@ class ComputeLane:
             _log.info("gradients overflowed, batch absorbed empty", task=str(ref.task), batch=ref.batch)
             return self._computed(ref, loaded, None, seconds)
         if not result.finite:
-            what = "a gradient is NaN or infinite" if math.isfinite(result.loss) else f"the loss is {result.loss}"
-            failure = Failure(kind=FailureKind.NOT_FINITE, message=what)
+            failure = Failure(kind=FailureKind.NOT_FINITE, message=result.problem)
             return BatchFailed(ref=ref, failure=failure, step=loaded.step)
         return self._computed(ref, loaded, result, seconds)
 
@@ -131,7 +129,7 @@ class ComputeLane:
             base_iteration=iteration,
             rate=self._model.rate(iteration) if self._settings.rate_from_worker else None,
             dense_gradient=result.dense_gradient,
-            statistics_delta=result.statistics_delta,
+            statistics_update=result.statistics_update,
             rows={table: (loaded.tables[table].unique, rows) for table, rows in result.row_gradients.items()},
         )
         return BatchComputed(ref=ref, loss=result.loss, seconds={"compute": seconds})

@@ -47,11 +47,13 @@ class BuiltModel:
         model: the ``keras.Model``.
         census: its embedding layers.
         tables: the served ones, in order of their first call.
+        assigned: weights that a training step assigns, in the model's order.
     """
 
     model: Any
     census: Census
     tables: tuple[ServedTable, ...]
+    assigned: tuple[Any, ...] = ()
 
 
 def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int, eager: bool = False) -> BuiltModel:
@@ -72,13 +74,14 @@ def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int,
         census = Census(swap_bytes_min=swap_bytes_min, kept=kept)
         try:
             model = make(module, example, census, seed=seed)
-            layers = _served_layers(module, model, example, census, eager=eager)
+            recorded = _first_call(module, model, example, census, eager=eager)
         except UserError:
             if census.outdated:
                 continue
             raise
         if not census.outdated:
-            return BuiltModel(model=model, census=census, tables=_tables(layers, census))
+            tables = _tables(list(recorded.layers.values()), census)
+            return BuiltModel(model=model, census=census, tables=tables, assigned=recorded.assigned)
     raise InvariantError(f"{module.path}: the model was made {REMAKES_MAX} times and still changes")
 
 
@@ -98,34 +101,35 @@ def make(module: UserModule, example: Batch, census: Census, *, seed: int) -> An
 def record_ids(model: Any, features: Any, census: Census, *, training: bool, noise: bool = False) -> RecordedIds:
     """Call the model for the ids that its served layers are given, and nothing else: no variable moves."""
     recorded = RecordedIds(census, noise=noise)
-    with keras.StatelessScope(), serving.looking_up(recorded):
+    with keras.StatelessScope() as scope, serving.looking_up(recorded):
         model(features, training=training)
+    recorded.assigned = tuple(one for one in model.weights if scope.get_current_value(one) is not None)
     return recorded
 
 
-def _served_layers(module: UserModule, model: Any, example: Batch, census: Census, *, eager: bool) -> list[Any]:
+def _first_call(module: UserModule, model: Any, example: Batch, census: Census, *, eager: bool) -> RecordedIds:
+    """What a call for training looks up and assigns."""
     with user_code(module.path, "calling the model"):
         if eager:
-            return _served_eagerly(model, example, census)
-        found: list[Any] = []
+            return _called_eagerly(model, example, census)
+        found: list[RecordedIds] = []
 
         def ids(features: Any) -> Any:
-            recorded = record_ids(model, features, census, training=True)
-            found.extend(recorded.layers.values())
-            return recorded.ids(found)
+            found.append(record_ids(model, features, census, training=True))
+            return found[-1].ids(list(found[-1].layers.values()))
 
         tf.function(ids, input_signature=(example.spec.features,), autograph=False).get_concrete_function()
-        return found
+        return found[-1]
 
 
-def _served_eagerly(model: Any, example: Batch, census: Census) -> list[Any]:
+def _called_eagerly(model: Any, example: Batch, census: Census) -> RecordedIds:
     """Without a graph to look at, ids that depend on rows are found by changing the rows."""
     zeros, noise = (record_ids(model, example.features, census, training=True, noise=noise) for noise in (False, True))
     layers = list(zeros.layers.values())
     for layer, one, other in zip(layers, zeros.ids(layers), noise.ids(layers), strict=True):
         if not np.array_equal(one, other):
             census.keep_dense(layer, DEPENDS)
-    return layers
+    return zeros
 
 
 def _tables(layers: list[Any], census: Census) -> tuple[ServedTable, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -12,32 +13,41 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model.signature import DenseVariable, VariableKind
+from elasticdl.shared.model.signature import DenseVariable, StateRule, VariableKind
 
 Float32Array = NDArray[np.float32]
+_ROUNDING = 1e-6
+"""Relative error of a difference of float32 values, and of a momentum as it was found."""
 _ORDER = (VariableKind.TRAINABLE, VariableKind.STATISTIC, VariableKind.FROZEN)
 
 
 class DenseVariables:
-    """A model's float variables: trainable ones first, then statistics, then frozen ones.
+    """A model's variables on the ps: trainable ones first, then statistics, then frozen ones.
 
-    Integer variables, seed generators and lookup tables are none of them: they stay as they were built.
+    Integer variables that no training step assigns, seed generators and lookup tables stay in the workers, as built.
 
     Args:
         model: a built ``keras.Model``.
         decays: whether the optimizer's weight decay applies to a variable.
+        rules: of the variables that a training step assigns, by their ``id()``.
 
     Raises:
         UserError: a variable with a constraint, or a trainable one that is not float32.
     """
 
-    def __init__(self, model: Any, decays: Callable[[Any], bool]) -> None:
-        found = sorted(_census(model), key=lambda pair: _ORDER.index(pair[1]))
-        self.variables = [variable for variable, _ in found]
-        self.specs = tuple(_specs(found, decays))
+    def __init__(self, model: Any, decays: Callable[[Any], bool], rules: Mapping[int, StateRule]) -> None:
+        found = sorted(_census(model, rules), key=lambda place: _ORDER.index(place.kind))
+        self._places = [place.number for place in found]
+        self.variables = [place.variable for place in found]
+        self.specs = tuple(_specs(found, decays, rules))
         self._sizes = [spec.size for spec in self.specs]
         self.trainable_count = sum(spec.kind is VariableKind.TRAINABLE for spec in self.specs)
         self.statistic_count = sum(spec.kind is VariableKind.STATISTIC for spec in self.specs)
+        rules_of_elements = [
+            spec.state for spec in self.specs if spec.kind is VariableKind.STATISTIC for _ in range(spec.size)
+        ]
+        self._kept = tf.constant([rule.kept for rule in rules_of_elements], tf.float32)
+        self._nonnegative = tf.constant([rule.low == 0.0 for rule in rules_of_elements], tf.bool)
         self.size = sum(self._sizes)
         self.trainable_size = sum(self._sizes[: self.trainable_count])
 
@@ -45,6 +55,15 @@ class DenseVariables:
     def statistics(self) -> list[Any]:
         """The variables that the forward pass moves."""
         return self.variables[self.trainable_count : self.trainable_count + self.statistic_count]
+
+    def describe(self) -> list[str]:
+        """Lines for the worker's start: what the ps holds, and how batches change layer state."""
+        rules = Counter(str(spec.state) for spec in self.specs if spec.kind is VariableKind.STATISTIC)
+        state = ", ".join(f"{count} x {rule}" for rule, count in rules.items())
+        return [
+            f"dense variables: {self.trainable_size:,} trainable of {self.size:,} floats",
+            *([f"layer state: {state}"] if state else []),
+        ]
 
     def initial(self) -> Float32Array:
         """The values that the model was built with, flat."""
@@ -61,11 +80,34 @@ class DenseVariables:
         """Pairs for ``keras.StatelessScope``: each variable with its value in its own type."""
         return [(v, tf.cast(value, v.dtype)) for v, value in zip(self.variables, values, strict=True)]
 
-    def assign(self, variables: list[Any], flat: Float32Array) -> None:
-        """Set another model's variables, in the same order, to the values of a flat vector."""
+    def named_statistics(self, flat: Float32Array) -> Iterator[tuple[DenseVariable, Float32Array]]:
+        """Each statistic with its part of float32 (statistics,)."""
+        specs = self.specs[self.trainable_count :][: self.statistic_count]
+        bounds = np.cumsum([spec.size for spec in specs])[:-1]
+        yield from zip(specs, np.split(flat, bounds), strict=True) if specs else ()
+
+    def state_update(self, old: Any, new: Any) -> Any:
+        """What a batch contributes to the statistics: the ``x`` of their ``StateUpdate``, for any value on the ps.
+
+        Args:
+            old: float32 (statistics,), the values that were pulled.
+            new: float32 (statistics,), the values after the forward pass.
+        """
+        update = new - self._kept * old
+        # Where nothing is added, rounding leaves something of either sign, which would make a variance negative.
+        return tf.where((update < 0) & (update > -_ROUNDING * tf.abs(old)) & self._nonnegative, 0.0, update)
+
+    def assign(self, weights: list[Any], flat: Float32Array) -> None:
+        """Set the variables of another instance of the model to the values of a flat vector.
+
+        Args:
+            weights: the weights of that instance, in the order of this one's.
+            flat: float32, all dense variables in signature order.
+        """
         offset = 0
-        for variable, spec in zip(variables, self.specs, strict=True):
-            variable.assign(flat[offset : offset + spec.size].reshape(spec.shape))
+        for place, spec in zip(self._places, self.specs, strict=True):
+            value = flat[offset : offset + spec.size].reshape(spec.shape)
+            weights[place].assign(tf.cast(value, weights[place].dtype))
             offset += spec.size
 
 
@@ -74,37 +116,33 @@ def flat_concat(tensors: Iterable[Any]) -> Any:
     return tf.concat([tf.zeros([0]), *(tf.reshape(tf.cast(tensor, tf.float32), [-1]) for tensor in tensors)], 0)
 
 
-def ordered_variables(model: Any) -> list[Any]:
-    """A model's float variables in the order of a signature."""
-    return [variable for variable, _ in sorted(_census(model), key=lambda pair: _ORDER.index(pair[1]))]
+@dataclass(frozen=True, slots=True)
+class _Place:
+    number: int
+    """Among the model's weights."""
+    variable: Any
+    kind: VariableKind
 
 
-def _census(model: Any) -> list[tuple[Any, VariableKind]]:
-    """Float variables with their kinds, in Keras' order.
-
-    Keras marks a frozen kernel and a BatchNorm statistic alike as not trainable; the layer's own lists tell.
-    """
-    moving = {
-        id(variable)
-        for layer in model._flatten_layers()
-        if layer.trainable
-        for variable in layer._non_trainable_variables
-    }
-    found = []
-    for variable in model.weights:
-        if not keras.backend.is_float_dtype(variable.dtype):
-            continue
+def _census(model: Any, rules: Mapping[int, StateRule]) -> Iterator[_Place]:
+    for number, variable in enumerate(model.weights):
         if variable.trainable:
             kind = VariableKind.TRAINABLE
+        elif id(variable) in rules:
+            kind = VariableKind.STATISTIC
+        elif keras.backend.is_float_dtype(variable.dtype):
+            kind = VariableKind.FROZEN
         else:
-            kind = VariableKind.STATISTIC if id(variable) in moving else VariableKind.FROZEN
-        found.append((variable, kind))
-    return found
+            continue
+        yield _Place(number, variable, kind)
 
 
-def _specs(found: list[tuple[Any, VariableKind]], decays: Callable[[Any], bool]) -> Iterable[DenseVariable]:
+def _specs(
+    found: list[_Place], decays: Callable[[Any], bool], rules: Mapping[int, StateRule]
+) -> Iterator[DenseVariable]:
     seen: Counter[str] = Counter()
-    for variable, kind in found:
+    for place in found:
+        variable, kind = place.variable, place.kind
         if variable.constraint is not None:
             raise UserError(
                 f"variable {variable.path} has the constraint {type(variable.constraint).__name__}, "
@@ -124,6 +162,7 @@ def _specs(found: list[tuple[Any, VariableKind]], decays: Callable[[Any], bool])
             shape=tuple(variable.shape),
             kind=kind,
             weight_decay=trainable and bool(decays(variable)),
+            state=rules.get(id(variable), StateRule()),
         )
 
 

@@ -19,9 +19,10 @@ from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.build import build
 from elasticdl.worker.model.dense import DenseVariables, Float32Array
 from elasticdl.worker.model.gradients import loss_scale
+from elasticdl.worker.model.layer_state import state_rules
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import translate
-from elasticdl.worker.model.step import CompiledStep, PulledTensors
+from elasticdl.worker.model.step import CompiledStep, Gradients, PulledTensors
 from elasticdl.worker.model.tensors import lend
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
@@ -56,18 +57,20 @@ class StepResult:
     Attributes:
         loss: mean loss of the batch, regularizers included.
         dense_gradient: float32 (trainable,), all trainable variables in signature order, clipped.
-        statistics_delta: float32 (statistics,), what the forward pass adds to them.
+        statistics_update: float32 (statistics,), what the batch contributes to them, see ``StateUpdate``.
         row_gradients: per trainable table, float32 (unique, width), clipped.
-        finite: loss, gradients and delta hold neither NaN nor infinity.
+        finite: loss, gradients and statistics hold neither NaN nor infinity.
         overflow: they do not, because of float16: push an empty batch, the loss scale has been halved.
+        problem: what is not finite, with the name of its variable; empty if all is.
     """
 
     loss: float
     dense_gradient: Float32Array
-    statistics_delta: Float32Array
+    statistics_update: Float32Array
     row_gradients: Mapping[str, Float32Array]
     finite: bool
     overflow: bool = False
+    problem: str = ""
 
 
 class ModelRunner:
@@ -97,7 +100,8 @@ class ModelRunner:
         self.tables = tuple(table.spec for table in self.built.tables)
         self._trainable = [table.name for table in self.tables if table.kind is VariableKind.TRAINABLE]
         self._refuse_row_decay_exclusion()
-        self.dense = DenseVariables(self.built.model, self.optimizer.decays)
+        rules = state_rules(self.built, example, module.path)
+        self.dense = DenseVariables(self.built.model, self.optimizer.decays, rules)
         self._initial = self.dense.initial()
         self._loss_scale = loss_scale(self.built.model, self.optimizer)
         self._metrics = {purpose: MetricSet(module) for purpose in ("train", "evaluate", "merge")}
@@ -114,10 +118,7 @@ class ModelRunner:
 
     def describe(self) -> list[str]:
         """Lines for the worker's start: which tables are served, and what else the ps holds."""
-        return [
-            *self.built.census.describe(),
-            f"dense variables: {self.dense.trainable_size:,} trainable of {self.dense.size:,} floats",
-        ]
+        return [*self.built.census.describe(), *self.dense.describe()]
 
     def signature(self) -> ModelSignature:
         """Names, shapes, tables and optimizer: what the ps set is initialised with."""
@@ -181,10 +182,11 @@ class ModelRunner:
         return StepResult(
             loss=loss,
             dense_gradient=np.asarray(gradients.dense),
-            statistics_delta=np.asarray(gradients.statistics_delta),
+            statistics_update=np.asarray(gradients.statistics_update),
             row_gradients={n: np.asarray(g) for n, g in zip(self._trainable, gradients.rows, strict=True)},
             finite=finite,
             overflow=self._loss_scale is not None and not finite and math.isfinite(loss),
+            problem="" if finite else self._problem(gradients),
         )
 
     def evaluate(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS, *, step_seed: int = 0) -> float:
@@ -244,6 +246,15 @@ class ModelRunner:
             rows=tuple([lend(unique) for unique, _ in pairs]),
             inverses=tuple([lent[id(inverse)] for _, inverse in pairs]),
         )
+
+    def _problem(self, gradients: Gradients) -> str:
+        """What of a step's result is NaN or infinite."""
+        if not math.isfinite(loss := float(gradients.loss)):
+            return f"the loss is {loss}"
+        for spec, value in self.dense.named_statistics(np.asarray(gradients.statistics_update)):
+            if not np.isfinite(value).all():
+                return f"the layer state {spec.name} becomes NaN or infinite"
+        return "a gradient is NaN or infinite"
 
     def _check_weights(self) -> None:
         if self.example.weights is not None and not self.module.loss_takes_weights():

@@ -54,7 +54,7 @@ class Gradients(NamedTuple):
 
     loss: Any
     dense: Any
-    statistics_delta: Any
+    statistics_update: Any
     rows: list[Any]
     finite: Any
 
@@ -228,12 +228,12 @@ class CompiledStep:
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         if self._scales:
             gradients = [gradient / scale for gradient in gradients]
-        moved = flat_concat(scope.get_current_value(variable) for variable in self._dense.statistics)
-        delta = moved - pulled.dense[self._dense.trainable_size :][: tf.size(moved)]
-        finite = all_finite([loss, delta, *gradients])
+        state = flat_concat(scope.get_current_value(variable) for variable in self._dense.statistics)
+        update = self._dense.state_update(pulled.dense[self._dense.trainable_size :][: tf.size(state)], state)
+        finite = all_finite([loss, update, *gradients])
         clipped = clip(gradients, self._optimizer)
         self._metrics["train"].update(labels, predictions, _absent(weights), loss)
-        return Gradients(loss, flat_concat(clipped[:count]), delta, clipped[count:], finite)
+        return Gradients(loss, flat_concat(clipped[:count]), update, clipped[count:], finite)
 
     def _evaluate(self, features: Any, labels: Any, weights: Any, pulled: PulledTensors) -> Any:
         self._traced("evaluate")

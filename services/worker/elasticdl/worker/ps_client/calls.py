@@ -295,11 +295,11 @@ class PsCalls:
         """Where a value is NaN or infinite. A single ps finds that itself at less cost; several must agree on it."""
         if len(self._splitter.ps) == 1:
             return ""
-        suspects: list[tuple[str, Floats]] = [("statistics delta", request.statistics_delta)]
+        suspects: list[tuple[str, Floats]] = [("layer state", request.statistics_update)]
         if request.dense_gradient is not None:
             suspects.append(("dense gradient", request.dense_gradient))
         suspects += [(f"gradients of table {name!r}", rows) for name, (_, rows) in request.rows.items()]
-        return "; ".join(name for name, values in suspects if not np.isfinite(values).all())
+        return "; ".join(f"{name} is NaN or infinite" for name, values in suspects if not np.isfinite(values).all())
 
     def _replace_initial(self, splitter: Splitter) -> None:
         if self._initial is None:

@@ -26,7 +26,8 @@ class PushRequest:
         base_iteration: ``Pulled.iteration`` of the state that the gradients were computed from.
         rate: the learning rate, if the schedule is the user's own; None: the ps evaluates the schedule.
         dense_gradient: float32, flat over the trainable variables in the signature's order; None: an empty push.
-        statistics_delta: float32, flat over the statistics in the signature's order; empty: unchanged.
+        statistics_update: float32, flat over the statistics in the signature's order: the ``x`` of their
+            ``StateUpdate``; empty: unchanged.
         rows: by table name; unique ids and their summed gradients.
     """
 
@@ -38,7 +39,7 @@ class PushRequest:
     base_iteration: int = 0
     rate: float | None = None
     dense_gradient: Floats | None
-    statistics_delta: Floats = field(default_factory=lambda: NO_FLOATS)
+    statistics_update: Floats = field(default_factory=lambda: NO_FLOATS)
     rows: Mapping[str, Rows] = field(default_factory=lambda: MappingProxyType({}))
 
 

@@ -109,7 +109,7 @@ class Splitter:
                 tables.append(
                     messages.TableGradients(table=self._numbers[name], ids=split.ids[own], gradients=gradients)
                 )
-        delta = request.statistics_delta
+        statistics = request.statistics_update
         return messages.Push(
             plan=self._plan,
             placement_version=self.version,
@@ -122,6 +122,6 @@ class Splitter:
             rate=request.rate,
             empty=gradient is None,
             dense=NO_FLOATS if gradient is None else take(gradient, part.gradients),
-            statistics=take(delta, part.statistics) if delta.size else NO_FLOATS,
+            statistics=take(statistics, part.statistics) if statistics.size else NO_FLOATS,
             tables=tuple(tables),
         )

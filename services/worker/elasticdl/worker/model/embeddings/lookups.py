@@ -21,10 +21,15 @@ class RecordedIds:
     Args:
         census: told when a layer can't be served after all.
         noise: answer random rows instead, the other half of an eager search for ids that depend on rows.
+
+    Attributes:
+        layers: the served layers by their ``id()``, in order of their first call.
+        assigned: the model's weights that the call assigned; known after the call.
     """
 
     def __init__(self, census: Census, *, noise: bool = False) -> None:
         self.layers: dict[int, Any] = {}
+        self.assigned: tuple[Any, ...] = ()
         self._calls: dict[int, list[Any]] = {}
         self._flat: dict[int, tuple[Any, Any]] = {}
         """Each tensor of ids that was looked up, by its id(), and the same flat."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.worker.model.build import make
-from elasticdl.worker.model.dense import Float32Array, ordered_variables
+from elasticdl.worker.model.dense import Float32Array
 from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, Census, bytes_text
 from elasticdl.worker.model.export.comparison import compare_files, kept, predictions_of, served
 from elasticdl.worker.model.runner import ModelRunner
@@ -136,8 +136,8 @@ def _plain_model(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction
         variable = census.layers[table.number]._embeddings
         served.add(id(variable))
         variable.assign(_table(table.spec.name, tuple(variable.shape), rows_of))
-    others = [variable for variable in ordered_variables(model) if id(variable) not in served]
-    if [tuple(variable.shape) for variable in others] != [spec.shape for spec in runner.dense.specs]:
+    others = [variable for variable in model.weights if id(variable) not in served]
+    if [one.shape for one in others] != [one.shape for one in runner.built.model.weights]:
         raise InvariantError("the model made for export has other variables than the one that was trained")
     runner.dense.assign(others, dense)
     return model
