@@ -25,6 +25,7 @@ from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.build import BuiltModel
 from elasticdl.worker.model.embeddings.lookups import RecordedIds
 from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.randomness import seed_process
 
 _RECORDS_MAX = 8
 """Records of a batch that is tried: how a variable is updated does not depend on their number."""
@@ -148,7 +149,7 @@ def _runner(built: BuiltModel, features: Any) -> Run:
     """A training step of the forward pass, run eagerly so that every run draws the same random numbers."""
 
     def run(values: Sequence[Float64s]) -> list[Float64s]:
-        keras.utils.set_random_seed(_SEED)
+        seed_process(_SEED)
         mapping = [
             (variable, tf.cast(tf.reshape(tf.constant(value), variable.shape), variable.dtype))
             for variable, value in zip(built.assigned, values, strict=True)
