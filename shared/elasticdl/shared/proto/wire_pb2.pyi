@@ -239,7 +239,7 @@ Global___Pull: _TypeAlias = Pull  # noqa: Y015
 
 @_typing.final
 class Push(_message.Message):
-    """Tensors: dense gradient (float32), statistics delta (float32), ids (int64), row gradients (float32); each may be empty."""
+    """Tensors: dense gradient (float32), update of layer state (float32), ids (int64), row gradients (float32); each may be empty."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
