@@ -15,7 +15,6 @@ from tensorflow.python.ops import script_ops  # No public name: where TensorFlow
 
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.build import make
-from elasticdl.worker.model.dense import ordered_variables
 from elasticdl.worker.model.embeddings.swap import Census
 from elasticdl.worker.model.fingerprint.captured import captured_data
 from elasticdl.worker.model.fingerprint.graphs import TracedGraph
@@ -128,7 +127,8 @@ def check_made_again(runner: ModelRunner) -> None:
 
 
 def _layers(model: Any) -> dict[str, Description]:
-    return _numbered(layer_entries(model, {id(variable) for variable in ordered_variables(model)}))
+    served = {id(variable) for variable in model.weights if keras.backend.is_float_dtype(variable.dtype)}
+    return _numbered(layer_entries(model, served))
 
 
 def _graph_entries(graphs: list[TracedGraph], functions: list[Any]) -> Iterator[tuple[str, Description]]:
