@@ -9,7 +9,7 @@ import numpy as np
 
 from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
-from elasticdl.shared.job.spec import DataSpec, JobSpec, Limits, ModelSpec
+from elasticdl.shared.job.spec import BestModel, DataSpec, JobSpec, Limits, ModelSpec
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.model.signature import (
     DenseVariable,
@@ -45,6 +45,7 @@ class Shape:
         compute_s: seconds that a batch takes.
         evaluate: whether there is validation data.
         evaluate_epochs: with validation data, the end of each epoch is evaluated.
+        patience: epochs without a better result after which training ends; 0: never. With it, the best model is saved.
         evaluate_s: seconds between evaluations, with validation data; 0: none by the clock.
         export: whether there is an output.
         empty_every: every so many-th batch is filtered empty; 0: none.
@@ -63,6 +64,7 @@ class Shape:
     compute_s: float = 0.05
     evaluate: bool = False
     evaluate_epochs: bool = False
+    patience: int = 0
     evaluate_s: float = 0.0
     export: bool = False
     empty_every: int = 0
@@ -78,7 +80,11 @@ class SimJob:
         self.plan = _plan(shape, epochs=shape.epochs)
         self.batches = [(task, batch) for task in self.plan.task_ids() for batch in range(self.plan.batches_of(task))]
         self.numbers = {place: number for number, place in enumerate(self.batches)}
-        self.checksums = [derive_key(11, number) & ((1 << 64) - 1) for number in range(len(self.batches))]
+        shards = [self.plan.shard(task) for task, _ in self.batches]
+        self.checksums = [
+            derive_key(11, shard.start, batch) & ((1 << 64) - 1)
+            for shard, (_, batch) in zip(shards, self.batches, strict=True)
+        ]
         self.spec = JobSpec(
             job=JobId("sim-1"),
             created_s=0.0,
@@ -94,6 +100,8 @@ class SimJob:
             ps=shape.ps,
             snapshot_interval_s=shape.snapshot_s,
             evaluation_interval_s=shape.evaluate_s,
+            best=BestModel(metric="loss", save=True, patience=shape.patience) if shape.patience else None,
+            epoch_checksum=sum(self.checksums[: self.plan.batches_per_epoch]) % (1 << 64),
             evaluate_epochs=shape.evaluate and shape.evaluate_epochs,
             grads_to_wait=shape.grads_to_wait,
             synchronous=shape.synchronous,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from tests.sim.job import ROWS, WIDTH, SimJob, rows_of
 
 from elasticdl.master.core import Fold, State
+from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.master.core.invariants import check
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
@@ -35,6 +36,9 @@ class Oracle:
 
     def __init__(self, job: SimJob) -> None:
         self.exported: dict[PodName, Floats] = {}
+        self.exported_version = 0
+        """The evaluation whose saved model was exported; 0: none."""
+        self._saved: set[int] = set()
         self._job = job
         self._pins: dict[tuple[int, PodName], Floats] = {}
         self._pin_problems: list[str] = []
@@ -45,6 +49,11 @@ class Oracle:
             first = self._pins.setdefault((evaluation, ps), values.copy())
             if not np.array_equal(first, values):
                 self._pin_problems.append(f"evaluation {evaluation} read two different states of {ps}")
+
+    def saved(self, evaluation: int, dense: dict[PodName, Floats]) -> None:
+        """The model of an evaluation was saved: it is the one that was evaluated."""
+        self.pinned(evaluation, dense)
+        self._saved.add(evaluation)
 
     def judge(self, world: World, master: MasterProcess) -> list[str]:
         """Everything that is wrong with a finished job."""
@@ -61,6 +70,9 @@ class Oracle:
         problems += _disorderly(world)
         problems += self._evaluated_too_early(world.records())
         problems += self._not_an_epochs_end(state)
+        problems += self._ended_wrongly(state)
+        problems += self._not_the_best(state)
+        self._planned = sum(task < state.plan.tasks for task, _ in self._job.batches)
         problems += self.replayed(world.records(), master)
         covered = np.zeros(PARTITIONS, np.int64)
         for ps, manifest in sorted(state.closing.manifests.items()):
@@ -90,6 +102,29 @@ class Oracle:
                 if evaluation == number and (self._counts(values)[:, learned] == 0).any():
                     problems.append(f"evaluation {number} read a state of {ps} that lacks what was finished before")
         return problems
+
+    def _ended_wrongly(self, state: State) -> list[str]:
+        """Training ends early only after as many epochs as the job allows, in a row, brought no better result."""
+        if state.plan.epochs == self._job.plan.epochs or state.job.best is None:
+            return []
+        patience = state.job.best.patience
+        done = [each for each in state.evaluations if each.phase is EvaluationPhase.DONE and not each.final]
+        last = [each for each in done if each.is_epoch_end][-patience:]
+        before = [each.results["loss"] for each in done if each.number < last[0].number]
+        if len(last) < patience or not before or min(each.results["loss"] for each in last) < min(before):
+            results = {each.number: each.results["loss"] for each in done}
+            return [f"training ended after {state.plan.epochs} epochs with patience {patience}: {results}"]
+        return []
+
+    def _not_the_best(self, state: State) -> list[str]:
+        """The exported model is the best one of those that could be saved."""
+        if not self.exported_version:
+            return []
+        results = {each.number: each.results["loss"] for each in state.evaluations if each.results}
+        best = min(value for number, value in results.items() if number in self._saved)
+        if self.exported_version not in self._saved or results[self.exported_version] > best:
+            return [f"the model of evaluation {self.exported_version} was exported: {results}, saved {self._saved}"]
+        return []
 
     def _not_an_epochs_end(self, state: State) -> list[str]:
         """What is shown as the result of an epoch is of a model with every batch up to its end, and no other."""
@@ -167,15 +202,16 @@ class Oracle:
     def _partition(self, name: str, counts: Floats) -> list[str]:
         if self._job.spec.synchronous:
             return self._rounds(name, counts)
-        batches, wait = len(self._job.batches), self._job.spec.grads_to_wait
-        absorbed = float(counts[batches])
+        batches, wait = self._planned, self._job.spec.grads_to_wait
+        absorbed = float(counts[-1])
+        beyond = [number for number in range(batches, len(self._job.batches)) if counts[number]]
         learned = [number for number in range(batches) if not self._job.is_empty(number)]
         rest = len(learned) % wait
-        problems = []
+        problems = [f"{name}: batches {beyond} after the end of the plan were learned"] if beyond else []
         if absorbed != batches:
             problems.append(f"{name}: {absorbed:g} statistics deltas of {batches} batches were added")
         allowed = {1.0 / wait, 1.0 / rest} if rest else {1.0 / wait}
-        for number, (task, batch) in enumerate(self._job.batches):
+        for number, (task, batch) in enumerate(self._job.batches[:batches]):
             weight = float(counts[number])
             if number not in learned:
                 if weight:

@@ -119,11 +119,12 @@ def _with_epochs(schedule: Schedule) -> Schedule:
         return schedule
     shape = replace(
         schedule.shape,
-        epochs=random.choice([2, 2, 3]),
+        epochs=random.choice([2, 3, 4]),
         tasks=random.randint(2, 4),
         batches=random.randint(1, 3),
         evaluate=True,
         evaluate_epochs=True,
+        patience=random.choice([0, 1, 1, 2]),
     )
     return replace(schedule, shape=shape)
 

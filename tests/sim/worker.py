@@ -123,6 +123,7 @@ class WorkerProcess(Process):
             commands.DiscardMetrics: self._nothing,
             commands.MergeStates: self._merge,
             commands.ExportModel: self._export,
+            commands.SaveModel: self._save,
             commands.Exit: self._exit,
         }
 
@@ -270,9 +271,19 @@ class WorkerProcess(Process):
         return
 
     async def _merge(self, _: commands.MergeStates) -> Mapping[str, float]:
-        return {"loss": 1.0}
+        shape = self.world.job.shape
+        return {"loss": float(self.world.results.randrange(4)) if shape.patience else 1.0}
 
-    async def _export(self, _: commands.ExportModel) -> float:
+    async def _save(self, command: commands.SaveModel) -> float:
+        settled = await drive(self, self._ps.pull({}, pin=command.pin))
+        dense = {ps: reply.dense for ps, reply in pull_replies(settled).items()}
+        self.world.oracle.saved(command.pin, dense)
+        return 0.0
+
+    async def _export(self, command: commands.ExportModel) -> float:
+        if command.version:
+            self.world.oracle.exported_version = command.version
+            return 0.0
         pulled = pull_replies(await drive(self, self._ps.pull({"rows": np.arange(ROWS)})))
         self.world.oracle.exported = {ps: reply.dense.copy() for ps, reply in pulled.items()}
         return 0.0

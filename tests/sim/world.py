@@ -89,6 +89,8 @@ class World:
         self.oracle = Oracle(self.job)
         self.processes: list[Process] = []
         self.faults = Faults(self, schedule.faults, schedule.horizon_s)
+        self.results = Random(schedule.seed + 2)
+        """Draws the results of evaluations."""
         self.story: list[str] = []
         self.computed = 0
         self._problems: list[str] = []

@@ -57,6 +57,11 @@ SEEDS: dict[str, tuple[int, str]] = {
     "successor runs what was decided": (32, "the job is stuck: state starting; ps-0 running, ps-1 ordered, worker-0"),
     "the next epoch waits for the pins": (80, "evaluation 3 read a state of ps-0 that is not the end of its epoch"),
     "updates wait for their round": (3, "ps-0: batch 0.0 was learned 1 times, not 0.4"),
+    "the pin is saved": (10, "evaluation 0 read two different states of ps-0"),
+    "training ends behind what has begun": (
+        61,
+        "an invariant of the master does not hold: 9 tasks were dispatched, the",
+    ),
     "void batches are dropped": (24, "ValueError: BatchRef(task=TaskRef(purpose=<Purpose.TRAIN: 'train'>, number=0)"),
     "waiting workers go back": (69, "the job is stuck: state training; ps-0 running, ps-1 exited, ps-2 exited, work"),
     "waiting workers take siblings": (55, "the job is stuck: state training; ps-0 running, worker-0 running, worker"),

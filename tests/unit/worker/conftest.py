@@ -237,6 +237,7 @@ class World:
     ps: FakePs = field(default_factory=FakePs)
     envelopes: list[Envelope] = field(default_factory=list)
     exported: list[int] = field(default_factory=list)
+    saved: list[tuple[int, int]] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     store: BatchStore = field(default_factory=BatchStore)
 
@@ -287,7 +288,12 @@ class World:
             running_batches=self.running_batches,
         )
         compute = ComputeLane(
-            ComputeSettings(plan=self.plan, rate_from_worker=False, export=self.exported.append),
+            ComputeSettings(
+                plan=self.plan,
+                rate_from_worker=False,
+                export=self.exported.append,
+                save=lambda pin, keep: self.saved.append((pin, keep)),
+            ),
             self.model,
             self.store,
             self.running_batches,

@@ -134,6 +134,13 @@ def test_an_export_is_done_once_and_reported(world: World) -> None:
     assert world.tasks.deliveries[0].answer == "ack"
 
 
+def test_the_model_of_an_evaluation_is_saved(world: World) -> None:
+    world.tasks.publish(task(Purpose.EXPORT, 5, evaluation=5, label="3"))
+    world.run()
+    assert (world.saved, world.exported) == ([(5, 3)], [])
+    assert len(of(world, Purpose.EXPORT)) == 1
+
+
 def test_a_task_that_the_worker_can_not_do_is_returned(world: World) -> None:
     world.tasks.deliveries_max = 1
     world.tasks.publish(task(Purpose.EVALUATE, 0, evaluation=1))

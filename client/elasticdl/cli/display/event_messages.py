@@ -9,7 +9,7 @@ from elasticdl.cli.display.incidents import damage_text, lost_row, lost_text
 from elasticdl.cli.local.exits import describe_exit
 from elasticdl.master.core import State
 from elasticdl.shared.messages import events
-from elasticdl.shared.messages.commands import Command, JobState, StartPod, StopPod
+from elasticdl.shared.messages.commands import Command, EndTraining, JobState, StartPod, StopPod
 from elasticdl.shared.messages.events import ExitCause, LogRecord
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.storage import display
@@ -47,9 +47,8 @@ class EventMessages:
 
     def _event(self, envelope: events.Envelope, *, continues: bool) -> Iterator[str]:
         match envelope.event:
-            case events.Decided(commands=commands):
-                for command in commands:
-                    self._on_command(command)
+            case events.Decided() as decided:
+                yield from self._decided(decided)
             case events.WorkerStarted(notes=notes) if notes and not self._notes_given:
                 self._notes_given = True
                 yield from notes
@@ -86,6 +85,12 @@ class EventMessages:
                 yield f"{exited.pod} exited unexpectedly ({describe_exit(exited.exit_code)})" + _consequence(exited)
             case _:
                 pass
+
+    def _decided(self, decided: events.Decided) -> Iterator[str]:
+        for command in decided.commands:
+            self._on_command(command)
+            if isinstance(command, EndTraining):
+                yield f"Training ends after epoch {command.epochs}: {'; '.join(decided.reasons)}"
 
     def _on_command(self, command: Command) -> None:
         match command:

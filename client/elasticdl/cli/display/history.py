@@ -90,6 +90,36 @@ def evaluation_rows(state: State) -> list[EvaluationRow]:
     ]
 
 
+class BestRow(TypedDict):
+    """The best evaluated model; ``exported`` tells whether it is in the output, or will be at the end of the job."""
+
+    metric: str
+    value: float | None
+    evaluation: int
+    epoch: int
+    step: int
+    exported: bool
+
+
+def best_row(state: State) -> BestRow | None:
+    """The best evaluation so far; None: the job does not compare them, or there is none yet."""
+    spec, best = state.job.best, state.best
+    if spec is None or best.value is None:
+        return None
+    rows = [row for row in evaluation_rows(state) if row["metrics"].get(spec.metric) == best.value]
+    row = next((row for row in rows if not best.saved or row["evaluation"] == best.saved), None)
+    if row is None:
+        return None
+    return BestRow(
+        metric=f"val_{spec.metric}",
+        value=finite(best.value),
+        evaluation=row["evaluation"],
+        epoch=row["epoch"],
+        step=row["step"],
+        exported=best.saved > 0,
+    )
+
+
 def final_metrics(state: State) -> tuple[dict[str, float | None], str]:
     """The latest metrics of the job, and the data that they are from: ``validation`` or ``training``."""
     evaluations = evaluation_rows(state)

@@ -23,6 +23,9 @@ them.
 ``metrics``                 the latest metrics of the model
 ``metrics_from``            the data that they are from: ``validation`` or, before any evaluation, ``training``
 ``metrics_best``            the best possible values on that data; empty unless the data set states them
+``best``                    with ``--save_best`` or ``--early_stopping_patience`` the best evaluated model: metric,
+                            value, evaluation, epoch (the last complete one), step, and exported: whether this model,
+                            and not the last one, is exported; else null
 ``history.epochs``          for each epoch, from 1: epoch; batches and records whose loss and metrics are known, each
                             counted once (fewer than the plan's if workers were killed before they reported them: the
                             proof that no batch is missing is ``audit``); loss, the mean over these records; metrics on
@@ -71,7 +74,14 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from elasticdl.cli.display.history import evaluation_rows, final_metrics, full_rows, metrics_text, read_history
+from elasticdl.cli.display.history import (
+    best_row,
+    evaluation_rows,
+    final_metrics,
+    full_rows,
+    metrics_text,
+    read_history,
+)
 from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text
 from elasticdl.cli.display.progress_snapshot import records_of
 from elasticdl.cli.display.quantities import count, size, times
@@ -121,6 +131,7 @@ def build(result: RunResult, run: RunDirectory, started_s: float, ended_s: float
         "metrics": metrics,
         "metrics_from": metrics_from,
         "metrics_best": _best(state) if metrics_from == "validation" else {},
+        "best": best_row(state),
         "history": {"epochs": full_rows(state, read_history(run.history)), "evaluations": evaluation_rows(state)},
         "records_per_second": round(records_of(state) / train_all_s, 1) if train_all_s else None,
         "batches_computed": computed,
@@ -200,6 +211,9 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
         yield report["metrics_from"], metrics_text(report["metrics"]) + _metrics_note(report)
     if report["metrics_best"]:
         yield "best possible", metrics_text(report["metrics_best"])
+    if best := report["best"]:
+        exported = ", exported" if best["exported"] else ""
+        yield "best", f"{best['metric']} {best['value']:.4f} at step {best['step']}, epoch {best['epoch']}{exported}"
     if report["records_per_second"]:
         yield "speed", f"{report['records_per_second']:,.0f} records/s{_all_runs(report)}"
     yield "time", _time_text(report)

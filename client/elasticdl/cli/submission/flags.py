@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from elasticdl.cli.options import Debug, Flag, ReportFile, RunDir, flags_of
+from elasticdl.cli.submission.best_model import best_model
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shuffle
-from elasticdl.shared.job.spec import COLUMN_TYPES
+from elasticdl.shared.job.spec import COLUMN_TYPES, BestModel
 
 MODEL, DATA, TRAINING, PROCESSES, STORAGE, RUN = (
     "Model",
@@ -207,6 +208,38 @@ class TrainFlags:
             panel=TRAINING,
         ),
     ] = "true"
+    save_best: Annotated[
+        str,
+        Flag(
+            "Keep and export the model with the best value of this metric on the validation data, such as val_loss or "
+            "val_accuracy. Without it the last model is exported.",
+            metavar="METRIC",
+            panel=TRAINING,
+        ),
+    ] = ""
+    save_best_mode: Annotated[
+        Literal["auto", "min", "max"],
+        Flag(
+            "Whether the least or the greatest value of the metric is the best. auto: the greatest, if its name "
+            "contains acc, auc, precision, recall, f1 or r2.",
+            metavar="MODE",
+            panel=TRAINING,
+        ),
+    ] = "auto"
+    min_delta: Annotated[
+        float,
+        Flag("Least change of the metric that counts as better.", metavar="X", panel=TRAINING, limits=(0, 1e300)),
+    ] = 0.0
+    early_stopping_patience: Annotated[
+        int,
+        Flag(
+            "End training after N epochs in a row without a better value of --save_best's metric, or of val_loss "
+            "(0: never).",
+            metavar="N",
+            panel=TRAINING,
+            limits=(0, 1 << 31),
+        ),
+    ] = 0
     grads_to_wait: Annotated[
         int | None,
         Flag(
@@ -325,6 +358,12 @@ class TrainFlags:
             return not (self.evaluation_steps or self.evaluation_throttle_secs)
         return self.evaluate_every == "epoch"
 
+    @property
+    def best(self) -> BestModel | None:
+        """How evaluated models are compared; None: they are not."""
+        patience = self.early_stopping_patience
+        return best_model(self.save_best, self.save_best_mode, min_delta=self.min_delta, patience=patience)
+
     def check(self) -> None:
         """Refuse values out of range, flags that contradict each other, and what this version can't do.
 
@@ -345,6 +384,11 @@ class TrainFlags:
                 "--lr_staleness_modulation has no meaning with --use_async=false: no gradient is stale.", usage=True
             )
         self._check_global_batch_size()
+        if self.best and not self.validation_data:
+            given = f"--save_best={self.save_best}" if self.save_best else "--early_stopping_patience"
+            raise UserError(f"{given} compares results on validation data; give --validation_data.", usage=True)
+        if self.early_stopping_patience and not self.evaluates_epochs:
+            raise UserError("--early_stopping_patience counts epochs; give --evaluate_every=epoch.", usage=True)
         if self.checkpoint_dir and self.storage:
             raise UserError(
                 "--checkpoint_dir and --storage are two names of the same flag; give only one of them.", usage=True

@@ -93,6 +93,8 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         output=to_uri(flags.output) if flags.output else "",
         storage=_storage(flags, root, job),
         envs=parse_envs(flags.envs),
+        best=flags.best,
+        epoch_checksum=sum(index.total for index in data.indices) & ((1 << 64) - 1),
         evaluate_epochs=flags.evaluates_epochs and validation is not None,
         grads_to_wait=flags.batches_per_update,
         synchronous=flags.is_synchronous,

@@ -151,7 +151,7 @@ class Outbox:
                 await self._read(command)
             case commands.PublishPlacement():
                 await self._publish_placement(Placement(version=command.version, owners=command.owners))
-            case commands.BeginMove() | commands.SetTimer() | commands.EnterState():
+            case commands.BeginMove() | commands.SetTimer() | commands.EnterState() | commands.EndTraining():
                 pass
             case _:
                 assert_never(command)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.shared.data.schema import schema_of
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import ModelFile, literal_params
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec, JobSpec
@@ -75,7 +76,13 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
     example: Any = first_batch(training.records, training.feeder, running_batches)
     runner = ModelRunner(module, example, RunnerSettings(seed=spec.plan.seed, eager=spec.model.eager))
     export_notes: tuple[str, ...] = ()
-    if spec.output:
+    if spec.best is not None and spec.best.metric not in runner.metric_names:
+        names = ", ".join(f"val_{name}" for name in runner.metric_names)
+        raise UserError(
+            f"{module.path} has no metric val_{spec.best.metric}",
+            hint=f"Metrics of this model on the validation data: {names}.",
+        )
+    if spec.output or (spec.best and spec.best.save):
         check_export(runner, spec.limits.export_bytes_max)
         export_notes = tuple(loading_notes(runner))
     built = Built(runner=runner, training=training, validation=validation, export_notes=export_notes)

@@ -35,6 +35,7 @@ from elasticdl.worker.execution.executor import Executor, lane_handlers
 from elasticdl.worker.execution.exporter import Exporter
 from elasticdl.worker.execution.input_lane import BatchLoader
 from elasticdl.worker.execution.ps_lane import PsLane
+from elasticdl.worker.execution.saved_models import SavedModels
 from elasticdl.worker.heartbeat import metrics_of
 from elasticdl.worker.ps_client import PsClient
 from elasticdl.worker.ps_client.addresses import Addresses
@@ -164,13 +165,18 @@ class Worker:
             signature=signature,
         )
         exporter = Exporter(
-            ps=ps, write=built.write, output=self.spec.output, progress=lambda: self._runner.post(ProgressMade())
+            ps=ps,
+            saved=SavedModels(self.spec.storage),
+            write=built.write,
+            output=self.spec.output,
+            progress=lambda: self._runner.post(ProgressMade()),
         )
         compute = ComputeLane(
             ComputeSettings(
                 plan=self.spec.plan,
                 rate_from_worker=signature.optimizer.rate_from_worker,
                 export=exporter.export,
+                save=exporter.save,
             ),
             built.runner,
             self.store,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from elasticdl.shared.job.plan import Plan
@@ -102,6 +102,25 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BestModel:
+    """What the best model is, and what follows from it.
+
+    Attributes:
+        metric: name of the metric on the validation data, ``loss`` for instance.
+        is_max: whether a greater value is better.
+        min_delta: a value is better only if it differs from the best one by more than this.
+        save: keep the best evaluated version, and export it instead of the last one.
+        patience: end training after so many epochs in a row without a better value; 0: never.
+    """
+
+    metric: str
+    is_max: bool = False
+    min_delta: float = 0.0
+    save: bool = False
+    patience: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """Everything that the services of a job have to agree on.
 
@@ -110,6 +129,7 @@ class JobSpec:
         created_s: when it was submitted, seconds since 1970.
         plan: the training tasks.
         checksum: sum of the plan's record hashes over all epochs according to the index, modulo 2**64.
+        epoch_checksum: the same over one whole epoch; 0 in jobs of earlier versions.
         data: how their records are read.
         validation: the validation data's plan (one epoch, no shuffle), if there is any.
         validation_data: how its records are read.
@@ -128,6 +148,7 @@ class JobSpec:
         synchronous: the plan decides which batches these are, and none is computed before the update before is made.
         staleness_scaled_rate: divide the rate of a push by the number of updates since its pull.
         envs: environment variables for worker and ps processes.
+        best: how evaluated versions of the model are compared; None: they are not.
         log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
         limits: numbers that bound the job.
     """
@@ -154,9 +175,16 @@ class JobSpec:
     envs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     log_level: str = "INFO"
     evaluate_epochs: bool = False
+    best: BestModel | None = None
+    epoch_checksum: int = 0
     limits: Limits = field(default_factory=Limits)
 
     @property
     def rounds(self) -> Rounds | None:
         """Synchronous training: which batches make one update; None: asynchronous."""
         return Rounds(plan=self.plan, tasks_per_cohort=self.grads_to_wait) if self.synchronous else None
+
+    def with_epochs(self, epochs: int) -> JobSpec:
+        """The job with another number of whole epochs. Tasks that both have are the same ones."""
+        checksum = epochs * self.epoch_checksum & ((1 << 64) - 1)
+        return replace(self, plan=replace(self.plan, epochs=epochs), checksum=checksum)

@@ -33,8 +33,10 @@ class TaskMessage:
         run: incarnation of the launcher that submitted or resumed the job last. If the end of the log is lost,
             dispatch numbers repeat, but never with the same run.
         term: term of the master that dispatched it.
-        evaluation: evaluate: number of the evaluation whose pinned model is read; merge: the evaluation or epoch.
-        label: merge: ``evaluation`` or ``epoch``.
+        evaluation: evaluate: number of the evaluation whose pinned model is read; merge: the evaluation or epoch;
+            export: of task 0, the evaluation whose saved model is written to the job's output (0: the current model);
+            of another task, the evaluation whose pinned model is saved.
+        label: merge: ``evaluation`` or ``epoch``; export, to save a model: number of the one that stays beside it.
         states: merge: summed metric states.
     """
 

@@ -54,8 +54,8 @@ class Dispatch:
         dispatch: number of this publication.
         tasks: ranges ``[start, end)`` of task numbers.
         again: workers take them before all tasks that are dispatched for the first time.
-        evaluation: evaluate and merge: number of the evaluation (or epoch).
-        label: merge: ``evaluation`` or ``epoch``.
+        evaluation: evaluate and merge: number of the evaluation (or epoch); export: see ``TaskMessage``.
+        label: merge: ``evaluation`` or ``epoch``; export: see ``TaskMessage``.
     """
 
     purpose: Purpose
@@ -82,6 +82,7 @@ class TakeSnapshot:
         request: number of the order; a ps that has taken it already only reports the snapshot again.
         reason: for people.
         flush: no training follows, so half-filled accumulators are applied first.
+        tasks: flush: number of tasks of the plan, which may have become shorter; 0: as it was submitted.
         damaged: manifest of the snapshot that it took under this number, if it can't be read: a full snapshot has to
             replace it.
         move: number of the move that needs a copy of some partitions; 0: a snapshot of the ps.
@@ -95,6 +96,7 @@ class TakeSnapshot:
     request: int
     reason: str
     flush: bool = False
+    tasks: int = 0
     damaged: str = ""
     move: int = 0
     freeze: bool = False
@@ -196,6 +198,13 @@ class SetTimer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndTraining:
+    """End training early: the plan has so many epochs from now on. No task of a later one was dispatched."""
+
+    epochs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnterState:
     """Change the job's state; the last state of a job is final.
 
@@ -224,4 +233,5 @@ Command = (
     | ReadLedgers
     | SetTimer
     | EnterState
+    | EndTraining
 )

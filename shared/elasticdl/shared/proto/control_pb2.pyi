@@ -492,6 +492,37 @@ class Limits(_message.Message):
 Global___Limits: _TypeAlias = Limits  # noqa: Y015
 
 @_typing.final
+class BestModel(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METRIC_FIELD_NUMBER: _builtins.int
+    IS_MAX_FIELD_NUMBER: _builtins.int
+    MIN_DELTA_FIELD_NUMBER: _builtins.int
+    SAVE_FIELD_NUMBER: _builtins.int
+    PATIENCE_FIELD_NUMBER: _builtins.int
+    metric: _builtins.str
+    is_max: _builtins.bool
+    min_delta: _builtins.float
+    save: _builtins.bool
+    patience: _builtins.int
+    def __init__(
+        self,
+        *,
+        metric: _builtins.str = ...,
+        is_max: _builtins.bool = ...,
+        min_delta: _builtins.float = ...,
+        save: _builtins.bool = ...,
+        patience: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_max", b"is_max", "metric", b"metric", "min_delta", b"min_delta", "patience", b"patience", "save", b"save"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BestModel: _TypeAlias = BestModel  # noqa: Y015
+
+@_typing.final
 class JobSpec(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -538,6 +569,8 @@ class JobSpec(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     EVALUATE_EPOCHS_FIELD_NUMBER: _builtins.int
     SYNCHRONOUS_FIELD_NUMBER: _builtins.int
+    BEST_FIELD_NUMBER: _builtins.int
+    EPOCH_CHECKSUM_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     created_s: _builtins.float
     checksum: _builtins.int
@@ -554,6 +587,7 @@ class JobSpec(_message.Message):
     log_level: _builtins.str
     evaluate_epochs: _builtins.bool
     synchronous: _builtins.bool
+    epoch_checksum: _builtins.int
     @_builtins.property
     def plan(self) -> Global___Plan: ...
     @_builtins.property
@@ -568,6 +602,8 @@ class JobSpec(_message.Message):
     def envs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def limits(self) -> Global___Limits: ...
+    @_builtins.property
+    def best(self) -> Global___BestModel: ...
     def __init__(
         self,
         *,
@@ -594,10 +630,12 @@ class JobSpec(_message.Message):
         limits: Global___Limits | None = ...,
         evaluate_epochs: _builtins.bool = ...,
         synchronous: _builtins.bool = ...,
+        best: Global___BestModel | None = ...,
+        epoch_checksum: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "limits", b"limits", "model", b"model", "plan", b"plan", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["best", b"best", "data", b"data", "limits", b"limits", "model", b"model", "plan", b"plan", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "job", b"job", "limits", b"limits", "log_level", b"log_level", "model", b"model", "output", b"output", "plan", b"plan", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["best", b"best", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "job", b"job", "limits", b"limits", "log_level", b"log_level", "model", b"model", "output", b"output", "plan", b"plan", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -849,6 +887,7 @@ class TakeSnapshot(_message.Message):
     RECIPIENT_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     FLUSH_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
     ps: _builtins.str
     request: _builtins.int
     reason: _builtins.str
@@ -858,6 +897,7 @@ class TakeSnapshot(_message.Message):
     version: _builtins.int
     recipient: _builtins.str
     flush: _builtins.bool
+    tasks: _builtins.int
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
     def __init__(
@@ -873,10 +913,11 @@ class TakeSnapshot(_message.Message):
         recipient: _builtins.str = ...,
         partitions: _abc.Iterable[Global___Range] | None = ...,
         flush: _builtins.bool = ...,
+        tasks: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "damaged", b"damaged", "flush", b"flush", "freeze", b"freeze", "move", b"move", "partitions", b"partitions", "ps", b"ps", "reason", b"reason", "recipient", b"recipient", "request", b"request", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "damaged", b"damaged", "flush", b"flush", "freeze", b"freeze", "move", b"move", "partitions", b"partitions", "ps", b"ps", "reason", b"reason", "recipient", b"recipient", "request", b"request", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
     _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
@@ -1093,6 +1134,25 @@ class EnterState(_message.Message):
 Global___EnterState: _TypeAlias = EnterState  # noqa: Y015
 
 @_typing.final
+class EndTraining(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCHS_FIELD_NUMBER: _builtins.int
+    epochs: _builtins.int
+    def __init__(
+        self,
+        *,
+        epochs: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTraining: _TypeAlias = EndTraining  # noqa: Y015
+
+@_typing.final
 class CommandValue(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1109,6 +1169,7 @@ class CommandValue(_message.Message):
     HOLD_GROUP_FIELD_NUMBER: _builtins.int
     PUBLISH_PLACEMENT_FIELD_NUMBER: _builtins.int
     BEGIN_MOVE_FIELD_NUMBER: _builtins.int
+    END_TRAINING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start_pod(self) -> Global___StartPod: ...
     @_builtins.property
@@ -1135,6 +1196,8 @@ class CommandValue(_message.Message):
     def publish_placement(self) -> Global___PublishPlacement: ...
     @_builtins.property
     def begin_move(self) -> Global___BeginMove: ...
+    @_builtins.property
+    def end_training(self) -> Global___EndTraining: ...
     def __init__(
         self,
         *,
@@ -1151,12 +1214,13 @@ class CommandValue(_message.Message):
         hold_group: Global___HoldGroup | None = ...,
         publish_placement: Global___PublishPlacement | None = ...,
         begin_move: Global___BeginMove | None = ...,
+        end_training: Global___EndTraining | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "end_training", b"end_training", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "end_training", b"end_training", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start_pod", "stop_pod", "dispatch", "return_delivery", "take_snapshot", "open_pin", "close_pin", "read_ledgers", "set_timer", "enter_state", "hold_group", "publish_placement", "begin_move"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start_pod", "stop_pod", "dispatch", "return_delivery", "take_snapshot", "open_pin", "close_pin", "read_ledgers", "set_timer", "enter_state", "hold_group", "publish_placement", "begin_move", "end_training"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 

@@ -9,6 +9,7 @@ from typing import assert_never
 
 from elasticdl.master.core.closing.apply import apply_failed_read_ledgers
 from elasticdl.master.core.evaluation.apply import apply_failed_open_pin, apply_open_pin
+from elasticdl.master.core.evaluation.best import apply_end_training
 from elasticdl.master.core.job.lifecycle import apply_enter_state
 from elasticdl.master.core.moves.apply import abort_move, apply_move_command
 from elasticdl.master.core.pods.apply import apply_failed_pod_command, apply_pod_command
@@ -58,6 +59,8 @@ def apply_command(state: State, command: Command, now_s: float) -> None:
             state.timers[command.timer] = command.due_s
         case commands.EnterState():
             apply_enter_state(state, command, now_s)
+        case commands.EndTraining():
+            apply_end_training(state, command)
         case _:
             assert_never(command)
 

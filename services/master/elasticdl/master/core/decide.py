@@ -5,6 +5,7 @@ from __future__ import annotations
 from elasticdl.master.core.closing.decide import decide_closing
 from elasticdl.master.core.closing.stopping import decide_stopping
 from elasticdl.master.core.decision import Decision, Decisions
+from elasticdl.master.core.evaluation.best import decide_early_end
 from elasticdl.master.core.evaluation.decide import decide_evaluation
 from elasticdl.master.core.evaluation.merging import decide_epoch_merges
 from elasticdl.master.core.moves.decide import decide_moving
@@ -34,7 +35,7 @@ def decide(state: State, now_s: float) -> Decision:
     decisions += decide_pods(state)
     decisions += decide_moving(state)
     decisions += _start_training(state, now_s)
-    closing = decide_closing(state)
+    closing = decide_closing(state) or decide_early_end(state)
     decisions += closing
     if not closing:
         decisions += decide_dispatch(state, now_s) or decide_speculation(state, now_s)

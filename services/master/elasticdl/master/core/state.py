@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from elasticdl.master.core.closing.state import Closing, Stopping
-from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase, Merge
+from elasticdl.master.core.evaluation.state import Best, Evaluation, EvaluationPhase, Merge
 from elasticdl.master.core.job.failure import Failure
 from elasticdl.master.core.moves.state import Move
 from elasticdl.master.core.pods.state import Pod, PodPhase
@@ -95,6 +95,7 @@ class State:
     """The last step that was such a trigger: a restored ps reports some steps once more."""
     pins_to_close: set[tuple[PodName, int]] = field(default_factory=set)
     """(ps, evaluation) of pins that are not needed any more."""
+    best: Best = field(default_factory=Best)
     merges: dict[int, Merge] = field(default_factory=dict)
     """Number of the merge task -> its merge."""
     dispatches: int = 0

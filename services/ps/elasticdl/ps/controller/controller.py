@@ -197,6 +197,7 @@ class PsController:
     def _on_order(self, command: Command, cause: str) -> None:
         match command:
             case TakeSnapshot():
+                self._core.tasks = command.tasks or self._core.tasks
                 self._orders.append(SnapshotRequest.of(command, cause))
             case HoldGroup():
                 self._procedures.start(self._find_copy(command, cause))

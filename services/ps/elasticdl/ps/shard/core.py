@@ -69,7 +69,7 @@ class PsCore:
         memory_bytes_max: int = 0,
         observer: Observer | None = None,
     ) -> None:
-        self.plan = plan
+        self.plan, self.tasks = plan, plan.tasks  # The plan may have fewer tasks when training ends early.
         self.placement = placement
         self.number = number
         self.policy = policy
@@ -274,7 +274,7 @@ class PsCore:
             shard = self.shard
             if shard is None:
                 return False
-            return shard.versions != tuple(versions) or (flush and shard.has_rest(self.plan.tasks))
+            return shard.versions != tuple(versions) or (flush and shard.has_rest(self.tasks))
 
     def cut(self, *, dirty_only: bool, flush: bool, since: Sequence[int] = ()) -> ShardCut:
         """The state between two pushes, for a snapshot.
@@ -292,7 +292,7 @@ class PsCore:
         with self.lock:
             if self.shard is None:
                 raise RefusedError(RefusalKind.NOT_INITIALISED, "the model is not initialised")
-            if flush and self.shard.has_rest(self.plan.tasks):
+            if flush and self.shard.has_rest(self.tasks):
                 self.shard.flush()
             return self.shard.cut(dirty_only=dirty_only, since=since, room=room)
 

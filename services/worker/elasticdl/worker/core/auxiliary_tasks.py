@@ -9,7 +9,7 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.procedures import Procedure
-from elasticdl.worker.core.commands import ExportModel, MergeStates, ReleaseBatch
+from elasticdl.worker.core.commands import ExportModel, MergeStates, ReleaseBatch, SaveModel
 from elasticdl.worker.core.effects import Effects
 from elasticdl.worker.core.evaluation import Evaluation
 from elasticdl.worker.core.events import BatchComputed, BatchFailed, BatchPulled, BatchRead, BatchUnreadable, PinLost
@@ -149,11 +149,17 @@ class AuxiliaryTasks:
             self._effects.start(self._outcomes.finish(self._end(task), Tally(), results=results))
 
     def _export(self, lease: LeasedTask) -> Procedure[None]:
-        task, pin = lease.message.task, lease.message.evaluation
+        """Task 0 writes the job's output; others save the pinned model of an evaluation."""
+        task, evaluation = lease.message.task, lease.message.evaluation
+        saves = task.number > 0
         try:
-            seconds: float = yield ExportModel(pin=pin)
+            seconds: float = yield (
+                SaveModel(pin=evaluation, keep=int(lease.message.label or 0))
+                if saves
+                else ExportModel(version=evaluation)
+            )
         except PinLostError:
-            self._drop(task, f"evaluation {pin} is over")
+            self._drop(task, f"evaluation {evaluation} is over")
         except UserError as error:
             self._fail(task, of_user_error(error, FailureKind.USER_CODE))
         except TransientError as error:

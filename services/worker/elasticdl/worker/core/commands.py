@@ -180,13 +180,26 @@ class ExportModel:
     """Procedure step: write the model to the job's output; the result is the seconds that it took.
 
     Attributes:
-        pin: the evaluation whose pinned weights are exported; 0: the current ones.
+        version: the evaluation whose saved model is exported; 0: the current one.
+    """
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveModel:
+    """Procedure step: save the pinned model of an evaluation; the result is the seconds that it took.
+
+    Attributes:
+        pin: the evaluation.
+        keep: the evaluation whose saved model stays beside it; 0: none.
     """
 
     pin: int
+    keep: int
 
 
-Step = InitialiseModel | AskProgress | PublishEvent | CollectMetrics | MergeStates | ExportModel
+Step = InitialiseModel | AskProgress | PublishEvent | CollectMetrics | MergeStates | ExportModel | SaveModel
 """Commands whose result resumes a procedure; they are issued inside ``Issued``."""
 Command = (
     TakeTask
@@ -218,6 +231,7 @@ _LANES: Mapping[type, str] = {
     CollectMetrics: COMPUTE,
     MergeStates: COMPUTE,
     ExportModel: COMPUTE,
+    SaveModel: COMPUTE,
     PublishEvent: BROKER,
     AckTask: BROKER,
     NakTask: BROKER,

@@ -17,7 +17,7 @@ from elasticdl.shared.model.metric_states import MetricArrays, decode_states, en
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.worker.core import BatchRef
-from elasticdl.worker.core.commands import ComputeBatch, EvaluateBatch, ExportModel, MergeStates
+from elasticdl.worker.core.commands import ComputeBatch, EvaluateBatch, ExportModel, MergeStates, SaveModel
 from elasticdl.worker.core.events import BatchComputed, BatchFailed
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
 from elasticdl.worker.failures import Failure, of_user_error
@@ -36,12 +36,14 @@ class ComputeSettings:
     Attributes:
         plan: the training tasks.
         rate_from_worker: the learning-rate schedule is user code, so every push carries the rate.
-        export: writes the model to the job's output, pinned for the given evaluation (0: the current model).
+        export: writes the model to the job's output, as it was saved for an evaluation (0: the current model).
+        save: saves the pinned model of an evaluation beside that of another one.
     """
 
     plan: Plan
     rate_from_worker: bool
     export: Callable[[int], None]
+    save: Callable[[int, int], None]
 
 
 class ComputeLane:
@@ -173,9 +175,16 @@ class ComputeLane:
         self._harvest()
         return self._model.merge([decode_states(command.states)])
 
+    def save(self, command: SaveModel) -> float:
+        """Save the pinned model of an evaluation; returns the seconds that it took."""
+        self._harvest()
+        started_s = time.perf_counter()
+        self._settings.save(command.pin, command.keep)
+        return time.perf_counter() - started_s
+
     def export(self, command: ExportModel) -> float:
         """Export the model; returns the seconds that it took."""
         self._harvest()
         started_s = time.perf_counter()
-        self._settings.export(command.pin)
+        self._settings.export(command.version)
         return time.perf_counter() - started_s

@@ -27,6 +27,7 @@ def lane_handlers(loader: BatchLoader, compute: ComputeLane, ps: PsLane) -> Hand
         commands.DiscardMetrics: lambda command: compute.discard(command.task),
         commands.MergeStates: compute.merge,
         commands.ExportModel: compute.export,
+        commands.SaveModel: compute.save,
         commands.AskProgress: ps.ask_progress,
         commands.PullBatch: ps.pull,
         commands.PushBatch: ps.push,

@@ -1,4 +1,4 @@
-"""Writes the trained model to the job's output, on disk or in object storage."""
+"""Writes the trained model to the job's output, on disk or in object storage, and saves evaluated versions of it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from elasticdl.shared.storage import join, open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
+from elasticdl.worker.execution.saved_models import RowsFunction, SavedModels
 from elasticdl.worker.ports import Floats, Ids
 from elasticdl.worker.ps_client import PsClient
 
@@ -20,27 +21,32 @@ class Exporter:
 
     Args:
         ps: where the model is.
+        saved: the versions that were saved.
         write: writes the files.
         output: URI of the job's output folder.
         progress: called whenever a part of the model has arrived or was written.
     """
 
-    def __init__(self, *, ps: PsClient, write: WriteModel, output: str, progress: Callable[[], None]) -> None:
+    def __init__(
+        self, *, ps: PsClient, saved: SavedModels, write: WriteModel, output: str, progress: Callable[[], None]
+    ) -> None:
         self._ps = ps
+        self._saved = saved
         self._write = write
         self._output = output
         self._progress = progress
 
-    def export(self, pin: int) -> None:
-        """Export the model, replacing what is there.
-
-        Args:
-            pin: the evaluation whose pinned model is exported; 0: the current one.
+    def save(self, pin: int, keep: int) -> None:
+        """Save the pinned model of an evaluation; arguments as ``SavedModels.save``.
 
         Raises:
             PinLostError: the pinned model is gone.
-            PermanentError, TransientError: the output can't be written.
+            PermanentError, TransientError: the storage can't be written.
         """
+        sizes = {table.name: table.input_dim for table in self._ps.signature.tables}
+        self._saved.save(pin, *self._pull(pin), sizes, keep)
+
+    def _pull(self, pin: int) -> tuple[Floats, RowsFunction]:
         pulled = self._ps.pull({}, pin=pin)
         dense = pulled.dense.copy()
         pulled.release()
@@ -49,6 +55,18 @@ class Exporter:
             self._progress()
             return self._ps.pull_rows(table, ids, pin=pin)
 
+        return dense, rows_of
+
+    def export(self, version: int) -> None:
+        """Export the model, replacing what is there.
+
+        Args:
+            version: the evaluation whose saved model is exported; 0: the current one.
+
+        Raises:
+            PermanentError, TransientError: the saved model can't be read, or the output can't be written.
+        """
+        dense, rows_of = self._saved.load(version) if version else self._pull(0)
         if scheme_of(self._output) == "file":
             self._write(dense, rows_of, local_path(self._output))
             return

@@ -68,6 +68,8 @@ class MetricSet:
     """
 
     def __init__(self, module: UserModule) -> None:
+        self.names: tuple[str, ...] = (LOSS,)
+        """Names of the results, once ``probe`` has seen them."""
         self._module = module
         self._entries = [_Entry(name=LOSS, output=None, metric=keras.metrics.Mean(name=LOSS), weighted=False)]
         for name, value in module.make_metrics().items():
@@ -143,6 +145,7 @@ class MetricSet:
         self.update(labels, predictions, weights, tf.constant(1.0))
         whole = self.results(self.states())
         summed = self.results(sum_states(parts))
+        self.names = tuple(whole)
         self.reset()
         for name, value in whole.items():
             if not np.isclose(summed[name], value, rtol=_TOLERANCE, equal_nan=True):

@@ -207,6 +207,11 @@ class ModelRunner:
         outputs = self.step.predict(batch.spec, batch.features, self._pulled(dense, rows))
         return tf.nest.map_structure(np.asarray, outputs)
 
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Names of the results of an evaluation; ``loss`` is the first one."""
+        return self._metrics["merge"].names
+
     def metric_states(self, purpose: str = "evaluate") -> MetricArrays:
         """State variables of the ``train`` or ``evaluate`` metrics since their last reset; states add up."""
         return self._metrics[purpose].states()

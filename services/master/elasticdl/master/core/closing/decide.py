@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elasticdl.master.core.closing.state import EXPORT_TASKS
 from elasticdl.master.core.closing.stopping import order_snapshots, stop_all
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.merging import decide_epoch_merges
@@ -46,8 +47,10 @@ def _next_step(state: State) -> Decisions:
     if merges or any(not merge.done for merge in state.merges.values()) or wants_final_evaluation(state):
         return merges
     if state.job.output and not closing.export_dispatched:
-        command = Dispatch(purpose=Purpose.EXPORT, dispatch=state.dispatches + 1, tasks=((0, 1),))
-        return [(command, "the model is complete and audited")]
+        best = state.best.saved
+        command = Dispatch(purpose=Purpose.EXPORT, dispatch=state.dispatches + 1, tasks=EXPORT_TASKS, evaluation=best)
+        reason = f"the model of evaluation {best} is the best one" if best else "the model is complete and audited"
+        return [(command, reason)]
     if state.job.output and not closing.exported:
         return []
     return [(EnterState(state=JobState.SUCCEEDED), "the audit is exact"), *stop_all(state, "the job has succeeded")]

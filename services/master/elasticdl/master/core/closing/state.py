@@ -8,6 +8,9 @@ from elasticdl.master.core.closing.audit import AuditResult
 from elasticdl.shared.messages.events import GroupLedger
 from elasticdl.shared.names import PodName
 
+EXPORT_TASKS = ((0, 1),)
+"""The task that writes the job's output; export tasks with other numbers save an evaluated model."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Closing:

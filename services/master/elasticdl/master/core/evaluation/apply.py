@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elasticdl.master.core.evaluation.best import on_save_lost
 from elasticdl.master.core.evaluation.epochs import epoch_to_evaluate
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.master.core.evaluation.triggers import reason_to_start
@@ -78,6 +79,10 @@ def abandon_evaluation(state: State) -> None:
     """
     evaluation = state.evaluation
     if evaluation is None:
+        return
+    if evaluation.phase is EvaluationPhase.SAVING:
+        on_save_lost(state, evaluation)
+        state.close_pins(evaluation)
         return
     evaluation.phase = EvaluationPhase.ABANDONED
     evaluation.states = {}

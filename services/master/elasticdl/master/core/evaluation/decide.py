@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elasticdl.master.core.decision import Decisions
+from elasticdl.master.core.evaluation.best import decide_save
 from elasticdl.master.core.evaluation.merging import merge_command
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.master.core.evaluation.triggers import reason_to_start
@@ -26,6 +27,8 @@ def decide_evaluation(state: State, now_s: float) -> Decisions:
             return decisions + _dispatch(state, evaluation)
         case EvaluationPhase.RUNNING if len(evaluation.states) == state.evaluation_tasks:
             return [*decisions, merge_command(state, "evaluation", evaluation.number)]
+        case EvaluationPhase.SAVING if not evaluation.save_dispatched:
+            return [*decisions, decide_save(state, evaluation)]
         case _:
             return decisions
 

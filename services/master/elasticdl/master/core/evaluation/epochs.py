@@ -5,6 +5,7 @@ Everything here follows from the folded log, so a successor of the master finds 
 
 from __future__ import annotations
 
+from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import Training
 
@@ -26,7 +27,19 @@ def epoch_to_evaluate(state: State) -> int:
 
 def has_later_batches(training: Training, end: int) -> bool:
     """Whether batches of tasks from ``end`` on may be in the model."""
-    return max(training.frontier, training.reached) > end
+    return training.begun > end
+
+
+def _decisive_epoch(state: State) -> int:
+    """The epoch, from 1, whose evaluation decides whether training ends early; 0: none.
+
+    The next epoch waits for it, so that training ends where the evaluated epoch ends.
+    """
+    spec, evaluation, best = state.job.best, state.evaluation, state.best
+    if spec is None or evaluation is None or not evaluation.is_epoch_end or best.value is None:
+        return 0
+    is_last_try = 0 < spec.patience <= best.stale_epochs + 1
+    return evaluation.epoch + 1 if is_last_try and evaluation.phase is not EvaluationPhase.SAVING else 0
 
 
 def dispatch_limit(state: State) -> int:
@@ -34,5 +47,5 @@ def dispatch_limit(state: State) -> int:
     training, plan = state.training, state.plan
     if training is None or state.job.validation is None or not state.job.evaluate_epochs:
         return plan.tasks
-    epochs = epoch_to_evaluate(state) or training.epochs_complete + 1
+    epochs = epoch_to_evaluate(state) or _decisive_epoch(state) or training.epochs_complete + 1
     return min(epochs * plan.tasks_per_epoch, plan.tasks)

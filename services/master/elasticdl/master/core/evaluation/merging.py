@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elasticdl.master.core.decision import Decisions
+from elasticdl.master.core.evaluation.best import on_results
 from elasticdl.master.core.evaluation.state import EvaluationPhase, Merge
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.statistics import sum_states, to_bytes
@@ -84,6 +85,7 @@ def on_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
     if evaluation and evaluation.number == merge.subject:
         evaluation.results = dict(event.results)
         evaluation.ended_s = time_s
-        evaluation.phase = EvaluationPhase.DONE
         evaluation.states = {}
-        state.close_pins(evaluation)
+        on_results(state, evaluation)
+        if evaluation.phase is EvaluationPhase.DONE:
+            state.close_pins(evaluation)

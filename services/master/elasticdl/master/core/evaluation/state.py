@@ -15,6 +15,8 @@ class EvaluationPhase(Enum):
     PINNING = "pinning"
     RUNNING = "running"
     MERGING = "merging"
+    SAVING = "saving"
+    """It is the best one so far, so a worker saves the pinned model."""
     DONE = "done"
     ABANDONED = "abandoned"
 
@@ -36,6 +38,7 @@ class Evaluation:
         results: metric name -> value.
         started_s: when it was decided.
         ended_s: when its results came.
+        save_dispatched: whether a worker was asked to save its model.
     """
 
     number: int
@@ -50,11 +53,29 @@ class Evaluation:
     states: dict[int, MetricStates] = field(default_factory=dict)
     results: dict[str, float] = field(default_factory=dict)
     ended_s: float = 0.0
+    save_dispatched: bool = False
 
     @property
     def step(self) -> int:
         """Step of the evaluated model: the largest of the pins."""
         return max(self.pins.values(), default=0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Best:
+    """The best evaluation so far.
+
+    Attributes:
+        value: its value of the compared metric; None: there is none.
+        stale_epochs: evaluations at the end of an epoch, in a row, that were not better.
+        saved: number of the evaluation whose model is saved; 0: none.
+        saved_value: that evaluation's value.
+    """
+
+    value: float | None = None
+    stale_epochs: int = 0
+    saved: int = 0
+    saved_value: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from elasticdl.master.core.closing.state import EXPORT_TASKS
 from elasticdl.master.core.evaluation.apply import apply_evaluation_dispatch, on_evaluation_result
+from elasticdl.master.core.evaluation.best import on_saved
 from elasticdl.master.core.evaluation.merging import apply_merge_dispatch, on_merge_result
 from elasticdl.master.core.job.failure import failure_text
 from elasticdl.master.core.pods.crashes import forget_crashes
@@ -41,6 +43,8 @@ def on_task_finished(state: State, envelope: Envelope, event: TaskFinished) -> N
             on_evaluation_result(state, event)
         case Purpose.MERGE:
             on_merge_result(state, event, envelope.time_s)
+        case Purpose.EXPORT if event.task.number:
+            on_saved(state, event.task.number)
         case Purpose.EXPORT:
             state.closing.exported = True
         case Purpose.PREDICT:
@@ -107,7 +111,10 @@ def apply_dispatch(state: State, command: Dispatch) -> None:
             apply_evaluation_dispatch(state, command)
         case Purpose.MERGE:
             apply_merge_dispatch(state, command)
-        case Purpose.EXPORT:
+        case Purpose.EXPORT if command.tasks == EXPORT_TASKS:
             state.closing.export_dispatched = True
+        case Purpose.EXPORT:
+            if state.evaluation:
+                state.evaluation.save_dispatched = True
         case Purpose.PREDICT:
             pass

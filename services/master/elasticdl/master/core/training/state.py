@@ -89,6 +89,11 @@ class Training:
         """Whether a ps lost tasks that were finished once, and has not absorbed all of them again."""
         return len(self.finished.intersection(self.complete)) < len(self.finished)
 
+    @property
+    def begun(self) -> int:
+        """Batches of tasks below this number may be in the model."""
+        return max(self.frontier, self.reached)
+
     def is_dispatched(self, limit: int) -> bool:
         """Whether no task below ``limit`` waits for its first dispatch."""
         return not any(True for _ in self.complete.gaps(self.frontier, limit))

@@ -1,0 +1,83 @@
+"""The best evaluated version of the model: which one it is, how it is saved, and when training ends early."""
+
+from __future__ import annotations
+
+import math
+
+from elasticdl.master.core.decision import Decisions
+from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
+from elasticdl.master.core.state import State
+from elasticdl.shared.job.spec import BestModel
+from elasticdl.shared.messages.commands import Command, Dispatch, EndTraining, JobState
+from elasticdl.shared.names import Purpose
+
+
+def is_better(spec: BestModel, value: float, best: float | None) -> bool:
+    """Whether a value is better than the best one; NaN never is."""
+    if best is None or math.isnan(value):
+        return not math.isnan(value)
+    return value > best + spec.min_delta if spec.is_max else value < best - spec.min_delta
+
+
+def on_results(state: State, evaluation: Evaluation) -> None:
+    """Compare the results of an evaluation with the best ones; the model is saved if they are better."""
+    spec = state.job.best
+    evaluation.phase = EvaluationPhase.DONE
+    if spec is None:
+        return
+    value = evaluation.results.get(spec.metric, math.nan)
+    if is_better(spec, value, state.best.value):
+        state.best.value = value
+        state.best.stale_epochs = 0
+        if spec.save:
+            evaluation.phase = EvaluationPhase.SAVING
+    elif evaluation.is_epoch_end:
+        state.best.stale_epochs += 1
+
+
+def decide_save(state: State, evaluation: Evaluation) -> tuple[Command, str]:
+    """Have a worker save the pinned model of an evaluation."""
+    number = evaluation.number
+    command = Dispatch(
+        purpose=Purpose.EXPORT,
+        dispatch=state.dispatches + 1,
+        tasks=((number, number + 1),),
+        evaluation=number,
+        label=str(state.best.saved),
+    )
+    return command, f"evaluation {number} is the best one so far"
+
+
+def on_saved(state: State, number: int) -> None:
+    """Apply that the model of an evaluation is saved."""
+    evaluation = state.evaluation
+    if evaluation is None or evaluation.number != number or evaluation.phase is not EvaluationPhase.SAVING:
+        return
+    state.best.saved, state.best.saved_value = number, state.best.value
+    evaluation.phase = EvaluationPhase.DONE
+    state.close_pins(evaluation)
+
+
+def on_save_lost(state: State, evaluation: Evaluation) -> None:
+    """Apply that a ps has ended before the model was saved: the results count, the model is gone."""
+    evaluation.phase = EvaluationPhase.DONE
+    state.best.value = state.best.saved_value
+
+
+def decide_early_end(state: State) -> Decisions:
+    """End training after too many epochs without a better value: at the end of the last epoch that has begun."""
+    spec, training, stale = state.job.best, state.training, state.best.stale_epochs
+    if spec is None or training is None or not spec.patience or stale < spec.patience:
+        return []
+    size = state.plan.tasks_per_epoch
+    epochs = -(-training.begun // size)
+    if state.job_state is not JobState.TRAINING or epochs * size >= state.plan.tasks:
+        return []
+    return [(EndTraining(epochs=epochs), f"val_{spec.metric} has not improved in {stale} epochs")]
+
+
+def apply_end_training(state: State, command: EndTraining) -> None:
+    """Apply that training ends early."""
+    state.spec = state.job.with_epochs(command.epochs)
+    if state.training:
+        state.training.plan = state.spec.plan
