@@ -108,7 +108,7 @@ class Lanes:
             case commands.PublishEvent(event=event):
                 self.published.append(event)
                 return None
-            case commands.ExportModel():
+            case commands.ExportModel() | commands.SaveModel():
                 return 1.0
             case _:
                 return {}
