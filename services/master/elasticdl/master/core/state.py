@@ -95,6 +95,8 @@ class State:
     """The last step that was such a trigger: a restored ps reports some steps once more."""
     pins_to_close: set[tuple[PodName, int]] = field(default_factory=set)
     """(ps, evaluation) of pins that are not needed any more."""
+    ended_early: bool = False
+    """Whether the plan has become shorter than it was submitted."""
     best: Best = field(default_factory=Best)
     merges: dict[int, Merge] = field(default_factory=dict)
     """Number of the merge task -> its merge."""
