@@ -60,7 +60,7 @@ def save(driver: Driver, number: int) -> None:
 
 def test_the_best_evaluated_model_is_saved_and_exported() -> None:
     driver = driver_of(LOSS)
-    for loss, saved in ((3.0, [1]), (1.0, [2]), (2.0, []), (math.nan, []), (1.0, [])):
+    for loss, saved in ((3.0, [1]), (1.0, [2]), (2.0, []), (1.5, []), (1.0, [])):
         assert train_epoch(driver, loss) == saved
         for number in saved:
             assert driver.take(commands.ClosePin) == [], "the pin is needed until the model is saved"
@@ -73,6 +73,15 @@ def test_the_best_evaluated_model_is_saved_and_exported() -> None:
     decided = [command for _, each in driver.state.pending_commands for command in each.commands]
     (export,) = [each for each in decided if isinstance(each, commands.Dispatch) and each.tasks == ((0, 1),)][-1:]
     assert (export.purpose, export.evaluation) == (Purpose.EXPORT, 2)
+    driver.check_replay()
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_validation_loss_that_is_not_finite_fails_the_job(loss: float) -> None:
+    driver = driver_of(LOSS)
+    assert train_epoch(driver, loss) == []
+    assert f"the validation loss is {loss} at step 17 (evaluation 1)" in driver.failure()
+    assert driver.is_in(JobState.STOPPING)
     driver.check_replay()
 
 

@@ -6,9 +6,11 @@ import math
 
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
+from elasticdl.master.core.job.failure import VALIDATION_HINT
 from elasticdl.master.core.state import State
 from elasticdl.shared.job.spec import BestModel
 from elasticdl.shared.messages.commands import Command, Dispatch, EndTraining, JobState
+from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.names import Purpose
 
 
@@ -20,9 +22,16 @@ def is_better(spec: BestModel, value: float, best: float | None) -> bool:
 
 
 def on_results(state: State, evaluation: Evaluation) -> None:
-    """Compare the results of an evaluation with the best ones; the model is saved if they are better."""
+    """Compare the results of an evaluation with the best ones; the model is saved if they are better.
+
+    A loss that is NaN or infinite fails the job: with such a model training can't recover.
+    """
     spec = state.job.best
     evaluation.phase = EvaluationPhase.DONE
+    loss = evaluation.results.get("loss", 0.0)
+    if not math.isfinite(loss):
+        message = f"the validation loss is {loss} at step {evaluation.step} (evaluation {evaluation.number})"
+        state.fail(f"{message}\n  {VALIDATION_HINT}", kind=FailureKind.NOT_FINITE)
     if spec is None:
         return
     value = evaluation.results.get(spec.metric, math.nan)

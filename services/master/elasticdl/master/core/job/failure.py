@@ -10,6 +10,10 @@ NOT_FINITE_HINT = (
     "Try a lower learning rate or gradients clipped by the optimizer (clipnorm=1.0), and look for missing, infinite or "
     "huge values in these records."
 )
+VALIDATION_HINT = (
+    "The training loss may still be finite: layers that behave differently in evaluation, such as BatchNormalization, "
+    "may have diverged, or the validation data has missing, infinite or huge values."
+)
 
 
 @dataclass(slots=True, kw_only=True)
