@@ -83,7 +83,7 @@ class ServiceHarness:
     def ps(self, log: str) -> subprocess.Popen[bytes]:
         """Start a ps."""
         settings = PsSettings(
-            nats_url=self.url, job=self.spec.job, pod=PodName("ps-0"), token=TOKEN, beat_interval_s=0.05
+            nats_url=self.url, job=self.spec.job, pod=PodName("ps-0"), token=TOKEN, heartbeat_interval_s=0.05
         )
         return self.start("elasticdl.ps.main", settings, log)
 

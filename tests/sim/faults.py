@@ -126,14 +126,14 @@ def _stop(world: World, targets: tuple[str, ...], _for_s: float) -> None:
 
 def _freeze(world: World, targets: tuple[str, ...], for_s: float) -> None:
     process = world.running(targets[0])
-    if process and not process.life.frozen:
-        process.life.freeze()
+    if process and not process.instance.frozen:
+        process.instance.freeze()
 
         def unfreeze() -> None:
             world.note(
-                f"{process.incarnation} continues" if process.life.alive else f"{process.incarnation} died frozen"
+                f"{process.incarnation} continues" if process.instance.alive else f"{process.incarnation} died frozen"
             )
-            process.life.unfreeze()
+            process.instance.unfreeze()
 
         world.loop.later(for_s, unfreeze)
 
@@ -217,7 +217,7 @@ def _jump(world: World, targets: tuple[str, ...], _for_s: float) -> None:
 def _garble(world: World, targets: tuple[str, ...], _for_s: float) -> None:
     """A broken peer pushes the next batch of some task, its last rows NaN: nothing of it may be applied."""
     process = world.running(targets[0])
-    if process and process.life.alive and not process.life.frozen:
+    if process and process.instance.alive and not process.instance.frozen:
         world.garble(process)
 
 

@@ -74,9 +74,9 @@ async def _connect(worker: WorkerProcess, ps: PodName, registered: PsAddress) ->
     world = worker.world
     server = world.ps_at(registered.address)
     await asyncio.sleep(2 * world.network.latency_s())
-    if server is None or not server.life.alive or not server.listening:
+    if server is None or not server.instance.alive or not server.listening:
         raise ConnectionLostError("connection refused")
-    if server.life.frozen or not world.network.reaches(worker.name, ps):
+    if server.instance.frozen or not world.network.reaches(worker.name, ps):
         await asyncio.sleep(CONNECT_S)
         raise ConnectionLostError("no answer")
     connection = Connection(worker, server)

@@ -9,8 +9,8 @@ from tests.sim.process import EXIT_REFUSED, Process
 from tests.sim.ps import PsProcess
 from tests.sim.worker import WorkerProcess
 
+from elasticdl.cli.jobs.open_log import lost_part
 from elasticdl.cli.local.exits import exit_cause
-from elasticdl.cli.recovery.lost_log import lost_part
 from elasticdl.master.core import fold
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.ps.snapshots.job_recovery import recover_job, restore_registers, settle_placement
@@ -48,7 +48,7 @@ class MasterProcess(Process):
         self.master = Master(self.bus, self.clock, self.incarnation, self._read_ledgers, options)
 
     async def main(self) -> None:
-        self.spawn(self.beat)
+        self.spawn(self.heartbeat)
         await self.master.run()
         self.world.succeeded(self)
 
@@ -117,7 +117,7 @@ class Launcher(Process):
             if exit_code == EXIT_REFUSED:
                 self.world.fail(f"{process.incarnation} ended the job")
             elif exit_code != 0:
-                self.world.loop.call_later(MASTER_PAUSE_S, self._start_master, context=self.life.context)
+                self.world.loop.call_later(MASTER_PAUSE_S, self._start_master, context=self.instance.context)
             return
         event = PodExited(
             pod=process.name,
@@ -145,7 +145,7 @@ class Launcher(Process):
                 if kept and kill:
                     kept.end(-9)
                 elif kept:
-                    self.world.loop.call_soon(kept.terminate, context=kept.life.context)
+                    self.world.loop.call_soon(kept.terminate, context=kept.instance.context)
             case _:
                 raise PermanentError(f"the launcher takes no {type(command).__name__}")
 
@@ -154,4 +154,4 @@ class Launcher(Process):
         self.world.note(f"{process.incarnation} starts")
         self.world.processes.append(process)
         boot_s = BOOT_S[process.service] * (0.5 + self.world.random.random())
-        self.world.loop.call_later(boot_s, process.start, context=process.life.context)
+        self.world.loop.call_later(boot_s, process.start, context=process.instance.context)

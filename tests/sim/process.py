@@ -1,4 +1,4 @@
-"""What all simulated processes have: a life, a bus, an own line of events, and an end."""
+"""What all simulated processes have: an instance, a bus, a sequence of events, and an end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.sim.loop import Instance
 from tests.sim.transport import SimTransport
 
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError, UserError
-from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
+from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.messages.events import Event
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.process.envelopes import EnvelopeFactory
@@ -18,7 +18,7 @@ from elasticdl.shared.process.envelopes import EnvelopeFactory
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-BEAT_S = 1.0
+HEARTBEAT_S = 1.0
 EXIT_REFUSED, EXIT_FAULT, EXIT_AWAY, KILLED = 1, 70, 75, -9
 
 
@@ -32,7 +32,7 @@ class Process:
         self.name = name
         self.pid = world.next_pid()
         self.incarnation = Incarnation(f"{name}.{self.pid}")
-        self.life = Instance(world.loop, self.incarnation)
+        self.instance = Instance(world.loop, self.incarnation)
         self.clock = world.clock_of(name)
         self.bus = world.broker.connect(SimTransport(world, self))
         self.envelopes = EnvelopeFactory(
@@ -46,20 +46,20 @@ class Process:
 
     def start(self) -> None:
         """Begin."""
-        self.life.start(self._run())
+        self.instance.start(self._run())
 
     def spawn(self, coroutine: Callable[[], object]) -> asyncio.Task[None]:
         """Run a thread of this process; its error is the process' end."""
-        return self.life.start(self._guarded(coroutine))
+        return self.instance.start(self._guarded(coroutine))
 
     async def say(self, event: Event, *, cause: str = "") -> None:
         """Append an event; returns once it is acknowledged. Numbers arrive in order."""
         async with self._in_order:
             await self.bus.log.append(self.envelopes.envelope(event, cause=cause))
 
-    async def beat(self) -> None:
-        """Give signs of life for ever."""
-        await keep_beating(self.bus.signals, self.envelopes, BEAT_S)
+    async def heartbeat(self) -> None:
+        """Send heartbeats for ever."""
+        await send_heartbeats(self.bus.signals, self.envelopes, HEARTBEAT_S)
 
     def probe(self, what: str) -> None:
         """Something has just happened here; a fault may wait for it."""
@@ -67,8 +67,8 @@ class Process:
 
     def end(self, exit_code: int) -> None:
         """End at once; nothing of this process runs any more."""
-        if self.life.alive:
-            self.life.kill()
+        if self.instance.alive:
+            self.instance.kill()
             self.bus.disconnect()
             self.world.ended(self, exit_code)
 

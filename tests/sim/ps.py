@@ -122,11 +122,11 @@ class PsProcess(Process):
         response = self._handler(Frame(0, meta, tuple(tensors), self._pool, None))
         if wire_pb2.Request.FromString(meta).HasField("push"):
             self.probe("push")
-        return response if self.life.alive else None
+        return response if self.instance.alive else None
 
     def initialised(self) -> None:
         """See ``Observer``: a thread of its own reports it."""
-        self.world.loop.call_soon(self._runner.post, ModelCreated(), context=self.life.context)
+        self.world.loop.call_soon(self._runner.post, ModelCreated(), context=self.instance.context)
 
     def stepped(self, step: int) -> None:
         """See ``Observer``. Simulated jobs take no snapshots by steps and evaluate by time."""
@@ -140,7 +140,7 @@ class PsProcess(Process):
 
     def join_job(self) -> None:
         """See ``Endpoint``."""
-        self.spawn(self.beat)
+        self.spawn(self.heartbeat)
         self.spawn(self._watch)
 
     async def _watch(self) -> None:

@@ -46,7 +46,9 @@ class SimRunner(Generic[E, C]):
         for command in self._core.handle(event, clock.monotonic()):
             if isinstance(command, SetTimer):
                 self._timers[command.name] = command.due_s
-                loop.call_later(clock.delay_s(command.due_s), self._fire, command, context=self._process.life.context)
+                loop.call_later(
+                    clock.delay_s(command.due_s), self._fire, command, context=self._process.instance.context
+                )
             else:
                 self._lane(self._lane_of(command)).put_nowait(command)
         check = getattr(self._core, "check", None)

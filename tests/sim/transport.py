@@ -67,7 +67,7 @@ class SimTransport:
 
     def deliver(self, action: Callable[[], None], *, keep: bool = False) -> None:
         """A message of the broker."""
-        if not self._process.life.alive:
+        if not self._process.instance.alive:
             return
         if self.connected:
             self._loop.later(self._network.latency_s(), action)
@@ -94,7 +94,7 @@ class SimTransport:
             result = operation()
         except PermanentError as error:
             result = error
-        if self._process.life.alive:
+        if self._process.instance.alive:
             self._process.probe(f"{what}.stored")
         if answered and self.connected:
             self._loop.later(self._network.latency_s(), _answer, answer, result)

@@ -63,7 +63,7 @@ class Connection:
         frame = _to_bytes(self._requests, *encode_request(request))
         self._waiting.append(future)
         self._arrives_s = max(self._arrives_s, self._loop.time() + self._network.latency_s())
-        self._loop.call_at(self._arrives_s, self._arrive, frame, future, context=self.server.life.context)
+        self._loop.call_at(self._arrives_s, self._arrive, frame, future, context=self.server.instance.context)
         self._loop.later(REQUEST_S, self._overdue, future)
         return future
 

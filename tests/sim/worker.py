@@ -129,11 +129,11 @@ class WorkerProcess(Process):
 
     def terminate(self) -> None:
         self._runner.post(StopRequested(reason="SIGTERM"))
-        self.world.loop.call_later(STOP_LIMIT_S, self.end, 0, context=self.life.context)
+        self.world.loop.call_later(STOP_LIMIT_S, self.end, 0, context=self.instance.context)
 
     async def main(self) -> None:
         self.spawn(self._follow_registers)
-        self.spawn(self.beat)
+        self.spawn(self.heartbeat)
         self._runner.post(Started())
         await self.world.loop.create_future()
 

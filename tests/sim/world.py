@@ -170,7 +170,7 @@ class World:
 
     def ps_at(self, address: str) -> PsProcess | None:
         """Who listens at an address; behind a shared one it may be any of several lives."""
-        found = [p for p in self.processes if isinstance(p, PsProcess) and p.address == address and p.life.alive]
+        found = [p for p in self.processes if isinstance(p, PsProcess) and p.address == address and p.instance.alive]
         return found[int(self.random.random() * len(found))] if found else None
 
     # --- what faults need -----------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class World:
         if last is not None:
             self.log_end = LogEnd(seq=last.seq, time_s=last.envelope.time_s)
         if self._launcher:
-            self._launcher.life.kill()
+            self._launcher.instance.kill()
             self._launcher = None
         for process in self.processes:
             process.end(-9)
@@ -267,12 +267,12 @@ class World:
             self._launcher.pass_on(ScaleRequested(ps=ps))
 
     def _notify_launcher(self, process: Process, exit_code: int) -> None:
-        if self._launcher and self._launcher.life.alive:
+        if self._launcher and self._launcher.instance.alive:
             launcher = self._launcher
-            self.loop.call_later(0.01, launcher.exited, process, exit_code, context=launcher.life.context)
+            self.loop.call_later(0.01, launcher.exited, process, exit_code, context=launcher.instance.context)
 
     def _stuck(self) -> str:
-        masters = [each for each in self.processes if isinstance(each, MasterProcess) and each.life.alive]
+        masters = [each for each in self.processes if isinstance(each, MasterProcess) and each.instance.alive]
         if not masters:
             return "the job is stuck: there is no master"
         state = masters[-1].master.state

@@ -7,7 +7,7 @@ import pytest
 
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.commands import Command, TakeSnapshot
 from elasticdl.shared.names import Incarnation, PodName, Service
 
@@ -15,20 +15,20 @@ Connect = Callable[[], Awaitable[Bus]]
 
 PS = PodName("ps-0")
 SNAPSHOT = TakeSnapshot(ps=PS, request=3, reason="the job is over")
-BEAT = Beat(service=Service.PS, name=PS, incarnation=Incarnation("i"), time_s=1.0, metrics={"rows": 3.0})
+HEARTBEAT = Heartbeat(service=Service.PS, name=PS, incarnation=Incarnation("i"), time_s=1.0, metrics={"rows": 3.0})
 
 
 async def test_heartbeats_reach_everybody_who_listens(connect_bus: Connect) -> None:
     sender, listeners = await connect_bus(), [await connect_bus(), await connect_bus()]
 
-    async def hear(bus: Bus) -> Beat:
-        return await anext(aiter(bus.signals.beats()))
+    async def hear(bus: Bus) -> Heartbeat:
+        return await anext(aiter(bus.signals.heartbeats()))
 
     hearing = [asyncio.create_task(hear(each)) for each in listeners]
     while not all(each.done() for each in hearing):
-        await sender.signals.beat(BEAT)
+        await sender.signals.send_heartbeat(HEARTBEAT)
         await asyncio.wait(hearing, timeout=0.01)
-    assert [await each for each in hearing] == [BEAT, BEAT]
+    assert [await each for each in hearing] == [HEARTBEAT, HEARTBEAT]
 
 
 async def test_listening_ends_when_the_client_hangs_up(connect_bus: Connect) -> None:
@@ -36,12 +36,12 @@ async def test_listening_ends_when_the_client_hangs_up(connect_bus: Connect) -> 
     heard = asyncio.Event()
 
     async def listen() -> None:
-        async for _ in bus.signals.beats():
+        async for _ in bus.signals.heartbeats():
             heard.set()
 
     listening = asyncio.create_task(listen())
     while not heard.is_set():
-        await bus.signals.beat(BEAT)
+        await bus.signals.send_heartbeat(HEARTBEAT)
         await asyncio.wait([listening], timeout=0.01)
     await bus.close()
     await listening

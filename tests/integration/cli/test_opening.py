@@ -17,7 +17,7 @@ from elasticdl.master.core import State
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.log import MemoryEventLog
 from elasticdl.shared.bus.ports import Bus
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.events import Envelope, Event, JobResumed, JobSubmitted, LogRecord
 from elasticdl.shared.names import JobId, PodName
 from elasticdl.shared.process.exit_codes import EXIT_REFUSED
@@ -52,7 +52,7 @@ class NullObserver:
     def on_record(self, record: LogRecord, state: State) -> None: ...
 
     def on_tick(
-        self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int], goodput: float | None
+        self, state: State, heartbeats: Mapping[PodName, Heartbeat], pids: Mapping[str, int], goodput: float | None
     ) -> None: ...
 
 

@@ -17,7 +17,7 @@ from tests.integration.service_harness import TOKEN, ServiceHarness
 from tests.unit.ps.example import BATCHES, initial_dense, push_of, signature, spec
 from tests.unit.ps.servers import weights
 
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.commands import TakeSnapshot
 from elasticdl.shared.messages.events import PsStarted, SnapshotTaken
 from elasticdl.shared.messages.registers import decode_register
@@ -40,11 +40,11 @@ class PsHarness(ServiceHarness):
         register = decode_register(entry.value)
         return {PS: PsAddress(address=register.address, incarnation=register.incarnation)}
 
-    def await_beat(self) -> Beat:
-        async def first(beats: AsyncIterator[Beat]) -> Beat:
-            return await anext(beats)
+    def await_heartbeat(self) -> Heartbeat:
+        async def first(heartbeats: AsyncIterator[Heartbeat]) -> Heartbeat:
+            return await anext(heartbeats)
 
-        return self.loop.call(asyncio.wait_for(first(self.bus.signals.beats()), DEADLINE_S))
+        return self.loop.call(asyncio.wait_for(first(self.bus.signals.heartbeats()), DEADLINE_S))
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def test_killed_restored_and_asked_to_end(harness: PsHarness) -> None:
     harness.loop.call(harness.bus.signals.order(PS, TakeSnapshot(ps=PS, request=1, reason="test"), "test"))
     harness.await_event(SnapshotTaken, 2)
     client.push(push_of(*BATCHES[5]))
-    beat = harness.await_beat()
-    assert 0 < beat.metrics["rss_bytes"] < RSS_BYTES_MAX
+    heartbeat = harness.await_heartbeat()
+    assert 0 < heartbeat.metrics["rss_bytes"] < RSS_BYTES_MAX
 
     process.kill()
     assert process.wait() == -signal.SIGKILL

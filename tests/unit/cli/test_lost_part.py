@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cli.display.history import full_rows, read_history
+from elasticdl.cli.jobs.open_log import lost_part
 from elasticdl.cli.jobs.run_directory import LogEnd, RunDirectory
-from elasticdl.cli.recovery.lost_log import lost_part
 from elasticdl.master.core import State
 from elasticdl.shared.messages.events import Envelope, LogRecord, LostLog, TermStarted
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service

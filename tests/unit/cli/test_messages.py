@@ -20,7 +20,7 @@ from elasticdl.cli.local.processes.environment import job_environment, threads_e
 from elasticdl.cli.local.processes.logs import PrintedLines, last_error, readable, tail
 from elasticdl.cli.local.running import start_lines
 from elasticdl.master.core.pods.state import PodPhase
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
@@ -168,15 +168,15 @@ def test_without_a_terminal_progress_is_printed_when_it_changed() -> None:
 
 def test_the_reason_of_the_wait_for_the_first_batch_is_shown(log: Log) -> None:
     log.state.job_state = JobState.TRAINING
-    beat = Beat(
+    heartbeat = Heartbeat(
         service=Service.WORKER, name=WORKER, incarnation=Incarnation("i"), time_s=119.0, metrics={"batches": 0.0}
     )
-    seen = progress_snapshot(log.state, {WORKER: beat}, 120.0, 0.0)
+    seen = progress_snapshot(log.state, {WORKER: heartbeat}, 120.0, 0.0)
     assert seen.waiting == "worker-0: building the model for the first batch"
     log.state.pods[WORKER].phase = PodPhase.RUNNING
-    compiling = progress_snapshot(log.state, {WORKER: beat}, 120.0, 0.0)
+    compiling = progress_snapshot(log.state, {WORKER: heartbeat}, 120.0, 0.0)
     assert compiling.waiting == "worker-0: compiling the model for the first batch"
-    computed = replace(beat, metrics={"batches": 1.0})
+    computed = replace(heartbeat, metrics={"batches": 1.0})
     assert progress_snapshot(log.state, {WORKER: computed}, 120.0, 0.0).waiting == ""
 
     out = io.StringIO()
@@ -244,7 +244,7 @@ def test_children_share_the_cores_and_get_their_settings(tmp_path: Path) -> None
     assert (settings.idle_poll_s, settings.lease_s, settings.run_dir) == (7.0, 10.0, str(tmp_path / SPEC.job))
     assert environment["OMP_NUM_THREADS"] == "9", "the user's environment has priority"
     assert environment["MINE"] == "yes"
-    assert environment["ELASTICDL_IN_HAND"] == str(run.running_batches / "worker-0")
+    assert environment["ELASTICDL_RUNNING_BATCHES"] == str(run.running_batches / "worker-0")
     assert "MINE" not in job_environment(base, SPEC, run, "secret")("nats://x", PodName("master"), Service.MASTER)
 
 

@@ -16,7 +16,7 @@ from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.broker import MemoryBus
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.events import ExitCause, LogRecord, SnapshotTaken
@@ -25,9 +25,9 @@ from elasticdl.shared.names import Incarnation, PodName, Service
 WORKER = PodName("worker-0")
 
 
-def beat(time_s: float, progress: float, life: str = "a", name: PodName = WORKER) -> Beat:
+def heartbeat(time_s: float, progress: float, life: str = "a", name: PodName = WORKER) -> Heartbeat:
     metrics = {"progress": progress, "batches": progress}
-    return Beat(service=Service.WORKER, name=name, incarnation=Incarnation(life), time_s=time_s, metrics=metrics)
+    return Heartbeat(service=Service.WORKER, name=name, incarnation=Incarnation(life), time_s=time_s, metrics=metrics)
 
 
 @pytest.fixture
@@ -46,21 +46,21 @@ def found(worker_time: WorkerTime) -> tuple[float, float, float]:
 
 def test_a_worker_starts_works_and_is_no_longer_expected(worker_time: WorkerTime) -> None:
     for second in range(5):
-        worker_time.on_heartbeat(beat(float(second), 0.0))
+        worker_time.on_heartbeat(heartbeat(float(second), 0.0))
     for second in range(5, 11):
-        worker_time.on_heartbeat(beat(float(second), 10.0 * (second - 4)))
+        worker_time.on_heartbeat(heartbeat(float(second), 10.0 * (second - 4)))
     worker_time.stop(11.0)
     assert found(worker_time) == (5.0, 6.0, 0.0)
-    worker_time.on_heartbeat(beat(12.0, 100.0))
+    worker_time.on_heartbeat(heartbeat(12.0, 100.0))
     assert found(worker_time) == (5.0, 6.0, 0.0)
 
 
 def test_time_without_progress_beyond_the_usual_pace_is_stalled(worker_time: WorkerTime) -> None:
     for second in range(1, 11):
-        worker_time.on_heartbeat(beat(float(second), 10.0 * second))
+        worker_time.on_heartbeat(heartbeat(float(second), 10.0 * second))
     for second in range(11, 30):  # It is running and has nothing to do.
-        worker_time.on_heartbeat(beat(float(second), 100.0))
-    worker_time.on_heartbeat(beat(30.0, 101.0))
+        worker_time.on_heartbeat(heartbeat(float(second), 100.0))
+    worker_time.on_heartbeat(heartbeat(30.0, 101.0))
     starting_s, working_s, stalled_s = found(worker_time)
     assert (starting_s, working_s + stalled_s) == (1.0, 29.0)
     assert stalled_s == 18.0  # Two of the twenty seconds may have been work.
@@ -68,37 +68,37 @@ def test_time_without_progress_beyond_the_usual_pace_is_stalled(worker_time: Wor
 
 def test_progress_after_a_gap_is_measured_by_the_usual_pace(worker_time: WorkerTime) -> None:
     for second in range(1, 11):
-        worker_time.on_heartbeat(beat(float(second), 40.0 * second))
-    worker_time.on_heartbeat(beat(18.0, 400.0 + 80.0))  # The broker hung; 80 batches take two seconds.
+        worker_time.on_heartbeat(heartbeat(float(second), 40.0 * second))
+    worker_time.on_heartbeat(heartbeat(18.0, 400.0 + 80.0))  # The broker hung; 80 batches take two seconds.
     assert found(worker_time) == (1.0, 9.0 + 3.0, 5.0)
 
 
 def test_slow_batches_are_not_stalls(worker_time: WorkerTime) -> None:
     for second in range(1, 61):
-        worker_time.on_heartbeat(beat(float(second), float(second // 6)))
+        worker_time.on_heartbeat(heartbeat(float(second), float(second // 6)))
     assert found(worker_time) == (6.0, 54.0, 0.0)
 
 
 def test_after_a_death_the_time_to_the_first_batch_of_the_successor_counts_as_starting(worker_time: WorkerTime) -> None:
-    worker_time.on_heartbeat(beat(1.0, 5.0))
-    worker_time.on_heartbeat(beat(2.0, 10.0))
+    worker_time.on_heartbeat(heartbeat(1.0, 5.0))
+    worker_time.on_heartbeat(heartbeat(2.0, 10.0))
     worker_time.on_exit(WORKER, 2.5)
-    worker_time.on_heartbeat(beat(4.0, 0.0, "b"))
-    worker_time.on_heartbeat(beat(6.0, 3.0, "b"))
-    worker_time.on_heartbeat(beat(7.0, 4.0, "b"))
+    worker_time.on_heartbeat(heartbeat(4.0, 0.0, "b"))
+    worker_time.on_heartbeat(heartbeat(6.0, 3.0, "b"))
+    worker_time.on_heartbeat(heartbeat(7.0, 4.0, "b"))
     assert found(worker_time) == (1.0 + 3.5, 1.0 + 0.5 + 1.0, 0.0)
 
 
 def test_a_hung_worker_is_stalled(worker_time: WorkerTime) -> None:
-    worker_time.on_heartbeat(beat(1.0, 5.0))
-    worker_time.on_heartbeat(beat(2.0, 10.0))
+    worker_time.on_heartbeat(heartbeat(1.0, 5.0))
+    worker_time.on_heartbeat(heartbeat(2.0, 10.0))
     worker_time.on_exit(WORKER, 10.0)
     assert found(worker_time) == (1.0, 1.0 + 2.0, 6.0)
 
 
 def test_useful_work_is_the_share_of_absorbed_batches(worker_time: WorkerTime) -> None:
-    worker_time.on_heartbeat(beat(1.0, 5.0))
-    worker_time.on_heartbeat(beat(2.0, 10.0))
+    worker_time.on_heartbeat(heartbeat(1.0, 5.0))
+    worker_time.on_heartbeat(heartbeat(2.0, 10.0))
     parts = worker_time.seconds.split(absorbed=3, computed=4)
     assert parts == {"useful": 0.75, "recomputed": 0.25, "stalled": 0.0, "starting": 1.0}
     assert worker_time.seconds.split(absorbed=0, computed=0)["useful"] == 0.0
@@ -123,7 +123,7 @@ class SequenceObserver:
         self.seen = record.seq
 
     def on_tick(
-        self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int], goodput: float | None
+        self, state: State, heartbeats: Mapping[PodName, Heartbeat], pids: Mapping[str, int], goodput: float | None
     ) -> None:
         raise AssertionError("the monitor does not tick")
 
@@ -150,10 +150,10 @@ async def test_all_batches_of_a_killed_worker_are_counted() -> None:
     bus, observer = MemoryBroker().connect(), SequenceObserver()
     async with followed(driver, bus, observer) as monitor:
         life = driver.incarnation("worker-0")
-        await bus.signals.beat(beat(1.0, 120.0, life))
-        of_ps = replace(beat(1.0, 0.0), service=Service.PS, name=PodName("ps-0"), metrics={"step": 117.0})
-        await bus.signals.beat(of_ps)
-        await until(lambda: len(monitor.beats) == 2)
+        await bus.signals.send_heartbeat(heartbeat(1.0, 120.0, life))
+        of_ps = replace(heartbeat(1.0, 0.0), service=Service.PS, name=PodName("ps-0"), metrics={"step": 117.0})
+        await bus.signals.send_heartbeat(of_ps)
+        await until(lambda: len(monitor.heartbeats) == 2)
         assert monitor.batches_computed == 120
         driver.take(commands.Dispatch)
         driver.exit_pod("worker-0", ExitCause.OUTSIDE, batches=130)
@@ -169,12 +169,12 @@ async def test_a_ps_without_groups_does_not_reduce_goodput() -> None:
     driver.start_all()
     bus, observer = MemoryBroker().connect(), SequenceObserver()
     async with followed(driver, bus, observer) as monitor:
-        await bus.signals.beat(beat(1.0, 200.0, driver.incarnation("worker-0")))
+        await bus.signals.send_heartbeat(heartbeat(1.0, 200.0, driver.incarnation("worker-0")))
         for name, step in (("ps-0", 200.0), ("ps-1", 20.0)):
-            await bus.signals.beat(
-                replace(beat(1.0, 0.0), service=Service.PS, name=PodName(name), metrics={"step": step})
+            await bus.signals.send_heartbeat(
+                replace(heartbeat(1.0, 0.0), service=Service.PS, name=PodName(name), metrics={"step": step})
             )
-        await until(lambda: len(monitor.beats) == 3)
+        await until(lambda: len(monitor.heartbeats) == 3)
         assert monitor.state.holders == ("ps-0",)
         assert (monitor.batches_absorbed, monitor.goodput) == (200, 1.0)
 
@@ -185,10 +185,10 @@ async def test_the_step_of_a_snapshot_counts_even_if_no_heartbeat_has_reported_i
     bus, observer = MemoryBroker().connect(), SequenceObserver()
     async with followed(driver, bus, observer) as monitor:
         life = driver.incarnation("ps-0")
-        told = Beat(
+        told = Heartbeat(
             service=Service.PS, name=PodName("ps-0"), incarnation=Incarnation(life), time_s=1.0, metrics={"step": 3.0}
         )
-        await bus.signals.beat(told)
+        await bus.signals.send_heartbeat(told)
         await until(lambda: monitor.batches_absorbed == 3)
         ledgers = driver.groups("ps-0", LedgerRecord(open={0: 4}, step=7))
         taken = SnapshotTaken(manifest="memory://s/1", request=1, ledgers=ledgers, size_bytes=1, seconds=0.1)
@@ -196,8 +196,10 @@ async def test_the_step_of_a_snapshot_counts_even_if_no_heartbeat_has_reported_i
         for record in driver.log[observer.seen :]:
             await bus.log.append(record.envelope)
         await until(lambda: observer.seen == len(driver.log))
-        await bus.signals.beat(replace(told, time_s=2.0, metrics={"step": 5.0}))  # It was sent before the snapshot.
-        await until(lambda: monitor.beats[PodName("ps-0")].time_s == 2.0)
+        await bus.signals.send_heartbeat(
+            replace(told, time_s=2.0, metrics={"step": 5.0})
+        )  # It was sent before the snapshot.
+        await until(lambda: monitor.heartbeats[PodName("ps-0")].time_s == 2.0)
         assert monitor.batches_absorbed == 7
 
 

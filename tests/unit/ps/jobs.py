@@ -66,7 +66,9 @@ class Job:
         bus = self._connect()
         bus.log = log(bus.log._client, bus.log._records)
         service = PsService(
-            PsIdentity(ps=PodName(f"ps-{number}"), incarnation=new_incarnation(), token=TOKEN, beat_interval_s=0.01),
+            PsIdentity(
+                ps=PodName(f"ps-{number}"), incarnation=new_incarnation(), token=TOKEN, heartbeat_interval_s=0.01
+            ),
             spec=self.loop.call(read_spec(bus.log)),
             bus=bus,
             loop=self.loop,

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Sequence
 
 from elasticdl.shared.process.clock import SystemClock
-from elasticdl.shared.process.core_runner import CoreRunner, SetTimer, TimerFired
+from elasticdl.shared.process.core_runner import CoreRunner, Lanes, SetTimer, TimerFired
 
 WAIT_S = 20.0
 
@@ -37,9 +37,7 @@ def runner(core: Relay, failures: queue.SimpleQueue[BaseException]) -> CoreRunne
     return CoreRunner(
         core,
         execute=execute,
-        lane_of=lambda command: str(command).partition(":")[0],
-        lanes=("a", "b"),
-        own_lane="main",
+        lanes=Lanes(threads=("a", "b"), of=lambda command: str(command).partition(":")[0], own="main"),
         clock=SystemClock(),
         failed=failures.put,
     )

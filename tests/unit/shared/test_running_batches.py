@@ -25,7 +25,7 @@ def test_a_running_batch_is_read(
     path = tmp_path_factory.mktemp("hand") / "hand"
     held = RunningBatch(task=TaskRef(purpose=purpose, number=task), batch=batch)
     with RunningBatchesFile(path) as file:
-        with file.holding(held):
+        with file.running(held):
             assert read_running_batches(path) == (held,)
         assert read_running_batches(path) == ()
 
@@ -34,12 +34,12 @@ def test_several_batches_start_and_end_in_any_order(tmp_path: Path) -> None:
     path = tmp_path / "hand"
     one, two = (RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=batch) for batch in (3, 4))
     with RunningBatchesFile(path) as file:
-        first, second = file.holding(one), file.holding(two)
+        first, second = file.running(one), file.running(two)
         with first:
             second.__enter__()
             assert set(read_running_batches(path)) == {one, two}
         assert read_running_batches(path) == (two,)
-        with file.holding(one):
+        with file.running(one):
             assert set(read_running_batches(path)) == {one, two}
         second.__exit__(None, None, None)
         assert read_running_batches(path) == ()
@@ -49,9 +49,9 @@ def test_the_number_of_running_batches_is_limited(tmp_path: Path) -> None:
     held = RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=0), batch=0)
     with RunningBatchesFile(tmp_path / "hand") as file, ExitStack() as hands:
         for _ in range(BATCHES_MAX):
-            hands.enter_context(file.holding(held))
+            hands.enter_context(file.running(held))
         with pytest.raises(InvariantError):
-            hands.enter_context(file.holding(held))
+            hands.enter_context(file.running(held))
 
 
 @pytest.mark.parametrize("content", [b"", b"EDLhand2", b"x" * 32, b"EDLhand2" + b"\xff" * 96])

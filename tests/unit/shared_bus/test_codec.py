@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.shared_bus.strategies import values
 
 from elasticdl.shared.errors import InvariantError, ProtocolError
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.messages import codec
@@ -84,10 +84,10 @@ def test_every_command_survives(command: Command) -> None:
 
 
 @settings(max_examples=50, deadline=None)
-@given(task=values(TaskMessage), beat=values(Beat), spec=values(JobSpec))
-def test_tasks_beats_and_specifications_survive(task: TaskMessage, beat: Beat, spec: JobSpec) -> None:
+@given(task=values(TaskMessage), heartbeat=values(Heartbeat), spec=values(JobSpec))
+def test_tasks_beats_and_specifications_survive(task: TaskMessage, heartbeat: Heartbeat, spec: JobSpec) -> None:
     assert codec.decode_task(codec.encode_task(task)) == task
-    assert codec.decode_beat(codec.encode_beat(beat)) == beat
+    assert codec.decode_heartbeat(codec.encode_heartbeat(heartbeat)) == heartbeat
     assert codec.decode_spec(codec.encode_spec(spec)) == spec
 
 
@@ -141,7 +141,7 @@ def test_any_bytes_decode_or_are_refused(data: bytes) -> None:
     for decode in (
         codec.decode_envelope,
         codec.decode_task,
-        codec.decode_beat,
+        codec.decode_heartbeat,
         codec.decode_spec,
         codec.decode_command,
     ):

@@ -21,7 +21,7 @@ from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.messages.events import Envelope, Event, TaskFailed, TaskFinished, TaskReturned
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service, TaskId
 from elasticdl.shared.process.clock import SystemClock, VirtualClock
-from elasticdl.shared.process.core_runner import CoreRunner, SetTimer
+from elasticdl.shared.process.core_runner import CoreRunner, Lanes, SetTimer
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.process.running_batches import RunningBatchesFile
@@ -265,9 +265,11 @@ class World:
         self.runner: CoreRunner[WorkerEvent, Command] = CoreRunner(
             core,
             execute=executor.execute,
-            lane_of=commands.lane_of,
-            lanes=[lane for lane in commands.LANES if lane != commands.COMPUTE],
-            own_lane=commands.COMPUTE,
+            lanes=Lanes(
+                threads=[lane for lane in commands.LANES if lane != commands.COMPUTE],
+                of=commands.lane_of,
+                own=commands.COMPUTE,
+            ),
             clock=SystemClock(),
             failed=self.failed_with,
         )

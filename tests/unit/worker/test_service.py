@@ -146,7 +146,7 @@ class Job:
             spec=self.loop.call(read_spec(self.bus.log)),
             bus=self.bus,
             loop=self.loop,
-            environment={"ELASTICDL_IN_HAND": str(self.folder / "running_batches")},
+            environment={"ELASTICDL_RUNNING_BATCHES": str(self.folder / "running_batches")},
             pipeline=self.pipeline,
         )
         self.thread = threading.Thread(target=self.live, daemon=True)

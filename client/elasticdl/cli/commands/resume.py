@@ -12,10 +12,9 @@ from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.display.next_steps import NOTHING_TO_RESUME
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import run_directory, working_directory
-from elasticdl.cli.jobs.open_log import open_bus
+from elasticdl.cli.jobs.open_log import lost_part, open_bus
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.running import RunOptions, run_job
-from elasticdl.cli.recovery.lost_log import lost_part
 from elasticdl.cli.submission.extras import check_extras
 from elasticdl.cli.submission.model_digest import changed_files, file_digests
 from elasticdl.cli.submission.preflight import check_report

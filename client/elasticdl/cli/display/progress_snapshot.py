@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from elasticdl.master.core import State
 from elasticdl.master.core.training.state import Training
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import PodName, Service
 
-BEAT_S_MAX = 5.0
+HEARTBEAT_AGE_S_MAX = 5.0
 """Seconds after which a heartbeat is too old to say anything about the present."""
 RATE_S = 10.0
 """Seconds over which records per second are measured."""
@@ -82,13 +82,13 @@ def records_of(state: State) -> int:
 
 
 def progress_snapshot(
-    state: State, beats: Mapping[PodName, Beat], now_s: float, records_per_s: float
+    state: State, heartbeats: Mapping[PodName, Heartbeat], now_s: float, records_per_s: float
 ) -> ProgressSnapshot:
     """The progress at ``now_s``.
 
     Args:
         state: folded from the log.
-        beats: the last heartbeat of each process.
+        heartbeats: the last heartbeat of each process.
         now_s: seconds since the epoch.
         records_per_s: from ``Rate``.
     """
@@ -102,26 +102,26 @@ def progress_snapshot(
         batches=(_batches(state, training), spec.plan.batches),
         records=records_of(state),
         records_per_s=records_per_s,
-        loss=_loss(training, beats, now_s),
+        loss=_loss(training, heartbeats, now_s),
         metrics=metrics,
         metrics_of=metrics_of,
         workers=(len(state.running(Service.WORKER)), state.workers),
         ps=(len(state.running(Service.PS)), state.ps),
         queue=(len(training.outstanding), len(state.running_attempts)),
         elapsed_s=max(0.0, (state.ended_s or now_s) - state.submitted_s - state.paused_s),
-        waiting=_waiting(state, beats),
+        waiting=_waiting(state, heartbeats),
     )
 
 
-def _waiting(state: State, beats: Mapping[PodName, Beat]) -> str:
+def _waiting(state: State, heartbeats: Mapping[PodName, Heartbeat]) -> str:
     """Workers that build or compile the model, which takes minutes for a long recurrent model."""
     if state.job_state is not JobState.TRAINING:
         return ""
-    workers = [beat for beat in beats.values() if beat.service is Service.WORKER]
-    if not workers or any(beat.metrics.get("batches", 0.0) for beat in workers):
+    workers = [heartbeat for heartbeat in heartbeats.values() if heartbeat.service is Service.WORKER]
+    if not workers or any(heartbeat.metrics.get("batches", 0.0) for heartbeat in workers):
         return ""
     ready = {pod.name for pod in state.running(Service.WORKER)}
-    names = ", ".join(sorted(beat.name for beat in workers))
+    names = ", ".join(sorted(heartbeat.name for heartbeat in workers))
     return f"{names}: {'compiling' if ready else 'building'} the model for the first batch"
 
 
@@ -139,11 +139,15 @@ def _batches(state: State, training: Training) -> int:
     return min(max(reported + unreported * plan.batches // max(plan.tasks, 1), saved), plan.batches)
 
 
-def _loss(training: Training, beats: Mapping[PodName, Beat], now_s: float) -> float | None:
+def _loss(training: Training, heartbeats: Mapping[PodName, Heartbeat], now_s: float) -> float | None:
     """The mean loss in recent heartbeats; without any, the mean loss of the latest epoch."""
-    fresh = [beat for beat in beats.values() if beat.time_s > now_s - BEAT_S_MAX and "loss" in beat.metrics]
+    fresh = [
+        heartbeat
+        for heartbeat in heartbeats.values()
+        if heartbeat.time_s > now_s - HEARTBEAT_AGE_S_MAX and "loss" in heartbeat.metrics
+    ]
     if fresh:
-        return sum(beat.metrics["loss"] for beat in fresh) / len(fresh)
+        return sum(heartbeat.metrics["loss"] for heartbeat in fresh) / len(fresh)
     return training.epochs[max(training.epochs)].loss if training.epochs else None
 
 

@@ -11,7 +11,7 @@ from elasticdl.cli.local.worker_time import WorkerTime
 from elasticdl.master.core import State, evolve
 from elasticdl.master.snapshots.recovery import Recovered
 from elasticdl.shared.bus.ports import Bus, EventLog
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Envelope, LogRecord, PodExited, PsStarted, SnapshotTaken, StopRequested
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
@@ -38,13 +38,13 @@ class Observer(Protocol):
         ...
 
     def on_tick(
-        self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int], goodput: float | None
+        self, state: State, heartbeats: Mapping[PodName, Heartbeat], pids: Mapping[str, int], goodput: float | None
     ) -> None:
         """Time has passed; called several times a second.
 
         Args:
             state: the job as folded so far.
-            beats: the last heartbeat of each process.
+            heartbeats: the last heartbeat of each process.
             pids: process ids of master and NATS server, which are not on the log.
             goodput: batches absorbed by batches computed; None: unknown.
         """
@@ -64,7 +64,7 @@ class JobMonitor:
 
     def __init__(self, observer: Observer, past: Recovered) -> None:
         self.state = past.state
-        self.beats: dict[PodName, Beat] = {}
+        self.heartbeats: dict[PodName, Heartbeat] = {}
         self.final = asyncio.Event()
         self.stopped_by_client = False
         self.first_gradient_s = 0.0
@@ -123,20 +123,25 @@ class JobMonitor:
 
     async def listen(self, bus: Bus) -> None:
         """Listen to heartbeats; never returns."""
-        async for beat in bus.signals.beats():
-            self.beats[beat.name] = beat
-            if beat.service is Service.WORKER:
-                self._computed[beat.name, beat.incarnation] = beat.metrics.get("batches", 0.0)
-                self._computed_before.append((beat.time_s, self.batches_computed))
-                while self._computed_before[0][0] < beat.time_s - RECENT_S:
+        async for heartbeat in bus.signals.heartbeats():
+            self.heartbeats[heartbeat.name] = heartbeat
+            if heartbeat.service is Service.WORKER:
+                self._computed[heartbeat.name, heartbeat.incarnation] = heartbeat.metrics.get("batches", 0.0)
+                self._computed_before.append((heartbeat.time_s, self.batches_computed))
+                while self._computed_before[0][0] < heartbeat.time_s - RECENT_S:
                     self._computed_before.popleft()
-                self._worker_time.on_heartbeat(beat)
-            step = int(beat.metrics.get("step", 0.0))
-            if beat.service is Service.PS:
-                self._on_step(beat.name, beat.incarnation, step)
-            restored = self._restored_steps.get(beat.name)
-            if not self.first_gradient_s and beat.service is Service.PS and restored is not None and step > restored:
-                self.first_gradient_s = beat.time_s
+                self._worker_time.on_heartbeat(heartbeat)
+            step = int(heartbeat.metrics.get("step", 0.0))
+            if heartbeat.service is Service.PS:
+                self._on_step(heartbeat.name, heartbeat.incarnation, step)
+            restored = self._restored_steps.get(heartbeat.name)
+            if (
+                not self.first_gradient_s
+                and heartbeat.service is Service.PS
+                and restored is not None
+                and step > restored
+            ):
+                self.first_gradient_s = heartbeat.time_s
 
     def _on_step(self, ps: PodName, incarnation: Incarnation, step: int) -> None:
         """A ps reported a step. Heartbeats and log may overtake each other; steps of an incarnation only grow."""

@@ -15,7 +15,7 @@ from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory, re
 from elasticdl.cli.local.processes.logs import PrintedLines
 from elasticdl.master.core import State
 from elasticdl.shared.errors import PermanentError
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import PodName
 
@@ -75,7 +75,7 @@ class JobObserver:
                 self.update_record(state=state.job_state.value)
 
     def on_tick(
-        self, state: State, beats: Mapping[PodName, Beat], pids: Mapping[str, int], goodput: float | None
+        self, state: State, heartbeats: Mapping[PodName, Heartbeat], pids: Mapping[str, int], goodput: float | None
     ) -> None:
         """Show the progress, and what user code printed."""
         if pids != self._record.pids:
@@ -85,7 +85,7 @@ class JobObserver:
         if not self._only_past:  # Progress and rate at the end of an earlier run would be misleading.
             now_s = time.time()
             rate = self._rate.update(now_s, records_of(state))
-            self._view.update(replace(progress_snapshot(state, beats, now_s, rate), goodput=goodput))
+            self._view.update(replace(progress_snapshot(state, heartbeats, now_s, rate), goodput=goodput))
         if time.monotonic() >= self._saved_s + SAVE_S:
             self._saved_s = time.monotonic()
             self.save_history(state)

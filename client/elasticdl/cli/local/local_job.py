@@ -216,7 +216,7 @@ class LocalJob:
         while True:
             for _ in range(round(1 / TICK_S)):
                 pids = {MASTER: self._processes.pid(MASTER) or 0, BROKER: self._broker.pid}
-                self._observer.on_tick(self._monitor.state, self._monitor.beats, pids, self._monitor.goodput)
+                self._observer.on_tick(self._monitor.state, self._monitor.heartbeats, pids, self._monitor.goodput)
                 await asyncio.sleep(TICK_S)
             self._processes.sample()
             problem = self._folder_problem()

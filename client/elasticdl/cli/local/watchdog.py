@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.failure_detection.detector import FailureDetector, MissedHeartbeats
-from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
+from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
 from elasticdl.shared.failure_detection.monitor import HeartbeatMonitor
 from elasticdl.shared.names import LAUNCHER, MASTER, Service, new_incarnation
@@ -44,7 +44,7 @@ class Watchdog:
     async def run(self) -> None:
         """Watch; never returns."""
         sending = asyncio.create_task(
-            keep_beating(self._bus.signals, self._envelopes, HEARTBEAT_INTERVAL_S), name="heartbeats"
+            send_heartbeats(self._bus.signals, self._envelopes, HEARTBEAT_INTERVAL_S), name="heartbeats"
         )
         try:
             await self._monitor.run(HEARTBEAT_INTERVAL_S)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.names import NOBODY, Incarnation, PodName
 
 PATIENCE = 5.0
@@ -78,16 +78,16 @@ class WorkerTime:
         for name in workers:
             self._tracks.setdefault(name, _Track(since_s=now_s))
 
-    def on_heartbeat(self, beat: Beat) -> None:
+    def on_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Account for a worker's time until this heartbeat; heartbeats of others are ignored."""
-        track = self._tracks.get(beat.name)
+        track = self._tracks.get(heartbeat.name)
         if track is None:
             return
-        if beat.incarnation != track.incarnation:
-            track.incarnation, track.progress = beat.incarnation, 0.0
-        progress = beat.metrics.get("progress", 0.0)
+        if heartbeat.incarnation != track.incarnation:
+            track.incarnation, track.progress = heartbeat.incarnation, 0.0
+        progress = heartbeat.metrics.get("progress", 0.0)
         if progress > track.progress:
-            self._account(track, beat.time_s, progress - track.progress)
+            self._account(track, heartbeat.time_s, progress - track.progress)
             track.progress = progress
 
     def on_exit(self, name: PodName, now_s: float) -> None:

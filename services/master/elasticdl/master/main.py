@@ -11,7 +11,7 @@ from elasticdl.master.outbox import read_ledgers
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.errors import FencedError
-from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
+from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.names import MASTER, Incarnation, Service, new_incarnation
 from elasticdl.shared.process import logs
 from elasticdl.shared.process.clock import SystemClock
@@ -26,7 +26,7 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
     """Run a master until its job is final."""
     bus = await nats_bus.connect(settings.nats_url, settings.job, settings.bus)
     envelopes = EnvelopeFactory(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=SystemClock())
-    heartbeats = asyncio.create_task(keep_beating(bus.signals, envelopes, settings.beat_interval_s))
+    heartbeats = asyncio.create_task(send_heartbeats(bus.signals, envelopes, settings.heartbeat_interval_s))
     try:
         master = Master(
             bus,
@@ -35,7 +35,7 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
             read_ledgers,
             MasterOptions(
                 heartbeat_timeout_s=settings.heartbeat_timeout_s,
-                beat_interval_s=settings.beat_interval_s,
+                heartbeat_interval_s=settings.heartbeat_interval_s,
                 snapshot_records=settings.core_snapshot_records,
                 return_deliveries=settings.return_deliveries,
             ),

@@ -35,13 +35,13 @@ class MasterOptions:
 
     Attributes:
         heartbeat_timeout_s: seconds without a heartbeat after which a process is restarted.
-        beat_interval_s: seconds between heartbeats.
+        heartbeat_interval_s: seconds between heartbeats.
         snapshot_records: log records between two core snapshots; 0: none.
         return_deliveries: return the deliveries of an ended worker to the queue at once; otherwise their leases expire.
     """
 
     heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S
-    beat_interval_s: float = HEARTBEAT_INTERVAL_S
+    heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S
     snapshot_records: int = 0
     return_deliveries: bool = True
 
@@ -83,7 +83,7 @@ class Master:
         self._outbox.return_deliveries = self._options.return_deliveries
         self._timers = TimerService(clock, self._inbox.put_nowait)
         self._detector = FailureDetector(
-            own=MASTER, timeout_s=self._options.heartbeat_timeout_s, interval_s=self._options.beat_interval_s
+            own=MASTER, timeout_s=self._options.heartbeat_timeout_s, interval_s=self._options.heartbeat_interval_s
         )
 
     async def run(self) -> State:
@@ -102,7 +102,7 @@ class Master:
         outbox = asyncio.create_task(self._outbox.run(), name="outbox")
         snapshots = asyncio.create_task(self._snapshots.run(), name="core snapshots")
         monitor = HeartbeatMonitor(self._bus.signals, self._clock, self._detector, self._on_tick, self._expect)
-        monitoring = asyncio.create_task(monitor.run(self._options.beat_interval_s), name="heartbeat monitor")
+        monitoring = asyncio.create_task(monitor.run(self._options.heartbeat_interval_s), name="heartbeat monitor")
         try:
             while not (self.state.is_final and not self.state.pending_commands):
                 await self._turn(reader, outbox, monitoring, snapshots)

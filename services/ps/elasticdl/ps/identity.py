@@ -26,7 +26,7 @@ class PsIdentity:
         token: the job's secret.
         advertised_host: host name under which workers reach it; empty: the address that it listens on.
         memory_bytes_max: bytes of weights and optimizer state above which pushes are refused; 0: no limit.
-        beat_interval_s: seconds between heartbeats.
+        heartbeat_interval_s: seconds between heartbeats.
         wire: address and limits of the wire server; None: the defaults.
     """
 
@@ -35,7 +35,7 @@ class PsIdentity:
     token: str
     advertised_host: str = ""
     memory_bytes_max: int = 0
-    beat_interval_s: float = 1.0
+    heartbeat_interval_s: float = 1.0
     wire: ServerSettings | None = None
 
     def model_core(self, spec: JobSpec, observer: Observer) -> PsCore:

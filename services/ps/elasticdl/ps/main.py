@@ -37,7 +37,7 @@ def serve(settings: PsSettings, incarnation: Incarnation) -> None:
             token=settings.token,
             advertised_host=settings.advertised_host,
             memory_bytes_max=settings.memory_bytes_max,
-            beat_interval_s=settings.beat_interval_s,
+            heartbeat_interval_s=settings.heartbeat_interval_s,
             wire=ServerSettings(host=settings.host, port=settings.port),
         ),
         spec=spec,

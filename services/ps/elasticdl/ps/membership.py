@@ -13,7 +13,7 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import ElasticDLError
-from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
+from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 
@@ -52,9 +52,9 @@ class Membership:
             post: takes events.
             failed: takes the error that ended the watch.
         """
-        interval_s = self._identity.beat_interval_s
-        beating = keep_beating(self._bus.signals, self._envelopes, interval_s, self._metrics)
-        self._tasks.append(self._loop.spawn(beating))
+        interval_s = self._identity.heartbeat_interval_s
+        sending = send_heartbeats(self._bus.signals, self._envelopes, interval_s, self._metrics)
+        self._tasks.append(self._loop.spawn(sending))
         self._loop.call(self._bus.signals.serve_orders(self._identity.ps, take_order))
         self._tasks.append(self._loop.spawn(self._watch(post, failed)))
 

@@ -19,7 +19,7 @@ from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.model.manifests import snapshots_folder
 from elasticdl.shared.names import Service
 from elasticdl.shared.process.clock import Clock
-from elasticdl.shared.process.core_runner import CoreRunner
+from elasticdl.shared.process.core_runner import CoreRunner, Lanes
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.process.procedures import Issued
@@ -72,9 +72,7 @@ class PsService:
         self._runner: CoreRunner[PsEvent, Issued[PsCommand]] = CoreRunner(
             self._controller,
             execute=self._execute,
-            lane_of=lambda issued: issued.command.lane.value,
-            lanes=[lane.value for lane in Lane],
-            own_lane="main",
+            lanes=Lanes(threads=[lane.value for lane in Lane], of=lambda issued: issued.command.lane.value),
             clock=clock,
             failed=self.fail,
         )

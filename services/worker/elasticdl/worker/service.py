@@ -15,12 +15,12 @@ import structlog
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
-from elasticdl.shared.failure_detection.heartbeat_loop import keep_beating
+from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
 from elasticdl.shared.process.clock import SystemClock
-from elasticdl.shared.process.core_runner import CoreRunner
+from elasticdl.shared.process.core_runner import CoreRunner, Lanes
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.process.running_batches import ENVIRONMENT_VARIABLE, RunningBatchesFile, file_of
@@ -95,9 +95,11 @@ class Worker:
         self._runner = CoreRunner(
             self.core,
             execute=self._executor.execute,
-            lane_of=commands.lane_of,
-            lanes=[lane for lane in commands.LANES if lane != commands.COMPUTE],
-            own_lane=commands.COMPUTE,
+            lanes=Lanes(
+                threads=[lane for lane in commands.LANES if lane != commands.COMPUTE],
+                of=commands.lane_of,
+                own=commands.COMPUTE,
+            ),
             clock=self._clock,
             failed=self._failed,
         )
@@ -126,7 +128,7 @@ class Worker:
             }
         )
         metrics = partial(metrics_of, self.core)
-        self.loop.spawn(keep_beating(self.bus.signals, envelopes, self.settings.beat_interval_s, metrics))
+        self.loop.spawn(send_heartbeats(self.bus.signals, envelopes, self.settings.heartbeat_interval_s, metrics))
         self._runner.start()
         with RunningBatchesFile(running_batches_path(self.settings, self.environment)) as running_batches:
             try:

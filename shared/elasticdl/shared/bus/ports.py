@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.messages.events import Envelope, LogRecord
@@ -207,11 +207,11 @@ class KeyValue(Protocol):
 class Signals(Protocol):
     """Messages that are not stored."""
 
-    async def beat(self, beat: Beat) -> None:
+    async def send_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Send a heartbeat; dropped while NATS is unreachable."""
         ...
 
-    def beats(self) -> AsyncIterator[Beat]:
+    def heartbeats(self) -> AsyncIterator[Heartbeat]:
         """Heartbeats of all processes of the job from now on; malformed ones are logged and skipped."""
         ...
 

@@ -91,11 +91,11 @@ TABLE: tuple[Row, ...] = (
         content="core snapshot: the folded state with its place in the log and its schema",
     ),
     Row(
-        subject="edl.v1.<job>.beat.<service>.<name>",
+        subject="edl.v1.<job>.heartbeat.<service>.<name>",
         stream="core",
         senders="all",
         receivers="master, tools",
-        content="Beat",
+        content="Heartbeat",
     ),
     Row(
         subject="edl.v1.<job>.wake",
@@ -156,14 +156,14 @@ def core_name(job: JobId, subject: str) -> str:
     return subject.removeprefix(_join(job, "core") + ".")
 
 
-def beat(job: JobId, service: Service, name: PodName) -> str:
+def heartbeat(job: JobId, service: Service, name: PodName) -> str:
     """The subject of a process's heartbeats."""
-    return _join(job, "beat", service.value, name)
+    return _join(job, "heartbeat", service.value, name)
 
 
-def beats(job: JobId) -> str:
+def heartbeats(job: JobId) -> str:
     """The pattern of all heartbeats of a job."""
-    return _join(job, "beat") + ".>"
+    return _join(job, "heartbeat") + ".>"
 
 
 def wake(job: JobId) -> str:

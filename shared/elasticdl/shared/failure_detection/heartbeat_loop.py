@@ -9,7 +9,7 @@ from elasticdl.shared.bus.ports import Signals
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 
-async def keep_beating(
+async def send_heartbeats(
     signals: Signals, envelopes: EnvelopeFactory, interval_s: float, metrics: Callable[[], Mapping[str, float]] = dict
 ) -> None:
     """Send heartbeats until cancelled.
@@ -21,5 +21,5 @@ async def keep_beating(
         metrics: returns the metrics of the next one; it must not block.
     """
     while True:
-        await signals.beat(envelopes.beat(metrics()))
+        await signals.send_heartbeat(envelopes.heartbeat(metrics()))
         await asyncio.sleep(interval_s)

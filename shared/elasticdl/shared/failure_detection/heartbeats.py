@@ -14,7 +14,7 @@ HEARTBEAT_TIMEOUT_S = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class Heartbeat:
     """A heartbeat with metrics, once a second.
 
     Attributes:

@@ -54,5 +54,5 @@ class HeartbeatMonitor:
             receiving.cancel()
 
     async def _receive(self) -> None:
-        async for beat in self._signals.beats():
-            self._detector.on_heartbeat(beat.name, beat.incarnation)
+        async for heartbeat in self._signals.heartbeats():
+            self._detector.on_heartbeat(heartbeat.name, heartbeat.incarnation)

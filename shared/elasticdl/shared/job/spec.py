@@ -82,7 +82,7 @@ class Limits:
 
     Attributes:
         attempts_max: failures of one task in the user's code before the job fails.
-        poison_deaths_max: workers that may crash while running the same batch before the job fails.
+        crashes_per_batch_max: workers that may crash while running the same batch before the job fails.
         relaunches_max: failures of one pod in a row by its own fault and without progress before the job fails.
         lease_s: seconds after which a task is delivered again unless its lease is renewed.
         start_s: seconds that a process may take to get ready before it is restarted.
@@ -92,7 +92,7 @@ class Limits:
     """
 
     attempts_max: int = 3
-    poison_deaths_max: int = 2
+    crashes_per_batch_max: int = 2
     relaunches_max: int = 5
     lease_s: float = LEASE_S
     start_s: float = 300.0

@@ -7,7 +7,7 @@ conversion and checks at import that they match. Conversions of old event versio
 
 from __future__ import annotations
 
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages.commands import Command
@@ -17,7 +17,7 @@ from elasticdl.shared.proto.reflection import Codec
 
 _ENVELOPE = Codec(Envelope, pb.Envelope)
 _TASK = Codec(TaskMessage, pb.TaskMessage)
-_BEAT = Codec(Beat, pb.Beat)
+_HEARTBEAT = Codec(Heartbeat, pb.Heartbeat)
 _SPEC = Codec(JobSpec, pb.JobSpec)
 _COMMAND = Codec(Command, pb.CommandValue)
 
@@ -52,19 +52,19 @@ def decode_task(data: bytes) -> TaskMessage:
     return task
 
 
-def encode_beat(beat: Beat) -> bytes:
+def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
     """A heartbeat."""
-    return _BEAT.encode(beat)
+    return _HEARTBEAT.encode(heartbeat)
 
 
-def decode_beat(data: bytes) -> Beat:
-    """The inverse of ``encode_beat``.
+def decode_heartbeat(data: bytes) -> Heartbeat:
+    """The inverse of ``encode_heartbeat``.
 
     Raises:
         ProtocolError: the bytes are not a heartbeat.
     """
-    beat: Beat = _BEAT.decode(data)
-    return beat
+    heartbeat: Heartbeat = _HEARTBEAT.decode(data)
+    return heartbeat
 
 
 def encode_spec(spec: JobSpec) -> bytes:

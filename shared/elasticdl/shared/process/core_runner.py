@@ -58,15 +58,28 @@ class TimerFired:
     due_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes(Generic[C]):
+    """The lanes of a runner.
+
+    Attributes:
+        threads: names of the lanes that get a thread of their own.
+        of: the lane of a command; ``SetTimer`` needs none.
+        own: name of the lane that ``run`` serves, in the thread that calls it; empty: none.
+    """
+
+    threads: Sequence[str]
+    of: Callable[[C], str]
+    own: str = ""
+
+
 class CoreRunner(Generic[E, C]):
     """Calls the core with one event at a time and hands its commands to lanes.
 
     Args:
         core: decides.
         execute: executes a command in the thread of its lane; returns the event with the outcome, or None.
-        lane_of: the lane of a command; ``SetTimer`` needs none.
-        lanes: names of the lanes that get a thread of their own.
-        own_lane: name of the lane that ``run`` serves, in the thread that calls it.
+        lanes: which lanes there are, and which command belongs to which of them.
         clock: monotonic time.
         failed: called once with an error that no event reports: a defect, or one that ends the process.
     """
@@ -76,25 +89,25 @@ class CoreRunner(Generic[E, C]):
         core: Core[E | TimerFired, C | SetTimer],
         *,
         execute: Callable[[C], E | None],
-        lane_of: Callable[[C], str],
-        lanes: Sequence[str],
-        own_lane: str,
+        lanes: Lanes[C],
         clock: Clock,
         failed: Callable[[BaseException], None],
     ) -> None:
         self._core = core
         self._execute = execute
-        self._lane_of = lane_of
         self._clock = clock
         self._failed = failed
         self._lock = threading.RLock()
-        self._lanes: dict[str, queue.SimpleQueue[C | None]] = {name: queue.SimpleQueue() for name in (*lanes, own_lane)}
-        self._own_lane = own_lane
+        self._lane_of, self._own_lane = lanes.of, lanes.own
+        names = (*lanes.threads, lanes.own)
+        self._lanes: dict[str, queue.SimpleQueue[C | None]] = {name: queue.SimpleQueue() for name in names}
         self._timers: dict[str, float] = {}
         self._due: list[tuple[float, str]] = []
         self._timers_changed = threading.Condition()
         self._stopping = False
-        self._threads = [threading.Thread(target=self._serve, args=(name,), name=name, daemon=True) for name in lanes]
+        self._threads = [
+            threading.Thread(target=self._serve, args=(name,), name=name, daemon=True) for name in lanes.threads
+        ]
         self._threads.append(threading.Thread(target=self._fire_timers, name="timers", daemon=True))
 
     def start(self) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.events import Envelope, Event
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.process.clock import Clock
@@ -50,10 +50,10 @@ class EnvelopeFactory:
             event=event,
         )
 
-    def beat(self, metrics: Mapping[str, float]) -> Beat:
+    def heartbeat(self, metrics: Mapping[str, float]) -> Heartbeat:
         """A heartbeat with these metrics and the processor time used so far."""
         times = os.times()
-        return Beat(
+        return Heartbeat(
             service=self.service,
             name=self.name,
             incarnation=self.incarnation,

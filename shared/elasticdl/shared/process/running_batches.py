@@ -21,19 +21,19 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import Purpose
 
-ENVIRONMENT_VARIABLE = "ELASTICDL_IN_HAND"
+ENVIRONMENT_VARIABLE = "ELASTICDL_RUNNING_BATCHES"
 """Environment variable with the prefix of the file's path; see ``file_of``."""
 BATCHES_MAX = 4
 """Most batches at a time: one per thread that runs the user's code, and one spare."""
 
-_MAGIC = b"EDLhand3"
+_MAGIC = b"EDLbatch"
 _SLOT = struct.Struct("<BBxxxxxxQQ")
 """State, number of the purpose, task, batch."""
 _COUNT = struct.Struct("<Q")
 """Batches that this process has computed."""
 _COUNT_OFFSET = len(_MAGIC) + BATCHES_MAX * _SLOT.size
 _FILE_BYTES = _COUNT_OFFSET + _COUNT.size
-_EMPTY, _HELD = 0, 1
+_FREE, _RUNNING = 0, 1
 _PURPOSES = tuple(Purpose)
 
 
@@ -62,7 +62,7 @@ class RunningBatchesFile:
         self._free = [_slot_offset(slot) for slot in reversed(range(BATCHES_MAX))]
 
     @contextmanager
-    def holding(self, batch: RunningBatch) -> Iterator[None]:
+    def running(self, batch: RunningBatch) -> Iterator[None]:
         """Record a batch as running within the block; costs a few microseconds and no system call.
 
         Raises:
@@ -73,7 +73,7 @@ class RunningBatchesFile:
             yield
         finally:
             with self._lock:
-                self._page[offset] = _EMPTY
+                self._page[offset] = _FREE
                 self._free.append(offset)
 
     def count_batch(self) -> None:
@@ -88,8 +88,8 @@ class RunningBatchesFile:
                 raise InvariantError(f"more than {BATCHES_MAX} batches are running")
             offset = self._free.pop()
             # The state byte is written last: a crash in between leaves an empty slot, never half a batch.
-            _SLOT.pack_into(self._page, offset, _EMPTY, purpose, batch.task.number, batch.batch)
-            self._page[offset] = _HELD
+            _SLOT.pack_into(self._page, offset, _FREE, purpose, batch.task.number, batch.batch)
+            self._page[offset] = _RUNNING
         return offset
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ def read_running_batches(path: Path) -> tuple[RunningBatch, ...]:
     return tuple(
         RunningBatch(task=TaskRef(purpose=_PURPOSES[purpose], number=task), batch=batch)
         for state, purpose, task, batch in slots
-        if state == _HELD and purpose < len(_PURPOSES)
+        if state == _RUNNING and purpose < len(_PURPOSES)
     )
 
 

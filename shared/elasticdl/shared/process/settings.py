@@ -45,7 +45,7 @@ class ProcessSettings:
     """Lowest level that is logged: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``."""
     lease_s: float = field(default=LEASE_S, metadata=_NOT_NEGATIVE)
     """Seconds after which a worker loses a task whose lease it does not renew; the same in all processes of a job."""
-    beat_interval_s: float = field(default=HEARTBEAT_INTERVAL_S, metadata=_NOT_NEGATIVE)
+    heartbeat_interval_s: float = field(default=HEARTBEAT_INTERVAL_S, metadata=_NOT_NEGATIVE)
     """Seconds between heartbeats."""
     broker_connect_s: float = field(default=15.0, metadata=_NOT_NEGATIVE)
     """Seconds to try the first connection to NATS; after that this process exits and is restarted."""

@@ -4,7 +4,7 @@ isort:skip_file
 What travels over the broker and what is kept on a job's event log.
 
 Messages and fields have the names of the dataclasses in events.py, commands.py, tasks.py, job.py, plan.py,
-ledger.py and beats.py, where they are documented; codec.py checks at import that both agree.
+ledger.py and heartbeats.py, where they are documented; codec.py checks at import that both agree.
 
 Rules for changes: never reuse or renumber a field; add fields at the end; give new enum values new numbers.
 Units are in the names; checksums are unsigned, everything else that counts is int64.
@@ -454,7 +454,7 @@ class Limits(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ATTEMPTS_MAX_FIELD_NUMBER: _builtins.int
-    POISON_DEATHS_MAX_FIELD_NUMBER: _builtins.int
+    CRASHES_PER_BATCH_MAX_FIELD_NUMBER: _builtins.int
     RELAUNCHES_MAX_FIELD_NUMBER: _builtins.int
     LEASE_S_FIELD_NUMBER: _builtins.int
     BATCH_DEADLINE_S_FIELD_NUMBER: _builtins.int
@@ -462,7 +462,7 @@ class Limits(_message.Message):
     EXPORT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     START_S_FIELD_NUMBER: _builtins.int
     attempts_max: _builtins.int
-    poison_deaths_max: _builtins.int
+    crashes_per_batch_max: _builtins.int
     relaunches_max: _builtins.int
     lease_s: _builtins.float
     batch_deadline_s: _builtins.float
@@ -473,7 +473,7 @@ class Limits(_message.Message):
         self,
         *,
         attempts_max: _builtins.int = ...,
-        poison_deaths_max: _builtins.int = ...,
+        crashes_per_batch_max: _builtins.int = ...,
         relaunches_max: _builtins.int = ...,
         lease_s: _builtins.float = ...,
         batch_deadline_s: _builtins.float = ...,
@@ -483,7 +483,7 @@ class Limits(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_start_s", b"_start_s", "start_s", b"start_s"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_start_s", b"_start_s", "attempts_max", b"attempts_max", "batch_deadline_s", b"batch_deadline_s", "export_bytes_max", b"export_bytes_max", "lease_s", b"lease_s", "poison_deaths_max", b"poison_deaths_max", "relaunches_max", b"relaunches_max", "start_s", b"start_s", "window_s", b"window_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_start_s", b"_start_s", "attempts_max", b"attempts_max", "batch_deadline_s", b"batch_deadline_s", "crashes_per_batch_max", b"crashes_per_batch_max", "export_bytes_max", b"export_bytes_max", "lease_s", b"lease_s", "relaunches_max", b"relaunches_max", "start_s", b"start_s", "window_s", b"window_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__start_s: _TypeAlias = _typing.Literal["start_s"]  # noqa: Y015
     _WhichOneofArgType__start_s: _TypeAlias = _typing.Literal["_start_s", b"_start_s"]  # noqa: Y015
@@ -2259,7 +2259,7 @@ class Envelope(_message.Message):
 Global___Envelope: _TypeAlias = Envelope  # noqa: Y015
 
 @_typing.final
-class Beat(_message.Message):
+class Heartbeat(_message.Message):
     """--- signs of life -------------------------------------------------------------------------------------------------"""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -2310,4 +2310,4 @@ class Beat(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Beat: _TypeAlias = Beat  # noqa: Y015
+Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015

@@ -123,11 +123,11 @@ class _RowSums:
         self._sums = np.zeros(0, np.float32)
 
     def add(self, ids: NDArray[np.int64], rows: Floats) -> None:
-        slots = self._index.insert(ids)
+        row_indices = self._index.insert(ids)
         needed = len(self._index) * self._width
         if needed > self._sums.size:
             self._sums.resize(max(needed, 2 * self._sums.size), refcheck=False)  # new places are zero
-        slabs.add_rows(self._sums, slots, self._width, rows.reshape(-1))
+        slabs.add_rows(self._sums, row_indices, self._width, rows.reshape(-1))
 
     def copy(self) -> Rows:
         used = len(self._index)

@@ -74,7 +74,7 @@ class RowCut:
     one other thread, which holds the lock for the copy of a part of a chunk at a time.
 
     Attributes:
-        limit: rows in the store at the cut; a later row has a higher slot and is not part of it.
+        limit: rows in the store at the cut; a later row has a higher row index and is not part of it.
         generation: the generation that the cut ended.
     """
 
@@ -122,14 +122,14 @@ class RowCut:
         """
         width = self._store.slab_width
         ring = [Pages(rows_max * (8 + 4 * width)) for _ in range(buffers)]
-        for number, slots in enumerate(self._slots(rows_max, partitions)):
-            data = ring[number % buffers].view(np.uint8, slots.size * (8 + 4 * width))
-            ids, out = data[: 8 * slots.size].view(np.int64), data[8 * slots.size :].view(np.float32)
-            self._copy(slots, ids, out.reshape(slots.size, width))
-            yield slots.size, data
+        for number, row_indices in enumerate(self._row_indices(rows_max, partitions)):
+            data = ring[number % buffers].view(np.uint8, row_indices.size * (8 + 4 * width))
+            ids, out = data[: 8 * row_indices.size].view(np.int64), data[8 * row_indices.size :].view(np.float32)
+            self._copy(row_indices, ids, out.reshape(row_indices.size, width))
+            yield row_indices.size, data
 
-    def _slots(self, rows_max: int, partitions: NDArray[np.bool_] | None) -> Iterator[NDArray[np.int64]]:
-        """The slots of each chunk; the array is used again."""
+    def _row_indices(self, rows_max: int, partitions: NDArray[np.bool_] | None) -> Iterator[NDArray[np.int64]]:
+        """The row indices of each chunk; the array is used again."""
         store, found = self._store, np.empty(rows_max, np.int64)
         start = count = 0
         while start < self.limit:
@@ -141,8 +141,8 @@ class RowCut:
                     store.changed, self._saved_changed, self._saved_at, self._since, start, stop, found[count:]
                 )
                 if partitions is not None:
-                    slots = found[count : count + more]
-                    wanted = slots[partitions[partitions_of(store.index.ids[slots])]]
+                    row_indices = found[count : count + more]
+                    wanted = row_indices[partitions[partitions_of(store.index.ids[row_indices])]]
                     more = wanted.size
                     found[count : count + more] = wanted
             start, count = stop, count + more
@@ -158,17 +158,17 @@ class RowCut:
             self._pages[1].touch(self._touched, stop)
             self._touched = stop
 
-    def _copy(self, slots: NDArray[np.int64], ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+    def _copy(self, row_indices: NDArray[np.int64], ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """Copy some rows; a push that waits gets its turn in between."""
         store = self._store
         rows = max(1, _LOCKED_BYTES // (4 * store.slab_width))
-        for start in range(0, slots.size, rows):
+        for start in range(0, row_indices.size, rows):
             part = slice(start, start + rows)
             store.owner_idle.wait()  # A thread that released a lock takes it again before a waiting one wakes up.
             with store.lock:
                 self._check_open()
-                ids[part] = store.index.ids[slots[part]]
-                self._gather(slots[part], store.slab_width, out[part])
+                ids[part] = store.index.ids[row_indices[part]]
+                self._gather(row_indices[part], store.slab_width, out[part])
 
     def pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """``RowStore.pull`` as of the cut: ``ids`` int64[n], ``out`` float32[n, width].
@@ -180,9 +180,9 @@ class RowCut:
         store.check_pull(ids, out)
         with store.lock:
             self._check_open()
-            slots = store.index.find(ids)
-            self._gather(slots, store.table.width, out)
-        store.initializer.fill_missing(ids, slots, self.limit, out.reshape(-1))
+            row_indices = store.index.find(ids)
+            self._gather(row_indices, store.table.width, out)
+        store.initializer.fill_missing(ids, row_indices, self.limit, out.reshape(-1))
 
     def close(self, *, finished: bool = False) -> None:
         """Free what was saved; closing again does nothing.
@@ -203,13 +203,13 @@ class RowCut:
         for pages in self._pages:
             pages.free()
 
-    def save_aside(self, slots: NDArray[np.int64]) -> None:
-        """Save the rows at ``slots`` that the cut sees, before they change."""
+    def save_aside(self, row_indices: NDArray[np.int64]) -> None:
+        """Save the rows at ``row_indices`` that the cut sees, before they change."""
         store = self._store
         self._used = slabs.save_aside(
             store.state,
             store.changed,
-            slots,
+            row_indices,
             store.slab_width,
             self.limit,
             self._saved_at,
@@ -218,10 +218,10 @@ class RowCut:
             self._used,
         )
 
-    def _gather(self, slots: NDArray[np.int64], width: int, out: NDArray[np.float32]) -> None:
+    def _gather(self, row_indices: NDArray[np.int64], width: int, out: NDArray[np.float32]) -> None:
         store = self._store
         slabs.gather_cut(
-            store.state, self._saved, self._saved_at, slots, self.limit, width, store.slab_width, out.reshape(-1)
+            store.state, self._saved, self._saved_at, row_indices, self.limit, width, store.slab_width, out.reshape(-1)
         )
 
     def _check_open(self) -> None:

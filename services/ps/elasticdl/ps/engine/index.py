@@ -1,4 +1,4 @@
-"""The map from ids to slot numbers, growing, with its inverse."""
+"""The map from ids to row indices, growing, with its inverse."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class IdIndex:
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """int64[len(self)], the id of each slot: a view that is valid until the next ``reserve``."""
+        """int64[len(self)], the id of each row: a view that is valid until the next ``reserve``."""
         return self._ids[: self._rows]
 
     @property
@@ -39,31 +39,31 @@ class IdIndex:
         return self._table.nbytes + self._ids.nbytes
 
     def find(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64[n] slot numbers, -1 where the id is unknown."""
+        """int64[n] row indices, -1 where the id is unknown."""
         return self.look_up(ids)[0]
 
     def look_up(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
         """``find``, and how many of the ids are unknown."""
-        slots = np.empty(ids.size, np.int64)
-        unknown = kernels.find(self._table, ids, slots)
-        return slots, unknown
+        row_indices = np.empty(ids.size, np.int64)
+        unknown = kernels.find(self._table, ids, row_indices)
+        return row_indices, unknown
 
     def insert(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64[n] slot numbers; unknown ids get the next ones. Repeated ids get one slot."""
+        """int64[n] row indices; unknown ids get the next ones. Repeated ids get one row."""
         self.reserve(ids.size)
-        slots = np.empty(ids.size, np.int64)
-        self._rows = kernels.insert(self._table, ids, slots, self._ids, self._rows)
-        return slots
+        row_indices = np.empty(ids.size, np.int64)
+        self._rows = kernels.insert(self._table, ids, row_indices, self._ids, self._rows)
+        return row_indices
 
-    def remove(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Forget the ids of ``slots`` int64[n], unique and descending; ids at the end take their places.
+    def remove(self, row_indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Forget the ids of ``row_indices`` int64[n], unique and descending; ids at the end take their places.
 
         Returns:
-            int64[n], the slots that they come from; what belongs to them has to be moved in this order.
+            int64[n], the row indices that they come from; what belongs to them has to be moved in this order.
         """
-        sources = np.empty(slots.size, np.int64)
-        kernels.remove(self._table, self._ids, self._rows, slots, sources)
-        self._rows -= slots.size
+        sources = np.empty(row_indices.size, np.int64)
+        kernels.remove(self._table, self._ids, self._rows, row_indices, sources)
+        self._rows -= row_indices.size
         return sources
 
     def reserve(self, rows: int) -> None:

@@ -68,8 +68,8 @@ class Initializer:
         initial.fill(key, self.distribution, self.low, self.high, ids, self.width, stride, out)
 
     def fill_missing(
-        self, ids: NDArray[np.int64], slots: NDArray[np.int64], limit: int, out: NDArray[np.float32]
+        self, ids: NDArray[np.int64], row_indices: NDArray[np.int64], limit: int, out: NDArray[np.float32]
     ) -> None:
-        """Write the row of ``ids[i]`` at ``out[i * width :]`` where ``slots[i]`` is not in ``[0, limit)``."""
+        """Write the row of ``ids[i]`` at ``out[i * width :]`` where ``row_indices[i]`` is not in ``[0, limit)``."""
         key = np.uint64(self.key)
-        initial.fill_missing(key, self.distribution, self.low, self.high, ids, self.width, slots, limit, out)
+        initial.fill_missing(key, self.distribution, self.low, self.high, ids, self.width, row_indices, limit, out)

@@ -78,9 +78,9 @@ class RowStore:
         self.initializer = Initializer.of(table, seed)
         self._pages = (Pages(0), Pages(0))
         self.state = np.empty(0, np.float32)
-        """Flat slabs by slot; moved by ``reserve``."""
+        """Flat slabs by row index; moved by ``reserve``."""
         self.changed = np.empty(0, np.int32)
-        """By slot: generation in which the row last changed; it ends with each snapshot cut. Or ``_SAVED``."""
+        """By row index: generation in which the row last changed; it ends with each snapshot cut. Or ``_SAVED``."""
         self.generation = 1
         self.snapshotted = 0
         """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
@@ -109,10 +109,10 @@ class RowStore:
         """
         self.check_pull(ids, out)
         flat = out.reshape(-1)
-        slots, unknown = self.index.look_up(ids)
-        slabs.gather(self.state, slots, self.table.width, self.slab_width, flat)
+        row_indices, unknown = self.index.look_up(ids)
+        slabs.gather(self.state, row_indices, self.table.width, self.slab_width, flat)
         if unknown:
-            self.initializer.fill_missing(ids, slots, self.rows, flat)
+            self.initializer.fill_missing(ids, row_indices, self.rows, flat)
 
     def check_pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """Refuse a pull that can't be answered.
@@ -174,13 +174,13 @@ class RowStore:
             return
         with self._locked():
             self._reserve(ids.size)
-            slots = self._touch(ids)
+            row_indices = self._touch(ids)
             formulas.update_rows(
                 self._rule.formula,
                 self.state,
                 self.table.width,
                 self.slab_width,
-                slots,
+                row_indices,
                 gradients.reshape(-1),
                 self._rule.coefficients(update),
             )
@@ -201,10 +201,10 @@ class RowStore:
         check_array(f"{name}: slabs", rows, np.float32, (ids.size, self.slab_width))
         with self._locked():
             self._reserve(ids.size)
-            slots = self._touch(ids)
-            self.state[: self.rows * self.slab_width].reshape(-1, self.slab_width)[slots] = rows
+            row_indices = self._touch(ids)
+            self.state[: self.rows * self.slab_width].reshape(-1, self.slab_width)[row_indices] = rows
             if saved:
-                self.changed[slots] = _SAVED
+                self.changed[row_indices] = _SAVED
 
     def room_for_cut(self) -> CutRoom:
         """Memory for a ``cut`` that comes soon; any thread may call it, without a lock."""
@@ -230,7 +230,7 @@ class RowStore:
             return cut
 
     def drop(self, stop: int, wanted: NDArray[np.bool_]) -> int:
-        """Remove some of the rows below slot ``stop`` that are in no wanted partition; all above are wanted.
+        """Remove some of the rows below row index ``stop`` that are in no wanted partition; all above are wanted.
 
         Rows from the end take their places, so it has to wait while a cut is open.
 
@@ -245,9 +245,9 @@ class RowStore:
             if self.cuts:
                 return stop
             start = max(0, stop - _DROPPED_ROWS)
-            slots = start + np.flatnonzero(~wanted[partitions_of(self.index.ids[start:stop])])[::-1]
-            sources = self.index.remove(np.ascontiguousarray(slots))
-            slabs.move(self.state, self.changed, sources, np.ascontiguousarray(slots), self.slab_width)
+            row_indices = start + np.flatnonzero(~wanted[partitions_of(self.index.ids[start:stop])])[::-1]
+            sources = self.index.remove(np.ascontiguousarray(row_indices))
+            slabs.move(self.state, self.changed, sources, np.ascontiguousarray(row_indices), self.slab_width)
             return start
 
     def shrink(self) -> bool:
@@ -270,15 +270,15 @@ class RowStore:
         The caller holds the lock and has reserved room.
         """
         before = self.rows
-        slots = self.index.insert(ids)
+        row_indices = self.index.insert(ids)
         for cut in self.cuts:
-            cut.save_aside(slots)
+            cut.save_aside(row_indices)
         if self.rows > before:
             fresh = self.state[before * self.slab_width : self.rows * self.slab_width]
             self.initializer.fill(self.index.ids[before:], fresh, self.slab_width)
             fresh.reshape(-1, self.slab_width)[:, self.table.width :] = self._fresh_slots
-        self.changed[slots] = self.generation
-        return slots
+        self.changed[row_indices] = self.generation
+        return row_indices
 
     def _check_ids(self, ids: NDArray[np.int64]) -> None:
         name, bound = f"table {self.table.name!r}", self.table.input_dim

@@ -212,10 +212,6 @@ class WorkerCore:
             self._is_taking = True
             self._effects.issue(TakeTask(wait_s=self._patience_s()))
 
-    def _start_auxiliary(self) -> bool:
-        is_free = pipelining.is_between_batches(self.training.window) and not self._is_stopping
-        return is_free and self._auxiliary.advance()
-
     def _conditions(self) -> Conditions:
         return Conditions(
             queue_is_empty=self._queue_is_empty,

@@ -79,7 +79,7 @@ class ComputeLane:
         seed = self._step_seed(ref)
         started_s = time.perf_counter()
         try:
-            with self._running_batches.holding(RunningBatch(task=ref.task, batch=ref.batch)):
+            with self._running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
                 result = self._model.train(loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=seed)
         except UserError as error:
             return BatchFailed(ref=ref, failure=of_user_error(error, FailureKind.USER_CODE), step=loaded.step)
@@ -99,7 +99,7 @@ class ComputeLane:
             raise ValueError(f"{ref} has no weights")
         started_s = time.perf_counter()
         try:
-            with self._running_batches.holding(RunningBatch(task=ref.task, batch=ref.batch)):
+            with self._running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
                 loss = self._model.evaluate(
                     loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=self._step_seed(ref)
                 )

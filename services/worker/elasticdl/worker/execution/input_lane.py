@@ -74,7 +74,7 @@ class BatchLoader:
             raise ValueError(f"{ref} without validation data")
         watch, kind, task = Stopwatch(), FailureKind.DATA, data.task_of(ref)
         try:
-            with self._running_batches.holding(RunningBatch(task=ref.task, batch=ref.batch)):
+            with self._running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
                 with watch.timed("read"):
                     raw = data.records.batch(task, ref.batch)
                 kind = FailureKind.USER_CODE

@@ -58,7 +58,7 @@ def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBa
         (task, batch) for task in records.plan.task_ids() for batch in range(records.plan.batches_of(TaskId(task)))
     )
     for _, (task, batch) in zip(range(_EXAMPLES_MAX), places, strict=False):
-        with running_batches.holding(RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=batch)):
+        with running_batches.running(RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=batch)):
             try:
                 raw = records.batch(task, batch)
             except UserError as error:

@@ -11,7 +11,7 @@ from elasticdl.shared.bus.memory.transport import Client
 from elasticdl.shared.bus.ports import OrderHandler
 from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.names import PodName
@@ -63,15 +63,15 @@ class Subscriptions:
     """The clients that listen for heartbeats and orders."""
 
     def __init__(self) -> None:
-        self.beats: list[tuple[Client, asyncio.Queue[bytes | None]]] = []
+        self.heartbeats: list[tuple[Client, asyncio.Queue[bytes | None]]] = []
         self.orders: dict[PodName, list[OrderServer]] = {}
 
     def drop(self, client: Client) -> None:
         """A client's connection ended."""
-        for listener, queue in self.beats:
+        for listener, queue in self.heartbeats:
             if listener is client:
                 queue.put_nowait(None)
-        self.beats = [each for each in self.beats if each[0] is not client]
+        self.heartbeats = [each for each in self.heartbeats if each[0] is not client]
         for pod, servers in self.orders.items():
             self.orders[pod] = [server for server in servers if server.client is not client]
 
@@ -85,27 +85,27 @@ class MemorySignals:
         self.served: list[OrderServer] = []
         """What this client serves."""
 
-    async def beat(self, beat: Beat) -> None:
+    async def send_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Send a heartbeat to all who listen."""
-        data = codec.encode_beat(beat)
+        data = codec.encode_heartbeat(heartbeat)
 
         def publish() -> None:
-            for listener, queue in self._subscriptions.beats:
+            for listener, queue in self._subscriptions.heartbeats:
                 listener.transport.deliver(partial(queue.put_nowait, data))
 
-        self._client.transport.send("beat", publish)
+        self._client.transport.send("heartbeat", publish)
 
-    async def beats(self) -> AsyncIterator[Beat]:
+    async def heartbeats(self) -> AsyncIterator[Heartbeat]:
         """Heartbeats from now on."""
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         subscription = (self._client, queue)
-        self._subscriptions.beats.append(subscription)
+        self._subscriptions.heartbeats.append(subscription)
         try:
             while (data := await queue.get()) is not None:
-                yield codec.decode_beat(data)
+                yield codec.decode_heartbeat(data)
         finally:
-            if subscription in self._subscriptions.beats:
-                self._subscriptions.beats.remove(subscription)
+            if subscription in self._subscriptions.heartbeats:
+                self._subscriptions.heartbeats.remove(subscription)
 
     async def order(self, pod: PodName, command: Command, cause: str, *, term: int = 0) -> None:
         """Have a process do something; the answer of the first that serves under the name counts."""

@@ -13,7 +13,7 @@ from elasticdl.shared.bus.nats_bus.connection import Connection, NoRespondersErr
 from elasticdl.shared.bus.ports import OrderHandler
 from elasticdl.shared.bus.terms import Terms
 from elasticdl.shared.errors import ElasticDLError, PermanentError, ProtocolError, TransientError
-from elasticdl.shared.failure_detection.heartbeats import Beat
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.names import PodName
@@ -29,28 +29,31 @@ class NatsSignals:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def beat(self, beat: Beat) -> None:
+    async def send_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Send a heartbeat."""
         client = self._connection.client
         if not client.is_connected:
             return
         try:
-            await client.publish(subjects.beat(self._connection.job, beat.service, beat.name), codec.encode_beat(beat))
+            await client.publish(
+                subjects.heartbeat(self._connection.job, heartbeat.service, heartbeat.name),
+                codec.encode_heartbeat(heartbeat),
+            )
         except (nats.errors.Error, OSError) as error:
             _log.debug("heartbeat lost", reason=str(error))
 
-    async def beats(self) -> AsyncIterator[Beat]:
+    async def heartbeats(self) -> AsyncIterator[Heartbeat]:
         """Heartbeats from now on."""
-        subscription = await self._connection.client.subscribe(subjects.beats(self._connection.job))
+        subscription = await self._connection.client.subscribe(subjects.heartbeats(self._connection.job))
         try:
             while True:
                 message = await subscription.next_msg(timeout=None)
                 try:
-                    beat = codec.decode_beat(message.data)
+                    heartbeat = codec.decode_heartbeat(message.data)
                 except ProtocolError as error:
                     _log.warning("malformed heartbeat ignored", subject=message.subject, reason=str(error))
                     continue
-                yield beat
+                yield heartbeat
         except nats.errors.ConnectionClosedError:
             return
         finally:

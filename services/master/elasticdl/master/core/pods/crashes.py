@@ -17,7 +17,7 @@ def on_worker_crashed(state: State, event: PodExited) -> None:
     """
     for running in event.running_batches:
         state.crashes.setdefault(running, set()).add(event.pid)
-    crashes_max = state.job.limits.poison_deaths_max
+    crashes_max = state.job.limits.crashes_per_batch_max
     suspects = [running for running in event.running_batches if len(state.crashes[running]) >= crashes_max]
     if not suspects:
         return

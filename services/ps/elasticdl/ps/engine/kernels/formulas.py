@@ -203,16 +203,16 @@ def update_rows(
     state: Floats,
     width: int,
     slab_width: int,
-    slots: NDArray[np.int64],
+    row_indices: NDArray[np.int64],
     gradients: Floats,
     coefficients: Floats,
 ) -> None:
-    """Move row ``slots[i]`` by ``gradients[i * width :]``; the slab of a row starts at ``slot * slab_width``."""
-    count = slots.size
+    """Move row ``row_indices[i]`` by ``gradients[i * width :]``; its slab starts at ``row_indices[i] * slab_width``."""
+    count = row_indices.size
     for i in range(count):
         if i + _AHEAD < count:
-            ahead = slots[i + _AHEAD] * slab_width
+            ahead = row_indices[i + _AHEAD] * slab_width
             for line in range(0, slab_width, LINE_FLOATS):
                 prefetch(state, ahead + line)
         gradient = gradients[i * width : (i + 1) * width]
-        _apply(formula, state, slots[i] * slab_width, width, width, gradient, coefficients)
+        _apply(formula, state, row_indices[i] * slab_width, width, width, gradient, coefficients)

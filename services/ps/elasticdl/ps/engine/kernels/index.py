@@ -1,9 +1,8 @@
-"""An open-addressing hash table from any int64 id to a slot number, with linear probing.
+"""An open-addressing hash table from any int64 id to a row index, with linear probing.
 
-The table is a flat int64 array of pairs ``(id, slot)``, so that a probe costs one cache line; its number of pairs is a
-power of two and slot ``EMPTY`` marks a free pair: no id is reserved. Ids arrive at a ps
-selected by a hash of theirs (the partition), so the table salts its own: otherwise its ids would crowd into a fraction
-of the pairs.
+The table is a flat int64 array of pairs ``(id, row index)``, so that a probe costs one cache line. Its number of pairs
+is a power of two, and row index ``EMPTY`` marks a free pair: no id is reserved. Ids arrive at a ps selected by a hash
+of theirs (the partition), so the table salts its own: otherwise its ids would crowd into a fraction of the pairs.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from elasticdl.ps.engine.kernels.compiled import INT32S_OUT, INT64S, INT64S_OUT,
 from elasticdl.shared.model.mix64_kernel import mix64
 
 EMPTY = -1
-"""Slot of a free pair, and the answer for an unknown id."""
+"""Row index of a free pair, and the answer for an unknown id."""
 _AHEAD = 16
 """Ids between the prefetch and its use: enough to hide main memory's latency."""
 _SALT = np.uint64(0x5851F42D4C957F2D)
@@ -28,8 +27,8 @@ def _home(row_id: int, mask: int) -> int:
 
 
 @kernel(types.int64, INT64S, INT64S, INT64S_OUT)
-def find(table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.int64]) -> int:
-    """``slots[i]`` = slot of ``ids[i]``, or ``EMPTY``; returns how many ids are unknown."""
+def find(table: NDArray[np.int64], ids: NDArray[np.int64], row_indices: NDArray[np.int64]) -> int:
+    """``row_indices[i]`` = row index of ``ids[i]``, or ``EMPTY``; returns how many ids are unknown."""
     mask = table.size // 2 - 1
     count = ids.size
     unknown = 0
@@ -42,18 +41,22 @@ def find(table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.int
         pair = _home(row_id, mask)
         while table[pair + 1] != EMPTY and table[pair] != row_id:
             pair = (pair + 2) & (2 * mask + 1)
-        slots[i] = table[pair + 1]
+        row_indices[i] = table[pair + 1]
         unknown += table[pair + 1] == EMPTY
     return unknown
 
 
 @kernel(types.int64, INT64S_OUT, INT64S, INT64S_OUT, INT64S_OUT, types.int64)
 def insert(
-    table: NDArray[np.int64], ids: NDArray[np.int64], slots: NDArray[np.int64], known: NDArray[np.int64], used: int
+    table: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    row_indices: NDArray[np.int64],
+    known: NDArray[np.int64],
+    used: int,
 ) -> int:
-    """Like ``find``, but an unknown id gets the next slot number; returns the number of slots used afterwards.
+    """Like ``find``, but an unknown id gets the next row index; returns the number of rows afterwards.
 
-    ``known[slot]`` becomes the id of each new slot. The table must have more free pairs than ``ids`` has elements.
+    ``known[row_index]`` becomes the id of each new row. The table must have more free pairs than ``ids`` has elements.
     """
     mask = table.size // 2 - 1
     count = ids.size
@@ -71,24 +74,28 @@ def insert(
             table[pair + 1] = used
             known[used] = row_id
             used += 1
-        slots[i] = table[pair + 1]
+        row_indices[i] = table[pair + 1]
     return used
 
 
 @kernel(types.void, INT64S_OUT, INT64S_OUT, types.int64, INT64S, INT64S_OUT)
 def remove(
-    table: NDArray[np.int64], ids: NDArray[np.int64], used: int, slots: NDArray[np.int64], sources: NDArray[np.int64]
+    table: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    used: int,
+    row_indices: NDArray[np.int64],
+    sources: NDArray[np.int64],
 ) -> None:
-    """Remove the ids of ``slots``, in descending order; the id of the last slot in use takes the place of each.
+    """Remove the ids of ``row_indices``, in descending order; the id of the last row takes the place of each.
 
-    ``ids`` int64[used] has the id of every slot; ``sources[i]`` becomes the slot whose id went to ``slots[i]``. What
-    belongs to an id has to be moved in the same order.
+    ``ids`` int64[used] has the id of every row; ``sources[i]`` becomes the row whose id went to ``row_indices[i]``.
+    What belongs to an id has to be moved in the same order.
     """
     mask = table.size // 2 - 1
     around = 2 * mask + 1
-    for i in range(slots.size):
-        hole = _home(ids[slots[i]], mask)
-        while table[hole] != ids[slots[i]] or table[hole + 1] == EMPTY:
+    for i in range(row_indices.size):
+        hole = _home(ids[row_indices[i]], mask)
+        while table[hole] != ids[row_indices[i]] or table[hole + 1] == EMPTY:
             hole = (hole + 2) & around
         pair = (hole + 2) & around
         while table[pair + 1] != EMPTY:
@@ -101,12 +108,12 @@ def remove(
         table[hole + 1] = EMPTY
         used -= 1
         sources[i] = used
-        if used != slots[i]:
+        if used != row_indices[i]:
             pair = _home(ids[used], mask)
             while table[pair] != ids[used] or table[pair + 1] == EMPTY:
                 pair = (pair + 2) & around
-            table[pair + 1] = slots[i]
-            ids[slots[i]] = ids[used]
+            table[pair + 1] = row_indices[i]
+            ids[row_indices[i]] = ids[used]
 
 
 @kernel(types.int64, INT64S, types.int64)

@@ -82,11 +82,11 @@ def fill_missing(
     high: float,
     ids: NDArray[np.int64],
     width: int,
-    slots: NDArray[np.int64],
+    row_indices: NDArray[np.int64],
     limit: int,
     out: NDArray[np.float32],
 ) -> None:
-    """Like ``fill`` with ``stride = width``, only where ``slots[i]`` is not in ``[0, limit)``."""
+    """Like ``fill`` with ``stride = width``, only where ``row_indices[i]`` is not in ``[0, limit)``."""
     for i in range(ids.size):
-        if slots[i] < 0 or slots[i] >= limit:
+        if row_indices[i] < 0 or row_indices[i] >= limit:
             _fill_row(key, distribution, low, high, ids[i], i * width, width, out)

@@ -1,6 +1,6 @@
 """Moving slabs: gathering weights, saving rows aside for a cut, reading a cut, sums by position, finiteness.
 
-A cut sees slot ``s < limit`` as it was at the cut: ``saved_at[s]`` is 0 while the row has not changed since, else
+A cut sees row ``s < limit`` as it was at the cut: ``saved_at[s]`` is 0 while the row has not changed since, else
 1 + the position of its old slab among the saved ones.
 """
 
@@ -37,14 +37,14 @@ def _prefetch_row(state: Floats, base: int, size: int) -> None:
 
 
 @kernel(types.void, FLOATS, INT64S, types.int64, types.int64, FLOATS_OUT)
-def gather(state: Floats, slots: Int64s, width: int, slab_width: int, out: Floats) -> None:
-    """Copy the weights of row ``slots[i]`` to ``out[i * width :]``; a slot below 0 leaves its place as it is."""
-    count = slots.size
+def gather(state: Floats, row_indices: Int64s, width: int, slab_width: int, out: Floats) -> None:
+    """Copy the weights of row ``row_indices[i]`` to ``out[i * width :]``; a negative one leaves its place as it is."""
+    count = row_indices.size
     for i in range(count):
-        if i + _AHEAD < count and slots[i + _AHEAD] >= 0:
-            _prefetch_row(state, slots[i + _AHEAD] * slab_width, width)
-        if slots[i] >= 0:
-            base = slots[i] * slab_width
+        if i + _AHEAD < count and row_indices[i + _AHEAD] >= 0:
+            _prefetch_row(state, row_indices[i + _AHEAD] * slab_width, width)
+        if row_indices[i] >= 0:
+            base = row_indices[i] * slab_width
             out[i * width : (i + 1) * width] = state[base : base + width]
 
 
@@ -63,7 +63,7 @@ def gather(state: Floats, slots: Int64s, width: int, slab_width: int, out: Float
 def save_aside(
     state: Floats,
     changed: Int32s,
-    slots: Int64s,
+    row_indices: Int64s,
     slab_width: int,
     limit: int,
     saved_at: Int32s,
@@ -71,19 +71,19 @@ def save_aside(
     saved_changed: Int32s,
     used: int,
 ) -> int:
-    """Save the slabs of ``slots`` that the cut sees and has not saved; returns the number of saved slabs afterwards."""
-    count = slots.size
+    """Save the slabs of ``row_indices`` that the cut sees and has not saved; returns how many are saved now."""
+    count = row_indices.size
     for i in range(count):
-        if i + _AHEAD < count and slots[i + _AHEAD] < limit:
-            prefetch(saved_at, slots[i + _AHEAD])
-            _prefetch_row(state, slots[i + _AHEAD] * slab_width, slab_width)
-        slot = slots[i]
-        if slot < limit and saved_at[slot] == 0:
-            base = slot * slab_width
+        if i + _AHEAD < count and row_indices[i + _AHEAD] < limit:
+            prefetch(saved_at, row_indices[i + _AHEAD])
+            _prefetch_row(state, row_indices[i + _AHEAD] * slab_width, slab_width)
+        row_index = row_indices[i]
+        if row_index < limit and saved_at[row_index] == 0:
+            base = row_index * slab_width
             saved[used * slab_width : (used + 1) * slab_width] = state[base : base + slab_width]
-            saved_changed[used] = changed[slot]
+            saved_changed[used] = changed[row_index]
             used += 1
-            saved_at[slot] = used
+            saved_at[row_index] = used
     return used
 
 
@@ -92,22 +92,22 @@ def gather_cut(
     state: Floats,
     saved: Floats,
     saved_at: Int32s,
-    slots: Int64s,
+    row_indices: Int64s,
     limit: int,
     width: int,
     slab_width: int,
     out: Floats,
 ) -> None:
-    """Copy ``width`` floats of the slab of ``slots[i]`` as the cut sees it; one outside of the cut is left out."""
-    for i in range(slots.size):
-        slot = slots[i]
-        if slot < 0 or slot >= limit:
+    """Copy ``width`` floats of the slab of ``row_indices[i]`` as the cut sees it; others are left out."""
+    for i in range(row_indices.size):
+        row_index = row_indices[i]
+        if row_index < 0 or row_index >= limit:
             continue
-        if saved_at[slot] == 0:
-            base = slot * slab_width
+        if saved_at[row_index] == 0:
+            base = row_index * slab_width
             out[i * width : (i + 1) * width] = state[base : base + width]
         else:
-            base = (saved_at[slot] - 1) * slab_width
+            base = (saved_at[row_index] - 1) * slab_width
             out[i * width : (i + 1) * width] = saved[base : base + width]
 
 
@@ -115,31 +115,31 @@ def gather_cut(
 def changed_slots(
     changed: Int32s, saved_changed: Int32s, saved_at: Int32s, since: int, start: int, stop: int, out: Int64s
 ) -> int:
-    """Write the slots in ``[start, stop)`` that changed after ``since``, as the cut sees it; returns how many."""
+    """Write the row indices in ``[start, stop)`` that changed after ``since``, as the cut sees it; returns how many."""
     count = 0
-    for slot in range(start, stop):
-        generation = changed[slot] if saved_at[slot] == 0 else saved_changed[saved_at[slot] - 1]
+    for row_index in range(start, stop):
+        generation = changed[row_index] if saved_at[row_index] == 0 else saved_changed[saved_at[row_index] - 1]
         if generation > since:
-            out[count] = slot
+            out[count] = row_index
             count += 1
     return count
 
 
 @kernel(types.void, FLOATS_OUT, INT32S_OUT, INT64S, INT64S, types.int64)
-def move(state: Floats, changed: Int32s, sources: Int64s, slots: Int64s, slab_width: int) -> None:
-    """Move slab after slab from ``sources[i]`` to ``slots[i]``."""
-    for i in range(slots.size):
-        source, slot = sources[i] * slab_width, slots[i] * slab_width
-        if source != slot:
-            state[slot : slot + slab_width] = state[source : source + slab_width]
-            changed[slots[i]] = changed[sources[i]]
+def move(state: Floats, changed: Int32s, sources: Int64s, row_indices: Int64s, slab_width: int) -> None:
+    """Move slab after slab from ``sources[i]`` to ``row_indices[i]``."""
+    for i in range(row_indices.size):
+        source, target = sources[i] * slab_width, row_indices[i] * slab_width
+        if source != target:
+            state[target : target + slab_width] = state[source : source + slab_width]
+            changed[row_indices[i]] = changed[sources[i]]
 
 
 @kernel(types.void, FLOATS_OUT, INT64S, types.int64, FLOATS)
-def add_rows(sums: Floats, slots: Int64s, width: int, rows: Floats) -> None:
-    """``sums[slots[i] * width :] += rows[i * width :]``."""
-    for i in range(slots.size):
-        total = sums[slots[i] * width : (slots[i] + 1) * width]
+def add_rows(sums: Floats, row_indices: Int64s, width: int, rows: Floats) -> None:
+    """``sums[row_indices[i] * width :] += rows[i * width :]``."""
+    for i in range(row_indices.size):
+        total = sums[row_indices[i] * width : (row_indices[i] + 1) * width]
         row = rows[i * width : (i + 1) * width]
         for column in range(width):
             total[column] += row[column]

@@ -1,1 +1,0 @@
-"""Recovery of a job whose event log is lost, from its snapshots."""
