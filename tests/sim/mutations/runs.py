@@ -13,7 +13,11 @@ from elasticdl.ps.snapshots.job_recovery import recover_job, settle_placement
 from elasticdl.shared.bus.memory.log import Records
 
 
-@mutation("a launcher's events count only in the run that it has opened", protects=Protects.LIVENESS)
+@mutation(
+    "a launcher's events count only in the run that it has opened",
+    protects=Protects.LIVENESS,
+    scenario="a-former-launcher-reports-a-start-late",
+)
 def events_of_former_launchers() -> Iterator[None]:
     with replaced(lifecycle, "is_of_former_run", lambda state, envelope: False):
         yield

@@ -19,7 +19,6 @@ SEEDS: dict[str, tuple[int, str]] = {
     "duplicates apply nothing": (7, "the job is failed: The audit found that training was not exact: ps-0/0-63,128-"),
     "each group has its ledger": (7, "the job is stuck: state training; ps-0 running, ps-1 exited, ps-2 exited, ps-"),
     "ended tasks are not leased": (0, "KeyError: 1"),
-    "events of former launchers": (5507, "the job is stuck: state training; ps-0 running, ps-1 stopping, worker-0 r"),
     "failed snapshots are tried again": (1974, "the job is stuck: state training; ps-0 running, ps-1 running, ps-2"),
     "fallbacks are not garbage": (221, "the final snapshot of ps-0 can't be read: the snapshot's manifest memory://"),
     "fencing of masters": (96, "replaying the log of master.6 gives another state: training"),
