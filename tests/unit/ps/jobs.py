@@ -13,6 +13,7 @@ from tests.unit.ps.servers import weights
 
 from elasticdl.ps.identity import PsIdentity
 from elasticdl.ps.service import PsService
+from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.bus.memory.log import MemoryEventLog
@@ -31,6 +32,18 @@ from elasticdl.worker.ps_client import PsAddress, PsClient, PsClientSettings, Ps
 
 E = TypeVar("E")
 TOKEN = "token"
+
+
+class _Service(PsService):
+    """A ps that also closes its connection to the broker: a process that has ended takes no orders."""
+
+    def __init__(self, identity: PsIdentity, *, spec: JobSpec, bus: Bus, loop: LoopThread, store: ObjectStore) -> None:
+        super().__init__(identity, spec=spec, bus=bus, loop=loop, store=store, clock=SystemClock())
+        self._own_bus, self._bus_loop = bus, loop
+
+    def close(self) -> None:
+        super().close()
+        self._bus_loop.call(self._own_bus.close())
 
 
 class Job:
@@ -65,7 +78,7 @@ class Job:
     def make(self, number: int = 0, *, log: type[MemoryEventLog] = MemoryEventLog) -> PsService:
         bus = self._connect()
         bus.log = log(bus.log._client, bus.log._records)
-        service = PsService(
+        service = _Service(
             PsIdentity(
                 ps=PodName(f"ps-{number}"), incarnation=new_incarnation(), token=TOKEN, heartbeat_interval_s=0.01
             ),
@@ -73,7 +86,6 @@ class Job:
             bus=bus,
             loop=self.loop,
             store=self.store,
-            clock=SystemClock(),
         )
         self._services.append(service)
         return service

@@ -153,11 +153,11 @@ remember_tables()
 DIFFERENT: dict[str, tuple[str, str]] = {
     "vocabulary": (VOCABULARY, "the vocabulary of layer 'words': ['[UNK]', 'w"),
     "adapted": (ADAPTED, "attribute 'mean' of layer 'scaled"),
-    "boundaries": (BOUNDARIES, "attribute 'bin_boundaries' of layer 'scaled"),
+    "boundaries": (BOUNDARIES, "attribute 'bin_boundaries' of layer 'sequential/scaled"),
     "text": (TEXT, "the vocabulary of layer 'tokens"),
     "lambda": (LAMBDA, "a constant in the model or loss, functional"),
     "subclass": (SUBCLASS, "attribute 'offsets' of the model"),
-    "unserved variable": (UNSERVED, "variable 'count' of layer 'counting"),
+    "unserved variable": (UNSERVED, "variable 'count' of layer 'sequential/counting"),
     "loss": (LOSS, "a constant in the model or loss"),
     "feed's table": (FEED_TABLE, "the table in the feed"),
     "feed's columns": (FEED_COLUMNS, "the operations in the feed"),
