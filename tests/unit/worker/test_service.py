@@ -19,6 +19,7 @@ from elasticdl.shared.bus import Bus, MemoryBroker
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.data import IndexStore, ReaderOptions, plan_sources
+from elasticdl.shared.data.schema import options_of
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
@@ -211,12 +212,11 @@ def make_job(tmp_path: Path) -> Iterator[MakeJob]:
         rows = [f"{random.integers(50)},{random.normal():.5f},{random.normal():.5f}" for _ in range(60)]
         (folder / "data.csv").write_text("\n".join(["id,x,y", *rows]) + "\n")
         storage = (folder / "storage").as_uri()
-        options = ReaderOptions()
-        data = plan_sources(str(folder / "data.csv"), options, open_store(storage))
-        for index in data.indices:
-            IndexStore.of_job(storage).save(index, options)
+        data = plan_sources(str(folder / "data.csv"), ReaderOptions(), open_store(storage))
         metadata = data.schema.metadata
         data_spec = DataSpec(format="csv", column_names=metadata.column_names, column_types=metadata.column_types)
+        for index in data.indices:
+            IndexStore.of_job(storage).save(index, options_of(data_spec))
         plan = Plan(
             sources=data.sources,
             minibatch_size=8,
@@ -358,7 +358,7 @@ def test_a_feed_that_raises_names_the_record_and_the_worker_goes_on(make_job: Ma
     assert {failed.task.number for failed in job.of(TaskFailed)} <= {first, second}
     for failed in job.of(TaskFailed):
         assert failed.kind is FailureKind.USER_CODE
-        assert failed.message.startswith(f"record {bad} (from 0) of file://")
+        assert failed.message.startswith(f"record {bad} (from 0) of {job.folder}")
         assert "data.csv: feed_batch() of model.py raised" in failed.message
         assert failed.first_record <= bad < failed.last_record
 
