@@ -154,6 +154,7 @@ def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter],
     hints = typing.get_type_hints(function, include_extras=True)
     options: list[inspect.Parameter] = []
     limited: dict[str, Flag] = {}
+    repeated = {name for name, hint in hints.items() if _is_repeated(hint)}
     group, owner = "", None
     for parameter in inspect.signature(function).parameters.values():
         if dataclasses.is_dataclass(hints[parameter.name]):
@@ -166,6 +167,7 @@ def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter],
     options += [_option(name, hint, default, panels=True) for name, hint, default in fields]
     for name, hint, _ in fields:
         limited |= _limited(name, hint)
+        repeated |= {name} if _is_repeated(hint) else set()
     if "debug" not in {option.name for option in options}:
         options.append(_option("debug", Debug, False, panels=False))
 
@@ -173,7 +175,7 @@ def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter],
         _configure_logging(debug=values["debug"])
         for name, flag in limited.items():
             flag.check(flag.name or name, values[name])
-        values |= {name: ",".join(text) for name, text in values.items() if isinstance(text, list)}
+        values |= {name: ",".join(values[name]) for name in repeated}
         arguments = {name: values[name] for name in own}
         if owner is not None:
             arguments[group] = owner(**{name: values[name] for name, _, _ in fields})
@@ -223,6 +225,11 @@ def _option(name: str, hint: Any, default: Any, *, panels: bool) -> inspect.Para
 def _limited(name: str, hint: Any) -> dict[str, Flag]:
     flag = _flag(hint)
     return {name: flag} if flag is not None and flag.limits is not None else {}
+
+
+def _is_repeated(hint: Any) -> bool:
+    flag = _flag(hint)
+    return flag is not None and flag.repeated
 
 
 def _flag(hint: Any) -> Flag | None:

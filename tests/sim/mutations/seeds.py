@@ -41,7 +41,7 @@ SEEDS: dict[str, tuple[int, str]] = {
     "not ready before the record": (604, "the job is stuck: state training; ps-0 running, worker-0 running, worker-"),
     "older snapshots are found": (19, "the job is failed: ps-0 can't continue."),
     "only equal groups merge": (7, "InvariantError: BatchRef(task=TaskRef(purpose=<Purpose.TRAIN: 'train'>, number="),
-    "orders wait for the placement": (2834, "the job is failed: The audit found that training was not exact: ps-2 h"),
+    "orders wait for the placement": (710, "the job is failed: The audit found that training was not exact: partiti"),
     "placement before restore": (129, "the job is failed: ps-0 failed 6 times in a row (exit code 70)."),
     "ps started replaces credit": (19, "the audit repaired 3 tasks"),
     "published placement is replaced": (3957, "the job is stuck: state training; ps-0 running, ps-1 running, worker"),
