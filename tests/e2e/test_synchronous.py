@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.elastic import Elastic, check_exact
-from tests.e2e.models import slowly, write_data, write_model
+from tests.e2e.models import LINEAR, slowly, write_data, write_model
 
-MODEL = """
+MODEL = (
+    """
 import keras
 import tensorflow as tf
 
@@ -24,19 +25,9 @@ def custom_model():
     outputs = keras.layers.Dense(1, kernel_initializer=second)(hidden)
     return keras.Model(inputs, outputs)
 
-
-def loss(labels, predictions):
-    return tf.reduce_mean(tf.square(labels - predictions[:, 0]))
-
-
-def optimizer():
-    return keras.optimizers.Adam(0.01)
-
-
-def feed_batch(records, mode, metadata):
-    features = tf.stack([tf.cast(records[name], tf.float32) for name in ("a", "b", "c")], axis=1)
-    return features, tf.cast(records["y"], tf.float32)
 """
+    "\n\ndef loss" + LINEAR.partition("def loss")[2].replace("SGD(0.05)", "Adam(0.01)")
+)
 
 BATCH, PER_TASK, WORKERS, RECORDS, EPOCHS = 8, 4, 3, 400, 8
 

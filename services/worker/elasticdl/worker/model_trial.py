@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -48,9 +47,8 @@ def try_model(built: Built, running_batches: RunningBatchesFile) -> None:
         _try_loss(built, rows)
         raise
     if not result.finite and not result.overflow and not runner.tables:
-        what = "a gradient is NaN or infinite" if math.isfinite(result.loss) else f"the loss is {result.loss}"
         raise UserError(
-            f"{path}: {what} for the first batch, with the initial weights",
+            f"{path}: {result.problem} for the first batch, with the initial weights",
             hint="Look for missing values in the data, log(0) or a division by zero in the loss, unscaled features.",
         )
     if built.validation is not None:

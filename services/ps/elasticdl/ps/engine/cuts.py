@@ -137,7 +137,7 @@ class RowCut:
             stop = min(start + rows_max - count, self.limit)
             with store.lock:
                 self._check_open()
-                more = slabs.changed_slots(
+                more = slabs.changed_rows(
                     store.changed, self._saved_changed, self._saved_at, self._since, start, stop, found[count:]
                 )
                 if partitions is not None:

@@ -99,16 +99,6 @@ def check_tables(request: Pull, signature: ModelSignature) -> None:
             raise ProtocolError(f"the model has no table {table.table} of width {table.width}")
 
 
-def check_round(*, is_open: bool) -> None:
-    """Refuse weights for a batch of synchronous training whose round is not open.
-
-    Raises:
-        RefusedError: ask again later.
-    """
-    if not is_open:
-        raise RefusedError(RefusalKind.ROUND_INCOMPLETE, "the update before this batch has not been made yet")
-
-
 def check_memory(nbytes: int, allowed: int) -> None:
     """Refuse to learn more than fits into memory; ``allowed``: bytes, 0: any number.
 

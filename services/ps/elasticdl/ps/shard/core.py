@@ -11,7 +11,6 @@ from elasticdl.ps.shard.admission import (
     check_batch,
     check_memory,
     check_plan,
-    check_round,
     check_same_model,
     check_tables,
     check_task,
@@ -198,7 +197,8 @@ class PsCore:
         check_plan(request.plan, self.plan)
         with self.lock:
             shard = self._serving(request.placement_version)
-            check_round(is_open=shard.is_open_for(request))
+            if not shard.is_open_for(request):
+                raise RefusedError(RefusalKind.ROUND_INCOMPLETE, "the update before this batch has not been made yet")
             source = self._pin.of(request.pin) if request.pin else shard
             if source is None:
                 raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")

@@ -11,7 +11,7 @@ staleness   order on the wire                             a batch is computed fr
 ==========  ============================================  =================================================
 
 In synchronous training the staleness is 0, and a ps refuses a pull as long as the update before its batch is not made.
-A worker that trains several tasks then goes on with the batch of another task. Pulls are not joined to pushes: the
+A worker that trains several tasks then continues with the batch of another task. Pulls are not joined to pushes: the
 update usually waits for other workers.
 
 With staleness 0, a pull is sent right behind the push on the same connections when its batch is read by then: one
@@ -21,7 +21,7 @@ computed. A push then waits until the next batch has its weights, or until the q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -99,11 +99,6 @@ class Batch:
     records: int = 0
     failure: Failure | str = ""
     seconds: dict[str, float] = field(default_factory=dict)
-
-    def add_seconds(self, seconds: Mapping[str, float]) -> None:
-        """Add the time of phases."""
-        for phase, value in seconds.items():
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + value
 
     @property
     def is_busy(self) -> bool:

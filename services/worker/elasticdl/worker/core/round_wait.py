@@ -11,11 +11,11 @@ from elasticdl.worker.core.batch_order import BatchRef
 
 
 class RoundWait:
-    """Decides when a waiting worker takes a further task, and which tasks it returns once it goes on.
+    """Decides when a waiting worker takes a further task, and which tasks it returns once it continues.
 
     A round needs a batch of every task of a cohort. Usually other workers train the other tasks. If a worker died, or
     there are fewer workers than tasks in a cohort, a waiting worker has to train another task of the cohort itself. The
-    queue may give it tasks of later cohorts first: it returns them when it goes on, so that other workers get them.
+    queue may give it tasks of later cohorts first: it returns them when it continues, so that other workers get them.
 
     Args:
         rounds: of the job.
@@ -47,7 +47,7 @@ class RoundWait:
         return self._waiting is not None and now_s - self._since_s >= (0.0 if self._is_short else self._patience_s)
 
     def on_pushed(self, ref: BatchRef, tasks: Sequence[TaskRef], begun: Sequence[TaskRef]) -> list[TaskRef]:
-        """The worker goes on.
+        """The worker continues.
 
         Args:
             ref: the batch that was pushed.

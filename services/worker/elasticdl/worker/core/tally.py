@@ -39,8 +39,13 @@ class Tally:
 
     def add_seconds(self, seconds: Mapping[str, float]) -> None:
         """Add to the phases."""
-        for phase, spent_s in seconds.items():
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + spent_s
+        add_seconds(self.seconds, seconds)
+
+
+def add_seconds(sums: dict[str, float], seconds: Mapping[str, float]) -> None:
+    """Add the seconds of each phase to its sum."""
+    for phase, spent_s in seconds.items():
+        sums[phase] = sums.get(phase, 0.0) + spent_s
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ from elasticdl.worker.core.leased_tasks import LeasedTasks
 from elasticdl.worker.core.pipelining import Batch, Conditions, Phase
 from elasticdl.worker.core.round_wait import RoundWait
 from elasticdl.worker.core.settings import CoreSettings
-from elasticdl.worker.core.tally import Meter, Tally
+from elasticdl.worker.core.tally import Meter, Tally, add_seconds
 from elasticdl.worker.core.task_outcomes import FailedBatch, TaskOutcomes
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import PushOutcome, TaskProgress
@@ -117,7 +117,7 @@ class Training:
         """The weights for a batch arrived."""
         batch = self._batch(event.ref, Phase.PULLING)
         batch.phase = Phase.PULLED
-        batch.add_seconds(event.seconds)
+        add_seconds(batch.seconds, event.seconds)
 
     def on_round_incomplete(self, event: RoundIncomplete) -> None:
         """The update before a batch is not made yet: the pull is repeated soon."""
@@ -127,7 +127,7 @@ class Training:
         batch.phase, batch.waits_for_round = Phase.READ, True
         self.window.remove(batch)
         pipelining.insert(self.window, batch, self._key)
-        batch.add_seconds(event.seconds)
+        add_seconds(batch.seconds, event.seconds)
         self._leases.progress(self._effects.now_s)  # The worker does not hang; it waits for others.
         if not batch.is_void:
             self._round_wait.on_incomplete(event.ref, self._effects.now_s)
@@ -206,7 +206,7 @@ class Training:
         return not self.order.has_next and self._may_read
 
     def wants_sibling(self, now_s: float) -> bool:
-        """Synchronous training: whether the worker waits for a round that needs a task which nobody else trains."""
+        """Synchronous training: whether the worker waits for a round that needs a task that no other worker trains."""
         return self._round_wait is not None and self._round_wait.wants_task(now_s)
 
     def check(self) -> None:

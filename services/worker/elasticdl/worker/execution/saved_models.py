@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -62,9 +63,6 @@ class SavedModels:
         Raises:
             PermanentError, TransientError: the storage can't be read.
         """
-        with tempfile.TemporaryDirectory(prefix="elasticdl-best-") as folder:
-            file = Path(folder, "model.npz")
-            file.write_bytes(self._store.read(self.uri(number)))
-            with np.load(file) as loaded:
-                arrays = dict(loaded)
+        with np.load(io.BytesIO(self._store.read(self.uri(number)))) as loaded:
+            arrays = dict(loaded)
         return arrays[_DENSE], lambda table, ids: arrays[_TABLE + table][ids]

@@ -43,11 +43,10 @@ class DenseVariables:
         self._sizes = [spec.size for spec in self.specs]
         self.trainable_count = sum(spec.kind is VariableKind.TRAINABLE for spec in self.specs)
         self.statistic_count = sum(spec.kind is VariableKind.STATISTIC for spec in self.specs)
-        rules_of_elements = [
-            spec.state for spec in self.specs if spec.kind is VariableKind.STATISTIC for _ in range(spec.size)
-        ]
-        self._kept = tf.constant([rule.kept for rule in rules_of_elements], tf.float32)
-        self._nonnegative = tf.constant([rule.low == 0.0 for rule in rules_of_elements], tf.bool)
+        statistics = self._statistics
+        sizes = np.array([spec.size for spec in statistics], np.int64)
+        self._kept = tf.constant(np.repeat([spec.state.kept for spec in statistics], sizes), tf.float32)
+        self._nonnegative = tf.constant(np.repeat([spec.state.low == 0.0 for spec in statistics], sizes), tf.bool)
         self.size = sum(self._sizes)
         self.trainable_size = sum(self._sizes[: self.trainable_count])
 
@@ -58,7 +57,7 @@ class DenseVariables:
 
     def describe(self) -> list[str]:
         """Lines for the worker's start: what the ps holds, and how batches change layer state."""
-        rules = Counter(str(spec.state) for spec in self.specs if spec.kind is VariableKind.STATISTIC)
+        rules = Counter(str(spec.state) for spec in self._statistics)
         state = ", ".join(f"{count} x {rule}" for rule, count in rules.items())
         return [
             f"dense variables: {self.trainable_size:,} trainable of {self.size:,} floats",
@@ -82,9 +81,13 @@ class DenseVariables:
 
     def named_statistics(self, flat: Float32Array) -> Iterator[tuple[DenseVariable, Float32Array]]:
         """Each statistic with its part of float32 (statistics,)."""
-        specs = self.specs[self.trainable_count :][: self.statistic_count]
+        specs = self._statistics
         bounds = np.cumsum([spec.size for spec in specs])[:-1]
         yield from zip(specs, np.split(flat, bounds), strict=True) if specs else ()
+
+    @property
+    def _statistics(self) -> tuple[DenseVariable, ...]:
+        return self.specs[self.trainable_count :][: self.statistic_count]
 
     def state_update(self, old: Any, new: Any) -> Any:
         """What a batch contributes to the statistics: the ``x`` of their ``StateUpdate``, for any value on the ps.

@@ -81,7 +81,7 @@ def converted(column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
         column = plain(column)
     if pa.types.is_floating(column.type) and pa.types.is_integer(wanted):
         column = pc.if_else(pc.is_nan(column), None, column)  # An integer can't be NaN, so it is missing.
-    # An integer that a float can't hold is an error in Arrow. Whoever gives the type float64 wants it rounded.
+    # An integer that a float can't hold is an error in Arrow. A user who gives the type float64 wants it rounded.
     return column if column.type == wanted else column.cast(wanted, safe=not pa.types.is_floating(wanted))
 
 

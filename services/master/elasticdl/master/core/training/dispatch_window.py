@@ -26,8 +26,8 @@ def decide_dispatch(state: State, now_s: float) -> Decisions:
     elapsed_s = max(now_s - state.first_step_s, 1.0) if state.first_step_s else 1.0
     tasks_per_s = len(training.statistics.counted) / elapsed_s
     window = window_of(tasks_per_s, state.job.limits.window_s, state.workers)
-    if state.job.rounds is not None:
-        window = COHORTS_AHEAD * state.job.rounds.tasks_per_cohort
+    if rounds := state.job.rounds:
+        window = COHORTS_AHEAD * rounds.tasks_per_cohort
     repeated, new = next_tasks(training, window, dispatch_limit(state))
     decisions: Decisions = []
     dispatch = state.dispatches

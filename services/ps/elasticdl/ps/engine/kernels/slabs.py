@@ -112,7 +112,7 @@ def gather_cut(
 
 
 @kernel(types.int64, INT32S_OUT, INT32S_OUT, INT32S_OUT, types.int64, types.int64, types.int64, INT64S_OUT)
-def changed_slots(
+def changed_rows(
     changed: Int32s, saved_changed: Int32s, saved_at: Int32s, since: int, start: int, stop: int, out: Int64s
 ) -> int:
     """Write the row indices in ``[start, stop)`` that changed after ``since``, as the cut sees it; returns how many."""
