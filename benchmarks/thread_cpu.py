@@ -100,7 +100,7 @@ def computed(folder: Path) -> int:
                 data = path.read_bytes() if path.stat().st_size < 1 << 12 else b""
             except OSError:
                 continue
-            if data.startswith(b"EDLhand"):
+            if data.startswith((b"EDLbatch", b"EDLhand")):  # The second: before the file was renamed.
                 total += _COUNT.unpack(data[-_COUNT.size :])[0]
     return total
 
