@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -19,7 +20,7 @@ from elasticdl.shared.model.signature import (
     RowTable,
     VariableKind,
 )
-from elasticdl.shared.names import JobId, TaskId
+from elasticdl.shared.names import JobId, PodName, TaskId
 from elasticdl.shared.wire.messages import Floats, Ids
 from elasticdl.worker.ps_client.requests import PushRequest
 
@@ -139,8 +140,8 @@ class SimJob:
         records = {place: self.plan.records_of(*place) for place in places if not self.is_empty(self.numbers[place])}
         return records[task, batch] / sum(records.values()) if (task, batch) in records else 0.0
 
-    def push(self, task: TaskId, batch: int) -> PushRequest:
-        """What a worker pushes for a batch."""
+    def push(self, task: TaskId, batch: int, iterations: Mapping[PodName, int] | None = None) -> PushRequest:
+        """What a worker pushes for a batch; ``iterations``: of the weights, by ps."""
         number = self.numbers[task, batch]
         empty = self.is_empty(number)
         ids, rows = rows_of(number)
@@ -152,6 +153,7 @@ class SimJob:
             batches=self.plan.batches_of(task),
             records=self.plan.records_of(task, batch),
             checksum=self.checksums[number],
+            base_iterations=iterations or {},
             dense_gradient=None if empty else gradient.reshape(-1),
             statistics_update=np.ones(PARTITIONS, np.float32),
             rows={} if empty else {"rows": (ids, -rows)},

@@ -201,7 +201,9 @@ class WorkerProcess(Process):
 
     async def _push(self, command: commands.PushBatch) -> Event:
         ref, following = command.ref, command.pull
-        push = self.world.job.push(TaskId(ref.task.number), ref.batch)
+        weights = self._weights.get(ref)
+        iterations = weights.settled.iterations() if weights else {}
+        push = self.world.job.push(TaskId(ref.task.number), ref.batch, iterations)
         if following is None:
             outcome = await drive(self, self._ps.push(push))
         else:

@@ -10,6 +10,7 @@ from tests.sim.mutations.registry import Protects, mutation, replaced
 
 from elasticdl.master.core.training import state as training
 from elasticdl.shared.job.rangeset import RangeSet
+from elasticdl.shared.messages.events import Envelope
 
 
 @mutation(
@@ -20,9 +21,9 @@ from elasticdl.shared.job.rangeset import RangeSet
 def credit_by_incarnation() -> Iterator[None]:
     original = training.Training.on_task_finished
 
-    def on_task_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
+    def on_task_finished(self: Any, event: Any, envelope: Envelope, placement_version: int) -> bool:
         present = {str(ps): str(credit.incarnation) for ps, credit in self.credits.items() if credit.incarnation}
-        return original(self, replace(event, credits=present), time_s, placement_version)
+        return original(self, replace(event, credits=present), envelope, placement_version)
 
     with replaced(training.Training, "on_task_finished", on_task_finished):
         yield
@@ -47,10 +48,10 @@ def ps_started_replaces_credit() -> Iterator[None]:
 def lost_credit_is_dispatched_again() -> Iterator[None]:
     original = training.Training.on_task_finished
 
-    def on_task_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
+    def on_task_finished(self: Any, event: Any, envelope: Envelope, placement_version: int) -> bool:
         lacking = set(self.lacking)
         outstanding = set(self.outstanding)
-        completed = original(self, event, time_s, placement_version)
+        completed = original(self, event, envelope, placement_version)
         if not completed:
             self.lacking, self.outstanding = lacking, outstanding
         return completed
@@ -79,8 +80,8 @@ def credit_follows_the_group() -> Iterator[None]:
 def credit_by_version() -> Iterator[None]:
     original = training.Training.on_task_finished
 
-    def on_task_finished(self: Any, event: Any, time_s: float, placement_version: int) -> bool:
-        return original(self, event, time_s, event.placement_version)
+    def on_task_finished(self: Any, event: Any, envelope: Envelope, placement_version: int) -> bool:
+        return original(self, event, envelope, event.placement_version)
 
     with replaced(training.Training, "on_task_finished", on_task_finished):
         yield

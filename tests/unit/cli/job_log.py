@@ -87,7 +87,15 @@ def half_done() -> Log:
         WORKER,
         events.TaskTaken(task=first, dispatch=1, attempt=1, reply="r0"),
         events.TaskFinished(
-            task=first, dispatch=1, attempt=1, credits={PS: PS * 2}, records=20, batches=2, loss_sum=1.0
+            task=first,
+            dispatch=1,
+            attempt=1,
+            credits={PS: PS * 2},
+            records=20,
+            batches=2,
+            loss_sum=1.0,
+            staleness={0: 1, 3: 1},
+            seconds={"pull": 1.0, "total": 4.0},
         ),
         events.TaskTaken(task=TASK, dispatch=1, attempt=1, reply="r1"),
     )

@@ -52,6 +52,10 @@ def test_the_report_of_a_job_that_was_aborted(log: Log, tmp_path: Path) -> None:
     assert facts["plan"]["records"] == 40
     assert facts["goodput"] == 0.75
     assert (facts["metrics"], facts["metrics_from"]) == ({"loss": 0.5}, "training")
+    of_all = {
+        "batches": 2, "mean": 1.5, "p99": 3, "largest": 3, "exchange_s": 1.0, "exchange_share": 0.25
+    }  # fmt: skip
+    assert facts["staleness"] == {**of_all, "workers": {"worker-0": of_all}}
     report.write(facts, tmp_path / "new" / "report.json")
     assert json.loads((tmp_path / "new" / "report.json").read_text()) == facts
     out = io.StringIO()
@@ -60,6 +64,7 @@ def test_the_report_of_a_job_that_was_aborted(log: Log, tmp_path: Path) -> None:
     assert "10.0 s: start-up 4.5 s, training 3.5 s, stopping 2.0 s" in out.getvalue()
     assert "worker-fork-server  2.0 s CPU" in out.getvalue()
     assert "75.0% of 4 computed batches were useful" in out.getvalue()
+    assert "mean 1.50 updates, 99th percentile 3, largest 3; pulls and pushes took 25%" in out.getvalue()
     assert "useful 38%  recomputed 12%  stalled 0%  starting 50%" in out.getvalue()
 
 

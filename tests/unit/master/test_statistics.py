@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 from tests.unit.master.driver import Driver, job_spec
 
+from elasticdl.master.core.training.staleness import StalenessTotals
 from elasticdl.master.core.training.statistics import EpochTotals
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
 from elasticdl.shared.messages import events
-from elasticdl.shared.names import Purpose, Service
+from elasticdl.shared.names import PodName, Purpose, Service
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def sums(value: float) -> MetricStates:
     return {"loss": (array("d", [value]).tobytes(),)}
 
 
-def finish(driver: Driver, task: int, *counted: tuple[int, int], loss: float = 1.0) -> None:
+def finish(driver: Driver, task: int, *counted: tuple[int, int], loss: float = 1.0, **details: Any) -> None:
     """A worker finishes a task; all its batches had this loss."""
     batches = sum(end - start for start, end in counted)
     driver.finish(
@@ -37,10 +39,13 @@ def finish(driver: Driver, task: int, *counted: tuple[int, int], loss: float = 1
         loss_sum=loss * batches,
         states=sums(loss * batches),
         counted=counted,
+        **details,
     )
 
 
-def give_back(driver: Driver, task: int, *counted: tuple[int, int], loss: float = 1.0) -> None:
+def give_back(
+    driver: Driver, task: int, *counted: tuple[int, int], loss: float = 1.0, staleness: Mapping[int, int] | None = None
+) -> None:
     """As ``finish``, of what was done of a task before it was given back."""
     batches = sum(end - start for start, end in counted)
     event = events.TaskReturned(
@@ -52,6 +57,7 @@ def give_back(driver: Driver, task: int, *counted: tuple[int, int], loss: float 
         loss_sum=loss * batches,
         states=sums(loss * batches),
         counted=counted,
+        staleness=staleness or {},
     )
     driver.feed(event, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
 
@@ -113,3 +119,18 @@ def test_the_loss_of_an_epoch_is_the_metric_once_it_is_merged() -> None:
     assert of.loss == 1.5
     of.results = {"loss": 1.25}
     assert of.loss == 1.25
+
+
+def test_staleness_is_summed_by_worker(driver: Driver) -> None:
+    finish(driver, 0, (0, 5), staleness={0: 3, 2: 2}, seconds={"pull": 1.0, "wait": 0.5, "total": 6.0})
+    driver.start_pod("worker-1")
+    finish(driver, 1, (0, 5), worker="worker-1", staleness={100: 1}, seconds={"push": 1.0, "total": 4.0})
+    give_back(driver, 2, (0, 1), staleness={1: 1})
+    assert driver.state.training is not None
+    by_worker = driver.state.training.statistics.staleness
+    assert by_worker[PodName("worker-0")].batches == {0: 3, 1: 1, 2: 2}
+    total = StalenessTotals.of_all(by_worker.values())
+    assert (total.count, total.mean, total.largest) == (7, 15.0, 100)
+    assert [total.quantile(share) for share in (0.4, 0.5, 0.85, 0.99)] == [0, 1, 2, 100]
+    assert (total.exchange_s, total.total_s) == (2.5, 10.0)
+    assert total.count_above(1) == 3

@@ -225,6 +225,21 @@ def test_a_stale_push_moves_less() -> None:
     np.testing.assert_allclose(moved * 2, moved_plain, rtol=1e-3, atol=1e-6)
 
 
+def test_the_answer_to_a_push_says_its_staleness() -> None:
+    core = core_of("sgd")
+    assert core.push(wire_push(0, 0)).staleness == 0
+    assert core.push(wire_push(0, 1)).staleness == 1
+    assert core.push(replace(wire_push(0, 2), base_iteration=2)).staleness == 0
+    assert core.push(wire_push(0, 2)).staleness is None, "a duplicate"
+    assert core.push(wire_push(1, 0, empty=True)).staleness is None, "it has no gradient"
+    assert core.push(wire_push(1, 1)).staleness == 3
+
+
+def test_staleness_counts_updates_and_not_pushes() -> None:
+    core = core_of("sgd", policy=UpdatePolicy(grads_to_wait=2))
+    assert [core.push(wire_push(0, batch)).staleness for batch in range(4)] == [0, 0, 1, 1]
+
+
 def test_a_pin_shows_the_state_at_which_it_was_opened() -> None:
     core = core_of()
     core.push(wire_push(0, 0))

@@ -94,6 +94,31 @@ def test_a_pull_in_the_same_round_trip_sees_the_push(servers: Servers) -> None:
         pulled.release()
 
 
+@pytest.mark.parametrize("servers", [1, 2], indirect=True)
+def test_staleness_counts_the_updates_between_pull_and_push(servers: Servers) -> None:
+    client, other = begin(servers), servers.client(signature())
+    pulled = client.pull({})
+    assert other.push(push_of(1, 0)).staleness == 0
+    assert other.push(push_of(1, 1)).staleness == 1
+    late = replace(push_of(0, 0), base_iterations=pulled.iterations)
+    assert client.push(late).staleness == 2
+    assert client.push(late).staleness is None
+    pulled.release()
+
+
+@pytest.mark.parametrize("servers", [2], indirect=True)
+def test_a_restored_ps_does_not_make_the_others_count_more(servers: Servers) -> None:
+    client = begin(servers)
+    client.push(push_of(0, 0))
+    servers.kill(1)
+    servers.restart(1).core.start_serving()
+    client.initialise(initial_dense())
+    pulled = client.pull({})
+    assert pulled.iterations == {PS_0: 1, PS_1: 0}
+    assert client.push(replace(push_of(1, 0), base_iterations=pulled.iterations)).staleness == 0
+    pulled.release()
+
+
 @pytest.mark.parametrize("servers", [2], indirect=True)
 def test_a_pull_behind_a_push_that_had_to_be_repeated_is_discarded(servers: Servers) -> None:
     client = begin(servers)

@@ -200,7 +200,9 @@ class FakePs:
                 buffer.fill(np.nan)
 
         step = self.groups[0].step
-        return Pulled(dense=np.zeros(3, np.float32), rows=buffers, iteration=step, step=step, release=release)
+        return Pulled(
+            dense=np.zeros(3, np.float32), rows=buffers, iterations={PodName("ps-0"): step}, step=step, release=release
+        )
 
     def push(self, push: PushRequest) -> PushOutcome:
         number = len(self.pushes)

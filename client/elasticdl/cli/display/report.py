@@ -50,6 +50,12 @@ them.
 ``train_all_s``             of all runs, from the start of the first task to the end of the last one
 ``seconds``                 of all runs, where the workers' time for finished tasks went, summed over workers: read,
                             feed, pull, compute, push, total
+``staleness``               of all runs, of the batches that were absorbed with a gradient: ``batches``, their number
+                            (repeated ones count again); ``mean``, ``p99`` and ``largest`` number of optimizer updates
+                            that a ps made between a batch's pull and its absorption, the most of all ps;
+                            ``exchange_s``, the time of pulls, of pushes and of waiting for them, for finished tasks,
+                            and ``exchange_share``, its share of the workers' time for these; ``workers``, the same by
+                            name of the worker
 ``services``                name -> ``cpu_s``, ``rss_max_bytes``, ``restarts`` (after a death; starts by scaling do not
                             count)
 ``resumes``                 how often the job was resumed, according to the log
@@ -85,6 +91,7 @@ from elasticdl.cli.display.history import (
 from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text
 from elasticdl.cli.display.progress_snapshot import records_of
 from elasticdl.cli.display.quantities import count, size, times
+from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
 from elasticdl.cli.jobs.run_directory import RunDirectory, replace_text
 from elasticdl.cli.local.local_job import RunResult
 from elasticdl.cli.local.processes.children import Usage
@@ -143,6 +150,7 @@ def build(result: RunResult, run: RunDirectory, started_s: float, ended_s: float
         "seconds": {part: round(seconds, 3) for part, seconds in sorted(training.statistics.seconds.items())}
         if training
         else {},
+        "staleness": staleness_facts(state),
         "services": _services(result.usage),
         "resumes": state.resumes,
         "log": {"lost": lost_rows(state)},
@@ -219,6 +227,7 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
     yield "time", _time_text(report)
     if seconds.get("total"):
         yield "task time", _task_shares(seconds) + _all_runs(report)
+    yield from staleness_rows(report["staleness"])
     if report["goodput"] is not None:
         since = " since the resume" if report["resumes"] else ""
         computed = count(report["batches_computed"], "computed batch", "computed batches")

@@ -13,6 +13,7 @@ from elasticdl.cli.display.incidents import damaged_rows, incident_lines, lost_r
 from elasticdl.cli.display.live import progress_line
 from elasticdl.cli.display.progress_snapshot import progress_snapshot
 from elasticdl.cli.display.quantities import count, size, time_of_day
+from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, RunDirectory
 from elasticdl.master.core import State
 from elasticdl.master.core.pods.state import PodPhase
@@ -63,6 +64,7 @@ def status_facts(run: RunDirectory, state: State, *, alive: bool) -> dict[str, A
         "tasks": {"finished": len(training.complete) if training else 0, "all": state.plan.tasks if training else 0},
         "epochs": full_rows(state, read_history(run.history)),
         "evaluations": evaluation_rows(state),
+        "staleness": staleness_facts(state),
         "pods": pods,
         "snapshots": {"damaged": damaged_rows(state)},
         "log": {"lost": lost_rows(state)},
@@ -88,6 +90,8 @@ def print_state(state: State, console: Console, now_s: float, *, evaluations: in
     console.print(progress_line(progress_snapshot(state, {}, now_s, 0.0)))
     _print_pods(state, console)
     _print_evaluations(state, console, evaluations)
+    for name, text in staleness_rows(staleness_facts(state)):
+        console.print(f"{name}: {text}")
     for ps, snapshot in sorted(state.snapshots.items()):
         taken = f"{time_of_day(snapshot.time_s)}, {size(snapshot.size_bytes)}"
         console.print(f"snapshot of {ps}: {taken}, {display(snapshot.manifest)}")

@@ -1,8 +1,4 @@
-"""The events of a job's log: past tense, frozen.
-
-The log is the state: ``elasticdl.master.core`` folds these events and nothing else. ``codec.py`` converts them to
-protobuf.
-"""
+"""The events of a job's log: past tense, frozen. ``elasticdl.master.core`` folds these events and nothing else."""
 
 from __future__ import annotations
 
@@ -205,6 +201,7 @@ class TaskFinished:
         seconds: the worker's time by part: ``read``, ``feed``, ``pull``, ``compute``, ``push``, ``total``.
         placement_version: train: version of the placement under which every ps answered.
         counted: train: numbers of the counted batches in the task, as ranges; empty in old logs: the last ``batches``.
+        staleness: train: staleness in updates -> how many batches were absorbed with it; empty in old logs.
     """
 
     task: TaskRef
@@ -219,6 +216,7 @@ class TaskFinished:
     seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     placement_version: int = 1
     counted: tuple[tuple[int, int], ...] = ()
+    staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +231,7 @@ class TaskReturned:
     loss_sum: float = 0.0
     states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
     counted: tuple[tuple[int, int], ...] = ()
+    staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

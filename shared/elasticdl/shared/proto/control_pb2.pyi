@@ -1591,6 +1591,26 @@ class TaskFinished(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class StalenessEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TASK_FIELD_NUMBER: _builtins.int
     DISPATCH_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
@@ -1603,6 +1623,7 @@ class TaskFinished(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
     COUNTED_FIELD_NUMBER: _builtins.int
+    STALENESS_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     records: _builtins.int
@@ -1621,6 +1642,8 @@ class TaskFinished(_message.Message):
     def seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     @_builtins.property
     def counted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
+    @_builtins.property
+    def staleness(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]: ...
     def __init__(
         self,
         *,
@@ -1636,10 +1659,11 @@ class TaskFinished(_message.Message):
         seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         placement_version: _builtins.int | None = ...,
         counted: _abc.Iterable[Global___Range] | None = ...,
+        staleness: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "placement_version", b"placement_version", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "attempt", b"attempt", "batches", b"batches", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "states", b"states", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "attempt", b"attempt", "batches", b"batches", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "staleness", b"staleness", "states", b"states", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__placement_version: _TypeAlias = _typing.Literal["placement_version"]  # noqa: Y015
     _WhichOneofArgType__placement_version: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version"]  # noqa: Y015
@@ -1672,6 +1696,26 @@ class TaskReturned(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class StalenessEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TASK_FIELD_NUMBER: _builtins.int
     DISPATCH_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
@@ -1680,6 +1724,7 @@ class TaskReturned(_message.Message):
     LOSS_SUM_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
     COUNTED_FIELD_NUMBER: _builtins.int
+    STALENESS_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     reason: _builtins.str
@@ -1691,6 +1736,8 @@ class TaskReturned(_message.Message):
     def states(self) -> _containers.MessageMap[_builtins.str, Global___MetricState]: ...
     @_builtins.property
     def counted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
+    @_builtins.property
+    def staleness(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]: ...
     def __init__(
         self,
         *,
@@ -1702,10 +1749,11 @@ class TaskReturned(_message.Message):
         loss_sum: _builtins.float = ...,
         states: _abc.Mapping[_builtins.str, Global___MetricState] | None = ...,
         counted: _abc.Iterable[Global___Range] | None = ...,
+        staleness: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "reason", b"reason", "records", b"records", "states", b"states", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "reason", b"reason", "records", b"records", "staleness", b"staleness", "states", b"states", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

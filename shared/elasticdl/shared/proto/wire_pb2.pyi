@@ -492,11 +492,14 @@ class PushReply(_message.Message):
     NEXT_BATCH_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    STALENESS_FIELD_NUMBER: _builtins.int
     verdict: Global___PushReply.Verdict.ValueType
     next_batch: _builtins.int
     step: _builtins.int
     message: _builtins.str
     """NOT_FINITE: where"""
+    staleness: _builtins.int
+    """updates between the batch's pull and now; absent: none was applied"""
     def __init__(
         self,
         *,
@@ -504,12 +507,15 @@ class PushReply(_message.Message):
         next_batch: _builtins.int = ...,
         step: _builtins.int = ...,
         message: _builtins.str = ...,
+        staleness: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_staleness", b"_staleness", "staleness", b"staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "next_batch", b"next_batch", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_staleness", b"_staleness", "message", b"message", "next_batch", b"next_batch", "staleness", b"staleness", "step", b"step", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__staleness: _TypeAlias = _typing.Literal["staleness"]  # noqa: Y015
+    _WhichOneofArgType__staleness: _TypeAlias = _typing.Literal["_staleness", b"_staleness"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__staleness) -> _WhichOneofReturnType__staleness | None: ...
 
 Global___PushReply: _TypeAlias = PushReply  # noqa: Y015
 

@@ -105,6 +105,8 @@ def encode_reply(reply: Reply, incarnation: str) -> tuple[bytes, list[Tensor]]:
         case PushReply():
             message.push.verdict, message.push.next_batch = reply.verdict.value, reply.next_batch
             message.push.step, message.push.message = reply.step, reply.message
+            if reply.staleness is not None:
+                message.push.staleness = reply.staleness
     return message.SerializeToString(), tensors
 
 
@@ -130,7 +132,11 @@ def decode_reply(meta: bytes, tensors: Sequence[Tensor]) -> tuple[Reply, str]:
             case "push":
                 push = message.push
                 reply = PushReply(
-                    verdict=PushVerdict(push.verdict), next_batch=push.next_batch, step=push.step, message=push.message
+                    verdict=PushVerdict(push.verdict),
+                    next_batch=push.next_batch,
+                    step=push.step,
+                    message=push.message,
+                    staleness=push.staleness if push.HasField("staleness") else None,
                 )
             case _:
                 raise ProtocolError("a reply of no known kind")

@@ -97,7 +97,7 @@ class Push:
         batches: batches of the task.
         records: records of the batch, as read.
         checksum: sum of their hashes modulo 2**64.
-        base_iteration: update count of the state that the gradients were computed from.
+        base_iteration: ``PullReply.iteration`` of the state that the gradients were computed from.
         rate: the learning rate, if the worker evaluates the schedule.
         empty: there is no gradient; only the ledger takes note.
         dense: float32, gradient of the part's trainable variables.
@@ -193,12 +193,14 @@ class PushReply:
         next_batch: the first batch of the task that some group of the ps wants.
         step: the most batches absorbed by a group.
         message: NOT_FINITE: where.
+        staleness: optimizer updates between the batch's pull and its absorption; None: no gradient was absorbed.
     """
 
     verdict: PushVerdict
     next_batch: int
     step: int
     message: str = ""
+    staleness: int | None = None
 
 
 Reply = Refusal | InitialiseReply | NextBatchReply | PullReply | PushReply

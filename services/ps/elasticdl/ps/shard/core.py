@@ -223,6 +223,7 @@ class PsCore:
             applying = [division for division in divisions if division.verdict is Verdict.APPLIED]
             verdict = Verdict.APPLIED if applying else most_backward(divisions)
             answer, message = PushVerdict[verdict.name], ""
+            staleness: int | None = None
             if applying:
                 check_memory(shard.nbytes, self._memory_bytes_max)
                 try:
@@ -234,12 +235,14 @@ class PsCore:
                 except MemoryError as error:
                     raise RefusedError(RefusalKind.NOT_READY, "no memory for the rows of the push") from error
                 else:
-                    self._apply(shard, applying)
+                    staleness = None if push.empty else shard.staleness(push)
+                    self._apply(shard, applying, staleness or 0)
             return PushReply(
                 verdict=answer,
                 next_batch=shard.next_batch(TaskId(push.task), push.batches),
                 step=shard.step,
                 message=message,
+                staleness=staleness,
             )
 
     def check_serves(self) -> None:
@@ -382,10 +385,10 @@ class PsCore:
             raise InvariantError("there is no shard to hold anything in")
         return self.shard
 
-    def _apply(self, shard: ModelShard, applying: Sequence[Division]) -> None:
+    def _apply(self, shard: ModelShard, applying: Sequence[Division], staleness: int) -> None:
         try:
             for division in applying:
-                division.group.apply(division.push)
+                division.group.apply(division.push, staleness)
             shard.merge()
         except Exception as error:
             # Half-applied state must never be served or saved, whatever went wrong.

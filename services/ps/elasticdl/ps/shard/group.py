@@ -139,8 +139,13 @@ class Group:
         for table in push.tables:
             self._table(table.table).check(table.ids, table.gradients)
 
-    def apply(self, push: Push) -> None:
-        """Absorb a checked push whose turn it is; an error in here leaves the group in an undefined state."""
+    def apply(self, push: Push, staleness: int = 0) -> None:
+        """Absorb a checked push whose turn it is; an error in here leaves the group in an undefined state.
+
+        Args:
+            push: the group's part.
+            staleness: optimizer updates since the batch's pull.
+        """
         if push.rate is not None:
             self._rate = push.rate
         if not push.empty:
@@ -148,7 +153,7 @@ class Group:
                 dense=push.dense,
                 rows={self.tables[t.table].table.name: (t.ids, t.gradients) for t in push.tables},
             )
-            self._learn(gradients, push)
+            self._learn(gradients, push, staleness)
         if push.statistics.size:
             self.dense.update_statistics(push.statistics)
         task, rounds = TaskId(push.task), self.policy.rounds
@@ -195,7 +200,7 @@ class Group:
             and self.ledger == other.ledger
         )
 
-    def _learn(self, gradients: Gradients, push: Push) -> None:
+    def _learn(self, gradients: Gradients, push: Push, staleness: int) -> None:
         if self.policy.rounds is not None:
             self.accumulator.add(gradients, weight=push.records)
             return
@@ -206,7 +211,7 @@ class Group:
             gradients = self.accumulator.take()
         rate = self._base_rate()
         if self.policy.staleness_scaled_rate:
-            rate /= max(1, self.iteration - push.base_iteration)
+            rate /= max(1, staleness)
         self._update(gradients, rate)
 
     def _update(self, gradients: Gradients, rate: float) -> None:

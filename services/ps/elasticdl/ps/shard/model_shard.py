@@ -178,6 +178,10 @@ class ModelShard:
         for table in push.tables:
             self.tables[table.table].reserve(table.ids.size)
 
+    def staleness(self, push: Push) -> int:
+        """Optimizer updates since a batch's pull, by the least advanced group, before the batch is applied."""
+        return max(0, self.iteration - push.base_iteration)
+
     def room_for_cut(self) -> Sequence[CutRoom]:
         """Memory for a ``cut`` that comes soon; needs no lock, so no push waits for it."""
         return [table.room_for_cut() for table in self.tables]

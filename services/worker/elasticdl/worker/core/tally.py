@@ -17,12 +17,14 @@ class Tally:
         counted: numbers of the batches, including empty ones.
         loss_sum: sum over batches of the mean loss of a batch.
         seconds: phase -> seconds.
+        staleness: staleness in updates -> how many batches were absorbed with it.
     """
 
     records: int = 0
     counted: RangeSet = field(default_factory=RangeSet)
     loss_sum: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
+    staleness: dict[int, int] = field(default_factory=dict)
 
     @property
     def batches(self) -> int:
@@ -36,6 +38,11 @@ class Tally:
         self.counted.add(batch)
         self.records += records
         self.loss_sum += loss
+
+    def add_staleness(self, staleness: int | None) -> None:
+        """Count an absorbed batch; None: no gradient was absorbed."""
+        if staleness is not None:
+            self.staleness[staleness] = self.staleness.get(staleness, 0) + 1
 
     def add_seconds(self, seconds: Mapping[str, float]) -> None:
         """Add to the phases."""

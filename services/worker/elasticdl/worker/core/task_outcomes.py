@@ -102,6 +102,7 @@ class TaskOutcomes:
                 results=dict(results or {}),
                 seconds={**tally.seconds, "total": sum(tally.seconds.values())},
                 counted=tuple(tally.counted.ranges()) if task.purpose is Purpose.TRAIN else (),
+                staleness=tally.staleness,
             ),
         )
         self._acknowledge(leases)
@@ -175,6 +176,7 @@ class TaskOutcomes:
             loss_sum=tally.loss_sum,
             states=states,
             counted=tuple(tally.counted.ranges()),
+            staleness=tally.staleness,
         )
         return self._publish(lease, event)
 

@@ -171,8 +171,10 @@ class Training:
         self._drop(batch)
         if batch.is_void:
             return
-        self._tally(event.ref.task).add_seconds(event.seconds)
         outcome = event.outcome
+        tally = self._tally(event.ref.task)
+        tally.add_seconds(event.seconds)
+        tally.add_staleness(outcome.staleness)
         if outcome.not_finite:
             self._fail(event.ref, Failure(kind=FailureKind.NOT_FINITE, message=outcome.not_finite), event.step)
             return

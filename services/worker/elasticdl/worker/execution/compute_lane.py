@@ -128,7 +128,7 @@ class ComputeLane:
         iteration = loaded.weights.iteration
         loaded.push = replace(
             request,
-            base_iteration=iteration,
+            base_iterations=loaded.weights.iterations,
             rate=self._model.rate(iteration) if self._settings.rate_from_worker else None,
             dense_gradient=result.dense_gradient,
             statistics_update=result.statistics_update,

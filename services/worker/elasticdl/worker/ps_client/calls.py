@@ -73,6 +73,10 @@ class Settled:
         """Replies in the splitter's order, by name of the ps."""
         return dict(zip(self.sent.splitter.ps, replies, strict=True))
 
+    def iterations(self) -> Mapping[PodName, int]:
+        """The answers of a pull: by ps the optimizer updates up to its state."""
+        return {ps: reply.iteration for ps, reply in self.by_ps(self.replies(PullReply)).items()}
+
     def release(self) -> None:
         """Return all receive buffers."""
         for answer in self.answers:

@@ -127,7 +127,7 @@ class PsClient:
         return Pulled(
             dense=dense,
             rows=MappingProxyType(rows),
-            iteration=min([reply.iteration for reply in replies]),
+            iterations=settled.iterations(),
             step=min([reply.step for reply in replies]),
             release=gathering.releasing([answer.release for answer in settled.answers]),
         )

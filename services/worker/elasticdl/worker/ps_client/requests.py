@@ -23,7 +23,7 @@ class PushRequest:
         batches: batches of the task, by the plan.
         records: records of the batch, as read.
         checksum: sum of their hashes modulo 2**64.
-        base_iteration: ``Pulled.iteration`` of the state that the gradients were computed from.
+        base_iterations: ``Pulled.iterations`` of the state that the gradients were computed from.
         rate: the learning rate, if the schedule is the user's own; None: the ps evaluates the schedule.
         dense_gradient: float32, flat over the trainable variables in the signature's order; None: an empty push.
         statistics_update: float32, flat over the statistics in the signature's order: the ``x`` of their
@@ -36,7 +36,7 @@ class PushRequest:
     batches: int
     records: int
     checksum: int
-    base_iteration: int = 0
+    base_iterations: Mapping[PodName, int] = field(default_factory=lambda: MappingProxyType({}))
     rate: float | None = None
     dense_gradient: Floats | None
     statistics_update: Floats = field(default_factory=lambda: NO_FLOATS)
@@ -69,6 +69,7 @@ class PushOutcome:
         placement_version: version of the placement by which they answered.
         step: the most batches absorbed by a group; 0: unknown, because none lacked the batch.
         not_finite: where NaN or infinity was found, or empty. The batch was then not absorbed.
+        staleness: optimizer updates between pull and absorption, the most of all ps; None: no ps absorbed a gradient.
     """
 
     next_batch: int
@@ -76,6 +77,7 @@ class PushOutcome:
     placement_version: int = 1
     step: int
     not_finite: str = ""
+    staleness: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,16 +87,21 @@ class Pulled:
     Attributes:
         dense: float32, flat over all variables in the signature's order; empty if not wanted.
         rows: by table name; float32[n, width] in the order of the pull's ids.
-        iteration: optimizer updates up to this state, the least over all ps.
+        iterations: optimizer updates up to this state, by ps.
         step: batches absorbed up to this state, the least over all ps.
         release: returns the receive buffers; the arrays, and whatever aliases them, must not be used afterwards.
     """
 
     dense: Floats
     rows: Mapping[str, Floats]
-    iteration: int
+    iterations: Mapping[PodName, int]
     step: int
     release: Callable[[], None]
+
+    @property
+    def iteration(self) -> int:
+        """The least iteration of all ps."""
+        return min(self.iterations.values())
 
 
 Absorbed = TaskProgress | PushOutcome

@@ -97,6 +97,7 @@ def outcome_of(
         placement_version=version,
         step=max([reply.step for reply in pushed], default=0),
         not_finite="; ".join([reply.message for reply in pushed if reply.verdict is PushVerdict.NOT_FINITE]),
+        staleness=max([reply.staleness for reply in pushed if reply.staleness is not None], default=None),
     )
 
 

@@ -110,6 +110,7 @@ class Splitter:
                     messages.TableGradients(table=self._numbers[name], ids=split.ids[own], gradients=gradients)
                 )
         statistics = request.statistics_update
+        bases = request.base_iterations
         return messages.Push(
             plan=self._plan,
             placement_version=self.version,
@@ -118,7 +119,8 @@ class Splitter:
             batches=request.batches,
             records=request.records,
             checksum=request.checksum,
-            base_iteration=request.base_iteration,
+            # A ps that has got its partitions since the pull answers for groups that another ps pulled from.
+            base_iteration=bases.get(self.ps[ps], min(bases.values(), default=0)),
             rate=request.rate,
             empty=gradient is None,
             dense=NO_FLOATS if gradient is None else take(gradient, part.gradients),

@@ -57,7 +57,7 @@ def _on_train_task_finished(state: State, envelope: Envelope, event: TaskFinishe
         return
     if not state.first_step_s:
         state.first_step_s = envelope.time_s - max(0.0, event.seconds.get("total", 0.0))
-    if not training.on_task_finished(event, envelope.time_s, state.placement.version):
+    if not training.on_task_finished(event, envelope, state.placement.version):
         return
     state.trained_s = envelope.time_s
     forget_crashes(state, event.task)
@@ -68,7 +68,7 @@ def on_task_returned(state: State, envelope: Envelope, event: TaskReturned) -> N
     """Apply that a worker has returned a task to the queue, with the statistics of what it has computed."""
     _end_attempt(state, envelope, event)
     if state.training and event.task.purpose is Purpose.TRAIN:
-        state.training.statistics.add(event, state.training.plan, envelope.time_s)
+        state.training.statistics.add(event, envelope.name, state.training.plan, envelope.time_s)
 
 
 def on_task_failed(state: State, envelope: Envelope, event: TaskFailed) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from elasticdl.master.core.training.statistics import EpochTotals, TrainingStatistics
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rangeset import RangeSet
-from elasticdl.shared.messages.events import TaskFinished
+from elasticdl.shared.messages.events import Envelope, TaskFinished
 from elasticdl.shared.names import NOBODY, Incarnation, PodName, TaskId
 
 
@@ -154,13 +154,13 @@ class Training:
         self.speculated.clear()
         self._recompute()
 
-    def on_task_finished(self, event: TaskFinished, time_s: float, placement_version: int) -> bool:
+    def on_task_finished(self, event: TaskFinished, envelope: Envelope, placement_version: int) -> bool:
         """Credit a finished task to the ps that absorbed it, under their present incarnations only.
 
         Args:
             event: which ps answered, and under which version of the placement. An answer under an earlier version may
                 have been for groups that have moved since, and gives no credit.
-            time_s: when.
+            envelope: who has finished it, and when.
             placement_version: the present version.
 
         Returns:
@@ -181,7 +181,7 @@ class Training:
             # Acknowledged under an older incarnation of a ps or an older placement: the queue has forgotten it.
             self.outstanding.discard(task)
             self.lacking.add(task)
-        self.statistics.add(event, self.plan, time_s)
+        self.statistics.add(event, envelope.name, self.plan, envelope.time_s)
         return not was_complete and task in self.complete
 
     def revoke(self, tasks: RangeSet) -> None:

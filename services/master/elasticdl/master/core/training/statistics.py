@@ -6,11 +6,12 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from elasticdl.master.core.training.staleness import StalenessTotals
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.job.tasks import MetricStates
 from elasticdl.shared.messages.events import TaskFinished, TaskReturned
-from elasticdl.shared.names import TaskId
+from elasticdl.shared.names import PodName, TaskId
 
 MetricSums = dict[str, tuple[list[float], ...]]
 """Metric states (see ``MetricStates``) as numbers."""
@@ -95,6 +96,7 @@ class TrainingStatistics:
         known: tasks of which every batch is in ``epochs``.
         epochs: sums per epoch.
         seconds: the workers' time by part (``read``, ``pull``, ``compute``, ...), summed, seconds.
+        staleness: of the batches that each worker pushed, repeated ones too.
     """
 
     counted: RangeSet = field(default_factory=RangeSet)
@@ -102,18 +104,22 @@ class TrainingStatistics:
     known: RangeSet = field(default_factory=RangeSet)
     epochs: dict[int, EpochTotals] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    staleness: dict[PodName, StalenessTotals] = field(default_factory=dict)
 
     @property
     def mean_task_s(self) -> float:
         """Mean seconds from taking a task to finishing it; 0 before the first."""
         return self.seconds.get("total", 0.0) / len(self.counted) if self.counted else 0.0
 
-    def add(self, event: TaskFinished | TaskReturned, plan: Plan, time_s: float) -> None:
+    def add(self, event: TaskFinished | TaskReturned, worker: PodName, plan: Plan, time_s: float) -> None:
         """Add a worker's statistics of a task to its epoch, each batch at most once.
 
         Sums that share a batch with those that are known can't be added. They replace them if they cover more batches.
         """
+        staleness = self.staleness.setdefault(worker, StalenessTotals())
+        staleness.add(event.staleness)
         if isinstance(event, TaskFinished):
+            staleness.add_seconds(event.seconds)
             for part, seconds in event.seconds.items():
                 self.seconds[part] = self.seconds.get(part, 0.0) + seconds
         task = TaskId(event.task.number)

@@ -1,0 +1,79 @@
+"""How stale the absorbed gradients were, and how much time exchanging weights and gradients took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+EXACT_MAX = 64
+"""Batches are counted by exact staleness up to here, and beyond by powers of two."""
+EXCHANGE = ("pull", "push", "wait")
+"""Parts of a worker's time: it exchanges weights and gradients with the ps, or waits until it may."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StalenessTotals:
+    """Sums over absorbed batches. The staleness of a batch is defined in docs/adr/0023-staleness.md.
+
+    Attributes:
+        batches: upper bound of the staleness in updates -> how many batches.
+        updates: sum of the staleness of all of them.
+        largest: the largest staleness.
+        exchange_s: seconds of the parts ``EXCHANGE``.
+        total_s: seconds of all parts.
+    """
+
+    batches: dict[int, int] = field(default_factory=dict)
+    updates: int = 0
+    largest: int = 0
+    exchange_s: float = 0.0
+    total_s: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many batches."""
+        return sum(self.batches.values())
+
+    @property
+    def mean(self) -> float:
+        """Mean staleness in updates; 0 without batches."""
+        return self.updates / self.count if self.batches else 0.0
+
+    def quantile(self, share: float) -> int:
+        """The least staleness that this share of the batches does not exceed; 0 without batches."""
+        needed = share * self.count
+        for staleness, batches in sorted(self.batches.items()):
+            needed -= batches
+            if needed <= 0:
+                return min(staleness, self.largest)
+        return self.largest
+
+    def count_above(self, bound: int) -> int:
+        """How many batches were later than a bound up to ``EXACT_MAX``."""
+        return sum(batches for staleness, batches in self.batches.items() if staleness > bound)
+
+    def add(self, staleness: Mapping[int, int]) -> None:
+        """Add batches by their exact staleness."""
+        for updates, batches in staleness.items():
+            limit = updates if updates <= EXACT_MAX else 1 << (updates - 1).bit_length()
+            self.batches[limit] = self.batches.get(limit, 0) + batches
+            self.updates += updates * batches
+            self.largest = max(self.largest, updates)
+
+    def add_seconds(self, seconds: Mapping[str, float]) -> None:
+        """Add a worker's time by part, with their sum as ``total``."""
+        self.exchange_s += sum(seconds.get(part, 0.0) for part in EXCHANGE)
+        self.total_s += seconds.get("total", 0.0)
+
+    @classmethod
+    def of_all(cls, many: Iterable[StalenessTotals]) -> StalenessTotals:
+        """The sums over all workers."""
+        total = cls()
+        for one in many:
+            for limit, batches in one.batches.items():
+                total.batches[limit] = total.batches.get(limit, 0) + batches
+            total.updates += one.updates
+            total.largest = max(total.largest, one.largest)
+            total.exchange_s += one.exchange_s
+            total.total_s += one.total_s
+        return total
