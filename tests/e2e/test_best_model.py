@@ -54,6 +54,11 @@ def test_the_best_model_is_exported_and_training_ends_early(elastic: Elastic) ->
     assert "val_mse has not improved in 2 epochs" in outcome.output
     exported = mse_of(elastic.folder / "output" / "model.keras", elastic.folder / "validation" / "test.csv")
     assert abs(exported - best) < 1e-5 * max(1.0, best)
+    again = elastic.run("export", outcome.job, "--best", "--output=again")
+    assert again.exit_code == 0, again.output
+    assert mse_of(elastic.folder / "again" / "model.keras", elastic.folder / "validation" / "test.csv") == exported
+    unknown = elastic.run("export", outcome.job, "--step=1")
+    assert unknown.exit_code == 2 and "Versions that are kept: step 0, " in unknown.output
 
 
 def mse_of(model: Path, data: Path) -> float:

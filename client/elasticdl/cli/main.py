@@ -119,6 +119,23 @@ def resume(
     raise typer.Exit(resume(job, _root_of(run_dir), report, ps=num_ps_pods, debug=debug))
 
 
+@command(app, panel=TRAIN)
+def export(
+    job: Job,
+    output: Annotated[str, Flag("Folder or s3:// address for the model.", metavar="DIR", shows="as the job")] = "",
+    best: Annotated[bool, Flag("Export the best evaluated model, which a job with --save_best keeps.")] = False,
+    step: Annotated[
+        int | None,
+        Flag("Export the version of step N, if it is kept.", metavar="N", limits=(0, 1 << 62), shows="newest"),
+    ] = None,
+    run_dir: RunDir = None,
+) -> None:
+    """Export the model of a job that has ended, from its snapshots, without training."""
+    from elasticdl.cli.commands.export import ExportSettings, export
+
+    export(job, _root_of(run_dir), ExportSettings(output=output, best=best, step=step))
+
+
 @command(app, panel=JOBS)
 def stop(job: Job, run_dir: RunDir = None) -> None:
     """Stop a running job. It can be resumed later."""

@@ -16,9 +16,8 @@ from elasticdl.cli.jobs.open_log import lost_part, open_bus
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.running import RunOptions, run_job
 from elasticdl.cli.submission.extras import check_extras
-from elasticdl.cli.submission.model_digest import changed_files, file_digests
 from elasticdl.cli.submission.preflight import check_report
-from elasticdl.cli.submission.source_check import check_contents, check_sources, rebuild_indices
+from elasticdl.cli.submission.source_check import check_contents, check_model_files, check_sources, rebuild_indices
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.ps.snapshots.job_recovery import recover_job, restore_registers, settle_placement
@@ -54,7 +53,7 @@ def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -
     run = run_directory.find(root, job)
     record = run.read()
     working_directory.enter(record)
-    _check_model(run, record)
+    check_model_files(run, record)
     with run.lock():
         past = asyncio.run(_past(run, record, ps))
         if past.state.job_state is JobState.SUCCEEDED:
@@ -133,22 +132,3 @@ def _start_line(run: RunDirectory, past: _Past) -> str:
     finished = len(past.state.training.complete) if past.state.training else 0
     tasks = count(past.spec.plan.tasks, "task")
     return f"Resuming job {run.job}: {finished:,} of {tasks} finished. Logs: {run.logs}"
-
-
-def _check_model(run: RunDirectory, record: JobRecord) -> None:
-    """Refuse a model file that is not the one that the job was planned with."""
-    path = Path(record.model.rpartition(":")[0])
-    if not record.model_files:
-        return
-    if not path.is_file():
-        raise UserError(
-            f"the model file {path} of job {run.job} does not exist any more",
-            hint="Restore it, or start a new job with: elasticdl train",
-        )
-    changed = changed_files(record.model_files, file_digests(path))
-    if changed:
-        names = ", ".join(str(path.parent / name) for name in changed)
-        raise UserError(
-            f"{names} changed since job {run.job} was planned",
-            hint="Undo the change to resume this job, or train the new model with: elasticdl train",
-        )

@@ -116,7 +116,7 @@ def best_row(state: State) -> BestRow | None:
         evaluation=row["evaluation"],
         epoch=row["epoch"],
         step=row["step"],
-        exported=best.saved > 0,
+        exported=best.saved > 0 and bool(state.job.output),
     )
 
 

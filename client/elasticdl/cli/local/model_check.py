@@ -1,4 +1,7 @@
-"""Tries a job's model in processes of its own before any service starts; see ``elasticdl.worker.model_check``."""
+"""Tries a job's model in processes of its own before any service starts, or exports it after they have ended.
+
+See ``elasticdl.worker.model_check`` and ``elasticdl.worker.model_export``.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,28 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.fork_server import MODEL_CHECK
+from elasticdl.cli.local.processes.logs import tail
 from elasticdl.cli.submission.submit import Submission
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import PermanentError, UserError
+from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import encode_spec
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process import model_check
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.storage import to_uri
 
-COMMAND = (sys.executable, "-m", MODEL_CHECK)
-PROCESSES = 2
-"""The second one makes the model as well, to be compared with the first's."""
+CHECK = (sys.executable, "-m", MODEL_CHECK)
+EXPORT = (sys.executable, "-m", "elasticdl.worker.model_export")
+CHECKS = ("model-check-0", "model-check-1")
+"""Names of the processes of a check. The second one makes the model as well, to be compared with the first's."""
+_LOG_LINES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +68,7 @@ def check_model(submission: Submission, runtime: CheckRuntime) -> ModelCheck | N
         submission.save_indices(storage)
         spec = replace(submission.spec, storage=storage)
         (folder / model_check.SPEC_FILE).write_bytes(encode_spec(spec))
-        with _processes(folder, runtime) as pids:
+        with _processes(CHECK, CHECKS, folder, runtime) as pids:
             os.waitpid(pids[0], 0)
         result = ModelCheck.read(folder, 0)
     if result is not None and result.error:
@@ -69,20 +76,48 @@ def check_model(submission: Submission, runtime: CheckRuntime) -> ModelCheck | N
     return result
 
 
+def export_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelCheck:
+    """Write a version of a job's model to its output.
+
+    Args:
+        spec: the job.
+        folder: holds the version, in the file ``model_check.MODEL_FILE``.
+        runtime: what the process runs on.
+
+    Returns:
+        What the user should know about the files.
+
+    Raises:
+        UserError: the model can't be exported, with the reason.
+        PermanentError: the process did not finish.
+    """
+    (folder / model_check.SPEC_FILE).write_bytes(encode_spec(spec))
+    with _processes(EXPORT, ("export",), folder, runtime) as pids:
+        os.waitpid(pids[0], 0)
+    result = ModelCheck.read(folder, 0)
+    if result is None:
+        log = runtime.logs / "export.log"
+        raise PermanentError(f"the export did not finish. The end of {log}:\n{tail(log, _LOG_LINES)}")
+    if result.error:
+        raise UserError(result.error)
+    return result
+
+
 @contextmanager
-def _processes(folder: Path, runtime: CheckRuntime) -> Iterator[list[int]]:
-    """Start the processes of a check; what is left of them at the end is killed."""
+def _processes(
+    command: Sequence[str], names: Sequence[str], folder: Path, runtime: CheckRuntime
+) -> Iterator[list[int]]:
+    """Start a process under each name; what is left of them at the end is killed."""
     pids = []
     try:
-        for number in range(PROCESSES):
-            pod = PodName(f"model-check-{number}")
+        for number, pod in enumerate(map(PodName, names)):
             environment = {
                 **runtime.environment("", pod, Service.WORKER),
                 model_check.FOLDER_VARIABLE: str(folder),
                 model_check.NUMBER_VARIABLE: str(number),
             }
             log, output = runtime.logs / f"{pod}.log", runtime.logs / f"{pod}.out"
-            pids.append(runtime.starter.start(COMMAND, environment=environment, log=log, output=output))
+            pids.append(runtime.starter.start(command, environment=environment, log=log, output=output))
         yield pids
     finally:
         for pid in pids:

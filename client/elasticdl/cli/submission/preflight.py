@@ -31,7 +31,7 @@ def check_destinations(flags: TrainFlags, spec: JobSpec) -> None:
     flag_of_storage = "storage" if flags.storage else "checkpoint_dir" if flags.checkpoint_dir else "run_dir"
     destinations[flag_of_storage] = spec.storage
     for flag, uri in destinations.items():
-        _check_writable(f"--{flag}={getattr(flags, flag) or display(uri)}", uri)
+        check_writable(f"--{flag}={getattr(flags, flag) or display(uri)}", uri)
     if flags.report:
         check_report(flags.report)
     if flags.nats_url:
@@ -57,7 +57,16 @@ def check_report(report: Path) -> None:
     raise UserError(f"--report={report} can't be written: {problem}", hint="Give the name of a file.", usage=True)
 
 
-def _check_writable(flag: str, uri: str) -> None:
+def check_writable(what: str, uri: str) -> None:
+    """Write and delete a small file.
+
+    Args:
+        what: the destination, for the message.
+        uri: the destination, a folder.
+
+    Raises:
+        UserError: the destination can't be written, and the reason.
+    """
     store = open_store(uri)
     probe = join(uri, _PROBE)
     try:
@@ -68,7 +77,7 @@ def _check_writable(flag: str, uri: str) -> None:
         # The missing object is our own probe, which the user never named.
         problem = "no file can be created there" if isinstance(error, ObjectNotFoundError) else error
         raise UserError(
-            f"{flag} can't be written: {problem}",
+            f"{what} can't be written: {problem}",
             hint="Give a folder or bucket that you may write to. A missing folder is created.",
         ) from error
 

@@ -1,11 +1,13 @@
-"""Checks before a resume: the data is the data that the job was planned with, and its indices are complete."""
+"""Checks before a resume or an export: model file and data are those that the job was planned with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.submission.model_digest import changed_files, file_digests
 from elasticdl.cli.submission.submit import checksum
 from elasticdl.shared.data import IndexStore, PlannedData, scan_source
 from elasticdl.shared.data.discovery import DataObject
@@ -18,6 +20,29 @@ from elasticdl.shared.job.spec import DataSpec, JobSpec
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, display, open_store
 
 Progress = Callable[[str], None]
+
+
+def check_model_files(run: RunDirectory, record: JobRecord) -> None:
+    """Refuse a model file that is not the one that the job was planned with.
+
+    Raises:
+        UserError: names the file that is missing or changed.
+    """
+    path = Path(record.model.rpartition(":")[0])
+    if not record.model_files:
+        return
+    if not path.is_file():
+        raise UserError(
+            f"the model file {path} of job {run.job} does not exist any more",
+            hint="Restore it, or start a new job with: elasticdl train",
+        )
+    changed = changed_files(record.model_files, file_digests(path))
+    if changed:
+        names = ", ".join(str(path.parent / name) for name in changed)
+        raise UserError(
+            f"{names} changed since job {run.job} was planned",
+            hint="Undo the change, or train the new model with: elasticdl train",
+        )
 
 
 def check_sources(run: RunDirectory, spec: JobSpec) -> None:
@@ -33,7 +58,7 @@ def check_sources(run: RunDirectory, spec: JobSpec) -> None:
             except ObjectNotFoundError as error:
                 raise UserError(
                     f"{display(source.uri)}, a data source of job {run.job}, does not exist any more",
-                    hint="Restore it, then resume.",
+                    hint="Restore it, then try again.",
                 ) from error
             if info.size_bytes != source.size_bytes:
                 raise _changed(run, source)
@@ -129,5 +154,5 @@ def _info(source: Source) -> ObjectInfo:
 def _changed(run: RunDirectory, source: Source) -> UserError:
     return UserError(
         f"{display(source.uri)} changed since job {run.job} was planned",
-        hint="Restore the old content, then resume; or start a new job with: elasticdl train",
+        hint="Restore the old content, or start a new job with: elasticdl train",
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
@@ -27,17 +28,16 @@ _SECOND_S_MAX = 30.0
 _POLL_S = 0.02
 
 
-def main() -> int:
-    """Check the model and write the result.
+def run(function: Callable[[JobSpec, Path, int], ModelCheck]) -> int:
+    """Call a function with the job, the folder for results and the number of this process, and write its result.
 
     Returns:
-        0, or 1 when the model is refused; others: the check could not be made.
+        0, or 1 when the model is refused; others: the function could not do its work.
     """
     folder, number = Path(os.environ[model_check.FOLDER_VARIABLE]), int(os.environ[model_check.NUMBER_VARIABLE])
     import_model_code()
     try:
-        spec = decode_spec((folder / model_check.SPEC_FILE).read_bytes())
-        result = _check(spec, folder) if number == 0 else _made(spec)
+        result = function(decode_spec((folder / model_check.SPEC_FILE).read_bytes()), folder, number)
     except TransientError as error:
         sys.stderr.write(f"{error}\n")
         return exit_code(error)
@@ -50,12 +50,22 @@ def main() -> int:
     return EXIT_REFUSED if result.error else 0
 
 
+def main() -> int:
+    """Entry point."""
+    return run(lambda spec, folder, number: _check(spec, folder) if number == 0 else _made(spec))
+
+
+def running_batches_file() -> RunningBatchesFile:
+    """Where the batch is recorded that this process is reading."""
+    return RunningBatchesFile(file_of(os.environ[ENVIRONMENT_VARIABLE], os.getpid()))
+
+
 def _check(spec: JobSpec, folder: Path) -> ModelCheck:
     from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint
     from elasticdl.worker.model_builder import build
     from elasticdl.worker.model_trial import try_model
 
-    with _running_batches() as running_batches:
+    with running_batches_file() as running_batches:
         built = build(spec, running_batches)
         try_model(built, running_batches)
     mine = built.fingerprint()
@@ -72,7 +82,7 @@ def _made(spec: JobSpec) -> ModelCheck:
     from elasticdl.worker.model_builder import build
     from elasticdl.worker.model_trial import try_export
 
-    with _running_batches() as running_batches:
+    with running_batches_file() as running_batches:
         built = build(spec, running_batches)
     fingerprint = built.fingerprint().encode()
     try:
@@ -92,10 +102,6 @@ def _second(folder: Path) -> ModelCheck | None:
             return result
         time.sleep(_POLL_S)
     return None
-
-
-def _running_batches() -> RunningBatchesFile:
-    return RunningBatchesFile(file_of(os.environ[ENVIRONMENT_VARIABLE], os.getpid()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the launcher and the process that checks a job's model exchange: files in a folder of their own."""
+"""What the launcher and a process that checks or exports a job's model exchange: files in a folder of their own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ FOLDER_VARIABLE = "ELASTICDL_MODEL_CHECK"
 NUMBER_VARIABLE = "ELASTICDL_MODEL_CHECK_NUMBER"
 """Environment variable with the number of the process: 0 checks the model, 1 only makes it, to be compared."""
 SPEC_FILE = "spec"
-"""The encoded specification of the job, whose storage is in the folder."""
+"""The encoded specification of the job. The storage of a job that has not started is in the folder, too."""
+MODEL_FILE = "model.npz"
+"""Export: the version to write; see ``elasticdl.shared.model.whole_model``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +23,7 @@ class ModelCheck:
     """The result of one process.
 
     Attributes:
-        error: why the model can't be trained; empty if it can.
+        error: why the model can't be trained or exported; empty if it can.
         notes: what the user should know about the model.
         fingerprint: of the model, encoded; empty after an error.
     """

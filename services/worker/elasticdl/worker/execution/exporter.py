@@ -6,13 +6,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from elasticdl.shared.model.whole_model import RowsFunction
 from elasticdl.shared.storage import join, open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
-from elasticdl.worker.execution.saved_models import RowsFunction, SavedModels
+from elasticdl.worker.execution.saved_models import SavedModels
 from elasticdl.worker.ports import Floats, Ids
 from elasticdl.worker.ps_client import PsClient
 
-WriteModel = Callable[[Floats, Callable[[str, Ids], Floats], Path], None]
+WriteModel = Callable[[Floats, RowsFunction, Path], None]
 """(dense values, (table, ids) -> rows, local folder) -> the files are in the folder."""
 
 
@@ -67,18 +68,33 @@ class Exporter:
             PermanentError, TransientError: the saved model can't be read, or the output can't be written.
         """
         dense, rows_of = self._saved.load(version) if version else self._pull(0)
-        if scheme_of(self._output) == "file":
-            self._write(dense, rows_of, local_path(self._output))
-            return
-        with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
-            folder = Path(name)
-            self._write(dense, rows_of, folder)
-            self._upload(folder)
+        write_output(self._output, lambda folder: self._write(dense, rows_of, folder), self._progress)
 
-    def _upload(self, folder: Path) -> None:
-        """Objects are replaced one by one; those at the top, which name the model, last."""
-        store = open_store(self._output)
-        files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: -len(path.parts))
-        for path in files:
-            store.write(join(self._output, *path.relative_to(folder).parts), path)
-            self._progress()
+
+def write_output(output: str, write: Callable[[Path], None], progress: Callable[[], None] = lambda: None) -> None:
+    """Write files to a folder on disk or in object storage, replacing what is there.
+
+    Args:
+        output: URI of the folder.
+        write: writes the files into a local folder.
+        progress: called whenever a file was uploaded.
+
+    Raises:
+        PermanentError, TransientError: the output can't be written.
+    """
+    if scheme_of(output) == "file":
+        write(local_path(output))
+        return
+    with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
+        folder = Path(name)
+        write(folder)
+        _upload(folder, output, progress)
+
+
+def _upload(folder: Path, output: str, progress: Callable[[], None]) -> None:
+    """Objects are replaced one by one; those at the top, which name the model, last."""
+    store = open_store(output)
+    files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: -len(path.parts))
+    for path in files:
+        store.write(join(output, *path.relative_to(folder).parts), path)
+        progress()

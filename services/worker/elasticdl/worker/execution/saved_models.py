@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
-from elasticdl.shared.storage import join, open_store
-from elasticdl.worker.ports import Floats, Ids
-
-_DENSE, _TABLE = "dense", "table:"
-RowsFunction = Callable[[str, Ids], Floats]
+from elasticdl.shared.model.whole_model import RowsFunction, read_model, saved_model_uri, saved_models, write_model
+from elasticdl.shared.storage import open_store
+from elasticdl.worker.ports import Floats
 
 
 class SavedModels:
@@ -25,15 +20,7 @@ class SavedModels:
 
     def __init__(self, storage: str) -> None:
         self._store = open_store(storage)
-        self._folder = join(storage, "best", "")
-
-    def uri(self, number: int) -> str:
-        """Where a version is.
-
-        Args:
-            number: the evaluation that read it.
-        """
-        return f"{self._folder}{number:08d}.npz"
+        self._storage = storage
 
     def save(self, number: int, dense: Floats, rows_of: RowsFunction, sizes: Mapping[str, int], keep: int) -> None:
         """Save a version, and delete all but one of the others.
@@ -48,13 +35,13 @@ class SavedModels:
         Raises:
             PermanentError, TransientError: the storage can't be written.
         """
-        arrays = {_DENSE: dense, **{_TABLE + name: rows_of(name, np.arange(size)) for name, size in sizes.items()}}
+        uri = saved_model_uri(self._storage, number)
         with tempfile.TemporaryDirectory(prefix="elasticdl-best-") as folder:
             file = Path(folder, "model.npz")
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-            self._store.write(self.uri(number), file)
-        for info in list(self._store.list(self._folder)):
-            if info.uri not in (self.uri(number), self.uri(keep)):
+            write_model(file, dense, rows_of, sizes)
+            self._store.write(uri, file)
+        for info in list(self._store.list(saved_models(self._storage))):
+            if info.uri not in (uri, saved_model_uri(self._storage, keep)):
                 self._store.delete(info.uri)
 
     def load(self, number: int) -> tuple[Floats, RowsFunction]:
@@ -63,6 +50,4 @@ class SavedModels:
         Raises:
             PermanentError, TransientError: the storage can't be read.
         """
-        with np.load(io.BytesIO(self._store.read(self.uri(number)))) as loaded:
-            arrays = dict(loaded)
-        return arrays[_DENSE], lambda table, ids: arrays[_TABLE + table][ids]
+        return read_model(self._store.read(saved_model_uri(self._storage, number)))

@@ -1,0 +1,102 @@
+"""The versions of the whole model that a job's snapshots contain, to export one without any ps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.snapshots.reader import Chain, gather, read_chain
+from elasticdl.ps.snapshots.recovery import choose
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.registers import PsRegister
+from elasticdl.shared.model.manifests import MANIFEST_NAME, DamagedError, manifest_uris, snapshots_folder
+from elasticdl.shared.model.placement import ALL, Placement, Ranges
+from elasticdl.shared.model.whole_model import Floats, Ids, write_model
+from elasticdl.shared.storage import ObjectStore
+from elasticdl.shared.wire.messages import NO_FLOATS, TableIds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptVersion:
+    """One version of the model: each partition from one snapshot.
+
+    Attributes:
+        parts: snapshots, each with what it builds on, and the partitions to take from them.
+    """
+
+    parts: tuple[tuple[Chain, Ranges], ...]
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The least and the greatest step of its snapshots; they differ if the ps saved them at different moments."""
+        steps = [chain[-1][1].step for chain, _ in self.parts]
+        return min(steps), max(steps)
+
+    @property
+    def step(self) -> int:
+        """The step that names it."""
+        return self.steps[1]
+
+
+def kept_versions(store: ObjectStore, spec: JobSpec, registers: Iterable[PsRegister]) -> list[KeptVersion]:
+    """The versions that can be read, the newest first.
+
+    Args:
+        store: where the snapshots are.
+        spec: the job.
+        registers: of the ps. Without any, or if a partition is in none of their snapshots, all snapshots in the storage
+            count.
+
+    Raises:
+        TransientError, PermanentError: the store.
+    """
+    registered = [uri for register in registers for uri in (register.manifest, *register.older) if uri]
+    versions = _versions(store, registered)
+    return versions or _versions(store, manifest_uris(store, snapshots_folder(spec.storage, spec.job), MANIFEST_NAME))
+
+
+def write_version(store: ObjectStore, spec: JobSpec, version: KeptVersion, file: Path) -> None:
+    """Write a version into one local file; see ``whole_model``.
+
+    Raises:
+        TransientError: the store is away.
+        DamagedError: an object is missing or damaged; it is named.
+        UserError: a snapshot belongs to another plan.
+    """
+    core = PsCore(plan=spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy.of(spec))
+    shard = gather(store, core, version.parts)
+    numbers = {table.name: number for number, table in enumerate(shard.signature.tables)}
+    values, dense = np.empty(shard.part.size, np.float32), np.empty(shard.part.size, np.float32)
+    shard.pull([], NO_FLOATS, values)
+    shard.part.scatter(values, dense)
+
+    def rows_of(name: str, ids: Ids) -> Floats:
+        number = numbers[name]
+        width = shard.signature.tables[number].width
+        rows = np.empty(ids.size * width, np.float32)
+        shard.pull([TableIds(table=number, width=width, ids=ids)], rows, None)
+        return rows.reshape(-1, width)
+
+    write_model(file, dense, rows_of, {table.name: table.input_dim for table in shard.signature.tables})
+
+
+def _versions(store: ObjectStore, uris: Iterable[str]) -> list[KeptVersion]:
+    """Versions of some snapshots: each version is made of the newest ones that are older than all of the one before."""
+    chains: list[Chain] = []
+    for uri in uris:
+        try:
+            chains.append(read_chain(store, uri))
+        except DamagedError:
+            continue  # Its ps reports it when the job is resumed.
+    versions = []
+    while parts := choose(chains, ALL):
+        version = KeptVersion(parts=tuple(parts))
+        versions.append(version)
+        least = version.steps[0]
+        chains = [chain for chain in chains if chain[-1][1].step < least]
+    return versions

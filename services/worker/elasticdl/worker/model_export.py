@@ -1,0 +1,27 @@
+"""``python -m elasticdl.worker.model_export``: writes a version of a job's model to its output, without any ps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.model.whole_model import read_model
+from elasticdl.shared.process import model_check
+from elasticdl.shared.process.exit_codes import leave
+from elasticdl.shared.process.model_check import ModelCheck
+from elasticdl.worker.execution.exporter import write_output
+from elasticdl.worker.model_check import run, running_batches_file
+
+
+def _export(spec: JobSpec, folder: Path, _number: int) -> ModelCheck:
+    from elasticdl.worker.model_builder import build
+
+    with running_batches_file() as running_batches:
+        built = build(spec, running_batches)
+    dense, rows_of = read_model((folder / model_check.MODEL_FILE).read_bytes())
+    write_output(spec.output, lambda output: built.write(dense, rows_of, output))
+    return ModelCheck(notes=built.export_notes)
+
+
+if __name__ == "__main__":
+    leave(run(_export))
