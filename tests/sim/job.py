@@ -74,12 +74,19 @@ class Shape:
 
 
 class SimJob:
-    """The job of a shape: plan, spec, model, and the gradients of every batch."""
+    """The job of a shape: plan, spec, model, and the gradients of every batch.
 
-    def __init__(self, shape: Shape) -> None:
+    Args:
+        shape: how large it is.
+        added_epochs: that a resume adds after it has finished.
+    """
+
+    def __init__(self, shape: Shape, added_epochs: int = 0) -> None:
         self.shape = shape
         self.plan = _plan(shape, epochs=shape.epochs)
-        self.batches = [(task, batch) for task in self.plan.task_ids() for batch in range(self.plan.batches_of(task))]
+        self.epochs = shape.epochs + added_epochs
+        whole = _plan(shape, epochs=self.epochs)
+        self.batches = [(task, batch) for task in whole.task_ids() for batch in range(whole.batches_of(task))]
         self.numbers = {place: number for number, place in enumerate(self.batches)}
         shards = [self.plan.shard(task) for task, _ in self.batches]
         self.checksums = [
@@ -90,7 +97,7 @@ class SimJob:
             job=JobId("sim-1"),
             created_s=0.0,
             plan=self.plan,
-            checksum=sum(self.checksums) % (1 << 64),
+            checksum=sum(self.checksums[: self.plan.batches]) % (1 << 64),
             data=DataSpec(format="tfrecord"),
             validation=_plan(shape, epochs=1) if shape.evaluate else None,
             validation_data=DataSpec(format="tfrecord") if shape.evaluate else None,

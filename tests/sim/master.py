@@ -86,7 +86,7 @@ class Launcher(Process):
         while store.away:
             await asyncio.sleep(AGAIN_S)  # The user types it again.
         recovered = recover_job(store, spec.storage, spec.job)
-        begun = fold(self.world.records()).spec is not None
+        begun = (state := fold(self.world.records())).spec is not None
         if not begun and recovered is None:
             return [submitted]  # Nothing was learned: the user trains anew.
         lost = lost_part(self.world.last_record(), self.world.log_end)
@@ -95,12 +95,14 @@ class Launcher(Process):
         if placement is None:
             await restore_registers(self.bus.registers, store, spec, recovered)
         await self.bus.tasks.purge()
+        adds = self.world.adds_epochs
         resumed = JobResumed(
             reason="resumed",
             lost=lost,
             ps=self._ps or (len(placement.holders) if placement else 0),
             placement=placement.version if placement else 0,
             owners=placement.owners if placement else (),
+            epochs=self.world.job.epochs if adds and (lost or not begun or state.is_final) else 0,
         )
         return [resumed] if begun else [JobSubmitted(spec=recovered.spec if recovered else spec), resumed]
 

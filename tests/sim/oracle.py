@@ -105,7 +105,7 @@ class Oracle:
 
     def _ended_wrongly(self, state: State) -> list[str]:
         """Training ends early only after as many epochs as the job allows, in a row, brought no better result."""
-        if state.plan.epochs == self._job.plan.epochs or state.job.best is None:
+        if state.plan.epochs == self._job.epochs or state.job.best is None:
             return []
         patience = state.job.best.patience
         done = [each for each in state.evaluations if each.phase is EvaluationPhase.DONE and not each.final]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from dataclasses import dataclass
 from random import Random
 
@@ -76,16 +77,24 @@ class Outcome:
 
 
 class World:
-    """Everything there is."""
+    """Everything there is.
 
-    def __init__(self, schedule: Schedule) -> None:
+    Args:
+        schedule: decides the run.
+        added_epochs: that a user adds with a resume when the job has finished.
+    """
+
+    def __init__(self, schedule: Schedule, added_epochs: int = 0) -> None:
         self.random = Random(schedule.seed)
         self.loop = VirtualLoop()
         self._clocks: dict[str, ProcessClock] = {}
         self.network = Network(self.loop, Random(schedule.seed + 1), schedule.weather)
         self.broker = MemoryBroker(BusSettings(lease_s=LEASE_S), self.clock_of(BROKER))
         self.store = SimStore()
-        self.job = SimJob(schedule.shape)
+        self.job = SimJob(schedule.shape, added_epochs)
+        self.adds_epochs = False
+        """Whether the job has finished and was resumed with more epochs."""
+        self._context = contextvars.copy_context()
         self.oracle = Oracle(self.job)
         self.processes: list[Process] = []
         self.faults = Faults(self, schedule.faults, schedule.horizon_s)
@@ -163,10 +172,18 @@ class World:
         self._notify_launcher(process, exit_code)
 
     def succeeded(self, process: MasterProcess) -> None:
-        """A master says that the job is over."""
+        """A master says that the job is over. A user may have it train more epochs then."""
+        if self.job.epochs > self.job.plan.epochs and not self.adds_epochs:
+            self.adds_epochs = True
+            self.loop.call_soon(self._add_epochs, context=self._context)
+            return
         self.store.heal()
         self._problems += self.oracle.judge(self, process)
         self._done = True
+
+    def _add_epochs(self) -> None:
+        self.lose_everything()
+        self.start_launcher(True)
 
     def ps_at(self, address: str) -> PsProcess | None:
         """Who listens at an address; behind a shared one it may be any of several lives."""
@@ -285,6 +302,6 @@ class World:
         return f"the job is stuck: {facts}"
 
 
-def simulate(schedule: Schedule) -> Outcome:
-    """Run one schedule."""
-    return World(schedule).run()
+def simulate(schedule: Schedule, added_epochs: int = 0) -> Outcome:
+    """Run one schedule; arguments as ``World``."""
+    return World(schedule, added_epochs).run()

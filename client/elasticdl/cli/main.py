@@ -16,6 +16,7 @@ from elasticdl.cli import exit_codes
 from elasticdl.cli.options import Debug, Flag, Job, ReportFile, RunDir, command, plain_switches
 from elasticdl.cli.submission.flags import PS_MAX, WORKERS_MAX, TrainFlags
 from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.job.plan import EPOCHS_MAX
 
 LATER = {"allow_extra_args": True, "ignore_unknown_options": True}
 JOBS, DATA, TRAIN = "Jobs", "Data and models", "Run"
@@ -109,14 +110,29 @@ def resume(
     num_ps_pods: Annotated[
         int, Flag("Number of parameter servers (0: as before).", metavar="N", limits=(0, PS_MAX))
     ] = 0,
+    num_epochs: Annotated[
+        int,
+        Flag(
+            "Total number of epochs, more than before (0: as before). Also continues a finished job.",
+            metavar="N",
+            limits=(0, EPOCHS_MAX),
+        ),
+    ] = 0,
+    output: Annotated[
+        str, Flag("Folder or s3:// address for the exported model.", metavar="DIR", shows="as before")
+    ] = "",
     run_dir: RunDir = None,
     report: ReportFile = None,
     debug: Debug = False,
 ) -> None:
-    """Resume a job that was stopped, was interrupted or has failed, from its latest snapshots."""
-    from elasticdl.cli.commands.resume import resume
+    """Resume a job that was stopped, was interrupted or has failed, from its latest snapshots.
 
-    raise typer.Exit(resume(job, _root_of(run_dir), report, ps=num_ps_pods, debug=debug))
+    With --num_epochs, a job that has finished or was ended early trains more epochs, too.
+    """
+    from elasticdl.cli.commands.resume import ResumeSettings, resume
+
+    settings = ResumeSettings(report=report, debug=debug, ps=num_ps_pods, epochs=num_epochs, output=output)
+    raise typer.Exit(resume(job, _root_of(run_dir), settings))
 
 
 @command(app, panel=TRAIN)

@@ -11,7 +11,7 @@ from tests.unit.ps.jobs import Job
 
 from elasticdl.cli.commands.inspect import status
 from elasticdl.cli.commands.jobs import list_jobs
-from elasticdl.cli.commands.resume import resume
+from elasticdl.cli.commands.resume import ResumeSettings, resume
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import join, open_store, to_uri
@@ -39,5 +39,5 @@ def test_jobs_status_and_resume_say_the_same_of_a_job_whose_log_is_lost(
     assert advice in told and "interrupted" in told
     if not learned:
         with pytest.raises(UserError, match="no event log, and no snapshot") as refused:
-            resume(run.job, tmp_path, None, ps=0, debug=False)
+            resume(run.job, tmp_path, ResumeSettings())
         assert advice in refused.value.hint

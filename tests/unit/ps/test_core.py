@@ -23,6 +23,7 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
+from elasticdl.shared.job.plan import EPOCHS_MAX
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import TaskId
@@ -121,7 +122,7 @@ def test_a_push_that_does_not_fit_is_refused_whole() -> None:
     good = wire_push(0, 0)
     table = good.tables[0]
     wrong = [
-        replace(good, task=PLAN.tasks),
+        replace(good, task=PLAN.tasks_per_epoch * EPOCHS_MAX),
         replace(good, batches=good.batches + 1),
         replace(good, batch=good.batches),
         replace(good, records=good.records + 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -128,3 +129,18 @@ def test_numbers_out_of_range_are_refused_by_flag(change: dict[str, int]) -> Non
 @given(st.integers(1, 300), st.integers(0, 2**64 - 1))
 def test_a_permutation_is_a_bijection(size: int, key: int) -> None:
     assert sorted(Permutation(size, key)) == list(range(size))
+
+
+def test_tasks_of_later_epochs_are_those_of_a_plan_with_more_epochs() -> None:
+    short = make([25, 7], minibatch_size=3, minibatches_per_task=2, shuffle=Shuffle.RECORDS)
+    longer = replace(short, epochs=3)
+    for task in longer.task_ids():
+        assert short.shard(task) == longer.shard(task)
+        assert list(short.record_order(task)) == list(longer.record_order(task))
+
+
+def test_a_plan_that_max_step_ends_has_no_later_tasks() -> None:
+    plan = make([25], minibatch_size=3, minibatches_per_task=2, epochs=2, max_step=11)
+    assert not plan.defines(plan.tasks)
+    with pytest.raises(IndexError, match="is not in the plan"):
+        plan.shard(TaskId(plan.tasks))

@@ -295,7 +295,7 @@ class World:
             ComputeSettings(
                 plan=self.plan,
                 rate_from_worker=False,
-                export=self.exported.append,
+                export=lambda version, output: self.exported.append(version),
                 save=lambda pin, keep: self.saved.append((pin, keep)),
             ),
             self.model,

@@ -16,7 +16,7 @@ from elasticdl.cli.jobs.open_log import lost_part, open_bus
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.running import RunOptions, run_job
 from elasticdl.cli.submission.extras import check_extras
-from elasticdl.cli.submission.preflight import check_report
+from elasticdl.cli.submission.preflight import check_report, check_writable
 from elasticdl.cli.submission.source_check import check_contents, check_model_files, check_sources, rebuild_indices
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
@@ -26,47 +26,67 @@ from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted
-from elasticdl.shared.storage import display, open_store
+from elasticdl.shared.storage import display, open_store, to_uri
 
 
-def resume(job: str, root: Path, report: Path | None, *, ps: int, debug: bool) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeSettings:
+    """What a resume changes.
+
+    Attributes:
+        report: where to write the report, besides the run directory.
+        debug: after a failure, show the log of the process that caused it.
+        ps: number of parameter servers; 0: as before.
+        epochs: number of epochs in total, more than before; 0: as before.
+        output: folder for the exported model; empty: as before.
+    """
+
+    report: Path | None = None
+    debug: bool = False
+    ps: int = 0
+    epochs: int = 0
+    output: str = ""
+
+
+def resume(job: str, root: Path, settings: ResumeSettings) -> int:
     """Run the command.
 
     Args:
         job: id or name.
         root: folder of the run directories.
-        report: where to write the report, besides the run directory.
-        ps: number of parameter servers; 0: as before.
-        debug: after a failure, show the log of the process that caused it.
+        settings: what changes.
 
     Returns:
         Its exit code.
 
     Raises:
-        UserError: the job is running or finished, or its model file, data or working directory changed.
+        UserError: the job is running, has nothing left to train, or its model file, data or working directory changed.
     """
     started_s = time.time()
     check_extras()
+    report = settings.report.expanduser().absolute() if settings.report else None
     if report:
-        report = report.expanduser().absolute()
         check_report(report)
+    output = to_uri(settings.output) if settings.output else ""
+    if output:
+        check_writable(f"--output={settings.output}", output)
     run = run_directory.find(root, job)
     record = run.read()
     working_directory.enter(record)
     check_model_files(run, record)
     with run.lock():
-        past = asyncio.run(_past(run, record, ps))
-        if past.state.job_state is JobState.SUCCEEDED:
-            raise UserError(f"job {run.job} has finished successfully, so there is nothing to resume")
+        past = asyncio.run(_past(run, record, replace(settings, output=output)))
         check_sources(run, past.spec)
         run.create()
         console = JobConsole()
         rebuild_indices(run, past.spec, console.print_line)
         check_contents(run, past.spec, console.print_line)
         record = replace(record, launcher_pid=os.getpid(), state=JobState.STARTING.value, message="", next_step="")
+        if settings.epochs or output:
+            record = replace(record, epochs=settings.epochs or record.epochs, output=display(past.spec.output))
         run.write(record)
         console.print_line(_start_line(run, past))
-        options = RunOptions(started_s=started_s, report=report, debug=debug)
+        options = RunOptions(started_s=started_s, report=report, debug=settings.debug)
         return run_job(run, record, past.spec, past.opening, options)
 
 
@@ -75,7 +95,7 @@ class _Past:
     """What is left of a job.
 
     Attributes:
-        spec: the job.
+        spec: the job as it continues.
         state: as its log describes it; empty if the log is lost.
         opening: the first events of the next run.
     """
@@ -85,7 +105,7 @@ class _Past:
     opening: tuple[Event, ...]
 
 
-async def _past(run: RunDirectory, record: JobRecord, ps: int) -> _Past:
+async def _past(run: RunDirectory, record: JobRecord, settings: ResumeSettings) -> _Past:
     """Read the log, and make sure that the key-value registers of the ps name existing snapshots."""
     store = open_store(record.storage)
     async with open_bus(run, held=True) as bus:
@@ -108,17 +128,53 @@ async def _past(run: RunDirectory, record: JobRecord, ps: int) -> _Past:
                 )
             spec = recovered.spec
         lost = lost_part(left, run.read_log_end())
+        # A log that is lost, or lacks its end, may lack the resume that added epochs.
+        former_epochs = record.epochs if lost or state.spec is None else 0
+        if settings.epochs:
+            _check_epochs(run, spec, max(spec.plan.epochs, former_epochs), settings.epochs)
+        elif state.job_state is JobState.SUCCEEDED:
+            raise UserError(
+                f"job {run.job} has finished successfully, so there is nothing to resume",
+                hint=f"To train more epochs: elasticdl resume {run.arguments} --num_epochs=N, where N is their total "
+                f"number. To export the model: elasticdl export {run.arguments}",
+            )
         placement = await settle_placement(bus.registers, store, spec, recovered, lost, time.time())
         if placement is None:
             await restore_registers(bus.registers, store, spec, recovered)
     resumed = JobResumed(
         reason=f"resumed after {state.job_state.value}" if state.spec else "resumed without its log",
         lost=lost,
-        ps=ps or (len(placement.holders) if placement else 0),
+        ps=settings.ps or (len(placement.holders) if placement else 0),
         placement=placement.version if placement else 0,
         owners=placement.owners if placement else (),
+        epochs=settings.epochs or former_epochs,
+        output=settings.output,
     )
-    return _Past(spec=spec, state=state, opening=(resumed,) if state.spec else (JobSubmitted(spec=spec), resumed))
+    opening = (resumed,) if state.spec else (JobSubmitted(spec=spec), resumed)
+    if resumed.epochs:
+        spec = spec.with_epochs(resumed.epochs)
+    return _Past(spec=replace(spec, output=settings.output or spec.output), state=state, opening=opening)
+
+
+def _check_epochs(run: RunDirectory, spec: JobSpec, planned: int, epochs: int) -> None:
+    """Refuse a number of epochs with which the job can't continue; so many are ``planned``."""
+    plan = spec.plan
+    if epochs <= planned:
+        raise UserError(
+            f"job {run.job} has {count(planned, 'epoch')}, so --num_epochs={epochs} adds none",
+            hint=f"--num_epochs is the total number of epochs: give at least {planned + 1}.",
+            usage=True,
+        )
+    if plan.max_step and plan.max_step < plan.batches_per_epoch * epochs:
+        raise UserError(
+            f"job {run.job} ends at --max_step={plan.max_step}, so its number of epochs can't be changed",
+            hint="Start a new job with: elasticdl train",
+        )
+    if spec.checksum and not spec.epoch_checksum:
+        raise UserError(
+            f"job {run.job} was planned by an earlier version of ElasticDL, so its number of epochs can't be changed",
+            hint="Start a new job with: elasticdl train",
+        )
 
 
 def _without_log(run: RunDirectory, record: JobRecord) -> str:

@@ -61,6 +61,7 @@ class JobRecord:
         temporary: folder of its processes' temporary files, or empty.
         pids: process ids that are in no log: the master and nats-server.
         launcher_pid: process id of the launcher.
+        epochs: number of epochs after a resume that added some; 0: as submitted. Serves a resume without the log.
     """
 
     job: JobId
@@ -79,6 +80,7 @@ class JobRecord:
     temporary: str = ""
     pids: Mapping[str, int] = field(default_factory=dict)
     launcher_pid: int = 0
+    epochs: int = 0
 
     @classmethod
     def from_json(cls, text: str) -> JobRecord:

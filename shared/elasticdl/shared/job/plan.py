@@ -21,6 +21,7 @@ from elasticdl.shared.job.permutation import Permutation, derive_key
 from elasticdl.shared.names import TaskId
 
 BATCH_SIZE_MAX = 1 << 20
+EPOCHS_MAX = 1 << 31
 RECORDS_MAX = 1 << 48
 _RECENT_SHARDS_MAX = 64
 """Tasks whose shards a plan remembers."""
@@ -98,7 +99,7 @@ class Plan:
         for flag, value, low, high in (
             ("--minibatch_size", self.minibatch_size, 1, BATCH_SIZE_MAX),
             ("--num_minibatches_per_task", self.minibatches_per_task, 1, 1 << 20),
-            ("--num_epochs", self.epochs, 1, 1 << 31),
+            ("--num_epochs", self.epochs, 1, EPOCHS_MAX),
             ("--max_step", self.max_step, 0, 1 << 62),
         ):
             check_range(flag, value, low, high)
@@ -153,6 +154,17 @@ class Plan:
         """Number of tasks; ids are ``range(tasks)``."""
         return self._truncation[0]
 
+    @cached_property
+    def is_truncated(self) -> bool:
+        """Whether ``max_step`` ends it before the end of its last epoch."""
+        return self._truncation != (self.tasks_per_epoch * self.epochs, 0)
+
+    def defines(self, task: int) -> bool:
+        """Whether a task has records: each one of the plan, and those of later epochs, which a resume may add."""
+        if task < self.tasks:
+            return task >= 0
+        return not self.is_truncated and task < self.tasks_per_epoch * EPOCHS_MAX
+
     @property
     def epochs_run(self) -> int:
         """Passes over the data that are begun, after truncation; 0 without records."""
@@ -178,12 +190,12 @@ class Plan:
         return task // self.tasks_per_epoch
 
     def shard(self, task: TaskId) -> Shard:
-        """The records of a task.
+        """The records of a task that the plan ``defines``.
 
         Raises:
             IndexError: no such task.
         """
-        if not 0 <= task < self.tasks:
+        if not self.defines(task):
             raise IndexError(f"task {task} is not in the plan of {self.tasks} tasks")
         shard = self._whole_shard(task)
         last_batches = self._truncation[1]

@@ -44,8 +44,8 @@ class Rounds:
         """The tasks that are trained together with this one, itself included; cohorts do not cross epochs."""
         first = self.plan.epoch(task) * self.plan.tasks_per_epoch
         start = task - (task - first) % self.tasks_per_cohort
-        end = min(start + self.tasks_per_cohort, first + self.plan.tasks_per_epoch, self.plan.tasks)
-        return range(start, end)
+        end = min(start + self.tasks_per_cohort, first + self.plan.tasks_per_epoch)
+        return range(start, min(end, self.plan.tasks) if self.plan.is_truncated else end)
 
     def key(self, task: TaskId, batch: int) -> RoundKey:
         """Sorts batches by round."""

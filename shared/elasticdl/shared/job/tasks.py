@@ -36,7 +36,8 @@ class TaskMessage:
         evaluation: evaluate: number of the evaluation whose pinned model is read; merge: the evaluation or epoch;
             export: of task 0, the evaluation whose saved model is written to the job's output (0: the current model);
             of another task, the evaluation whose pinned model is saved.
-        label: merge: ``evaluation`` or ``epoch``; export, to save a model: number of the one that stays beside it.
+        label: merge: ``evaluation`` or ``epoch``; export: of task 0, URI of the output if it is not that of
+            the submitted job; of another task, number of the saved model that stays beside it.
         states: merge: summed metric states.
     """
 

@@ -90,6 +90,8 @@ class JobResumed:
         ps: number of wanted ps from now on; 0: as before.
         placement: version of the placement, if it was recovered from the snapshots and not from the log.
         owners: owner of each partition in that version.
+        epochs: number of epochs from now on, more than before; 0: as before.
+        output: URI of the output from now on; empty: as before.
     """
 
     reason: str
@@ -97,6 +99,8 @@ class JobResumed:
     ps: int = 0
     placement: int = 0
     owners: tuple[int, ...] = ()
+    epochs: int = 0
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

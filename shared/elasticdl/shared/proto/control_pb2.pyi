@@ -1282,9 +1282,13 @@ class JobResumed(_message.Message):
     PS_FIELD_NUMBER: _builtins.int
     PLACEMENT_FIELD_NUMBER: _builtins.int
     OWNERS_FIELD_NUMBER: _builtins.int
+    EPOCHS_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     ps: _builtins.int
     placement: _builtins.int
+    epochs: _builtins.int
+    output: _builtins.str
     @_builtins.property
     def lost(self) -> Global___LostLog: ...
     @_builtins.property
@@ -1297,10 +1301,12 @@ class JobResumed(_message.Message):
         ps: _builtins.int = ...,
         placement: _builtins.int = ...,
         owners: _abc.Iterable[_builtins.int] | None = ...,
+        epochs: _builtins.int = ...,
+        output: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost", "owners", b"owners", "placement", b"placement", "ps", b"ps", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epochs", b"epochs", "lost", b"lost", "output", b"output", "owners", b"owners", "placement", b"placement", "ps", b"ps", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -95,8 +95,10 @@ class State:
     """The last step that was such a trigger: a restored ps reports some steps once more."""
     pins_to_close: set[tuple[PodName, int]] = field(default_factory=set)
     """(ps, evaluation) of pins that are not needed any more."""
-    ended_early: bool = False
-    """Whether the plan has become shorter than it was submitted."""
+    is_replanned: bool = False
+    """Whether the number of epochs has changed: training ended early, or a resume added some."""
+    new_output: str = ""
+    """URI of the output that a resume has given; empty: the submitted one, which workers know."""
     best: Best = field(default_factory=Best)
     merges: dict[int, Merge] = field(default_factory=dict)
     """Number of the merge task -> its merge."""
@@ -184,6 +186,13 @@ class State:
         """Record why the job has to end; the first reason stays."""
         if self.failure is None:
             self.failure = Failure(message=message, guilty=guilty, kind=kind)
+
+    def replan(self, epochs: int) -> None:
+        """Change the number of epochs. Tasks that both plans have are the same ones."""
+        self.spec = self.job.with_epochs(epochs)
+        self.is_replanned = True
+        if self.training:
+            self.training.plan = self.spec.plan
 
     def close_pins(self, evaluation: Evaluation) -> None:
         """Have the pins of an evaluation closed that their ps still hold."""

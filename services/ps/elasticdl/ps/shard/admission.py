@@ -60,12 +60,12 @@ def check_known(command: Command, known: int) -> None:
 
 
 def check_task(task: int, batches: int, plan: Plan) -> None:
-    """Refuse a task that is not in the plan as its sender sees it.
+    """Refuse a task that the plan does not define as its sender sees it; later epochs are the master's decision.
 
     Raises:
         ProtocolError: no such task, or it has another number of batches.
     """
-    if task >= plan.tasks:
+    if not plan.defines(task):
         raise ProtocolError(f"task {task} is not in the plan of {plan.tasks} tasks")
     planned = plan.batches_of(TaskId(task))
     if batches != planned:

@@ -68,7 +68,7 @@ class PsCore:
         memory_bytes_max: int = 0,
         observer: Observer | None = None,
     ) -> None:
-        self.plan, self.tasks = plan, plan.tasks  # The plan may have fewer tasks when training ends early.
+        self.plan, self.tasks = plan, plan.tasks  # The number of epochs may change.
         self.placement = placement
         self.number = number
         self.policy = policy

@@ -156,7 +156,7 @@ class AuxiliaryTasks:
             seconds: float = yield (
                 SaveModel(pin=evaluation, keep=int(lease.message.label or 0))
                 if saves
-                else ExportModel(version=evaluation)
+                else ExportModel(version=evaluation, output=lease.message.label)
             )
         except PinLostError:
             self._drop(task, f"evaluation {evaluation} is over")

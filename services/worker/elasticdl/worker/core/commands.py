@@ -181,9 +181,11 @@ class ExportModel:
 
     Attributes:
         version: the evaluation whose saved model is exported; 0: the current one.
+        output: URI of the output; empty: that of the submitted job.
     """
 
     version: int
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

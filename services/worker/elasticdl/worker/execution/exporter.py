@@ -24,7 +24,7 @@ class Exporter:
         ps: where the model is.
         saved: the versions that were saved.
         write: writes the files.
-        output: URI of the job's output folder.
+        output: URI of the output folder of the submitted job.
         progress: called whenever a part of the model has arrived or was written.
     """
 
@@ -58,17 +58,18 @@ class Exporter:
 
         return dense, rows_of
 
-    def export(self, version: int) -> None:
+    def export(self, version: int, output: str = "") -> None:
         """Export the model, replacing what is there.
 
         Args:
             version: the evaluation whose saved model is exported; 0: the current one.
+            output: URI of the output; empty: that of the submitted job.
 
         Raises:
             PermanentError, TransientError: the saved model can't be read, or the output can't be written.
         """
         dense, rows_of = self._saved.load(version) if version else self._pull(0)
-        write_output(self._output, lambda folder: self._write(dense, rows_of, folder), self._progress)
+        write_output(output or self._output, lambda folder: self._write(dense, rows_of, folder), self._progress)
 
 
 def write_output(output: str, write: Callable[[Path], None], progress: Callable[[], None] = lambda: None) -> None:

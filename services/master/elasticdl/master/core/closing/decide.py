@@ -48,7 +48,13 @@ def _next_step(state: State) -> Decisions:
         return merges
     if state.job.output and not closing.export_dispatched:
         best = state.best.saved
-        command = Dispatch(purpose=Purpose.EXPORT, dispatch=state.dispatches + 1, tasks=EXPORT_TASKS, evaluation=best)
+        command = Dispatch(
+            purpose=Purpose.EXPORT,
+            dispatch=state.dispatches + 1,
+            tasks=EXPORT_TASKS,
+            evaluation=best,
+            label=state.new_output,
+        )
         reason = f"the model of evaluation {best} is the best one" if best else "the model is complete and audited"
         return [(command, reason)]
     if state.job.output and not closing.exported:

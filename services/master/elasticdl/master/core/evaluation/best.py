@@ -87,7 +87,4 @@ def decide_early_end(state: State) -> Decisions:
 
 def apply_end_training(state: State, command: EndTraining) -> None:
     """Apply that training ends early."""
-    state.spec = state.job.with_epochs(command.epochs)
-    state.ended_early = True
-    if state.training:
-        state.training.plan = state.spec.plan
+    state.replan(command.epochs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from elasticdl.master.core.closing.apply import reset_closing
 from elasticdl.master.core.closing.state import Stopping
 from elasticdl.master.core.evaluation.apply import abandon_evaluation
@@ -76,6 +78,19 @@ def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
         state.training.on_queue_purged()
     if event.lost:
         _on_lost_log(state, envelope.time_s, event.lost)
+    if event.epochs:
+        _add_epochs(state, event.epochs)
+    if event.output:
+        state.new_output = event.output
+        state.spec = replace(state.job, output=event.output)
+
+
+def _add_epochs(state: State, epochs: int) -> None:
+    """Continue with a longer plan: what was the end of training is the end of an epoch now."""
+    state.replan(epochs)
+    state.best.stale_epochs = 0
+    for evaluation in state.evaluations:
+        evaluation.final = False
 
 
 def _exclude_pause(state: State, time_s: float) -> None:
