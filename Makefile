@@ -20,7 +20,7 @@ TEST_TOOLS := hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e s3-server lowest cov lint format type imports proto proto-fresh bench bench-chaos bench-moves check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e s3-server lowest cov lint format type imports proto proto-fresh bench bench-chaos bench-moves quality check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ bench-chaos: build/clicks2m ## Train DeepFM for minutes while its processes are 
 
 bench-moves: $(READY) ## Measure how long rows wait while they move from one ps to another
 	$(BIN)/python benchmarks/moves.py
+
+quality: $(READY) ## Compare the models of jobs with those of fit, in about an hour; writes docs/quality.md
+	$(BIN)/python -m benchmarks.quality
 
 ##- Testing
 

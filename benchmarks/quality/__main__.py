@@ -1,0 +1,104 @@
+"""Trains twelve models with ``fit`` and with jobs, compares them, and writes docs/quality.md. Takes about an hour.
+
+python -m benchmarks.quality                      # what has no result yet; then the page
+python -m benchmarks.quality --models gru --modes async --workers 2 --again
+python -m benchmarks.quality --page               # only the page
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import itertools
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.quality.cases import CASES, Case
+from benchmarks.quality.page import Setting, page
+from benchmarks.quality.plot import plot
+from benchmarks.quality.results import ASYNC, FIT, SYNC, Cell, ResultFile, wanted
+from benchmarks.quality.runs import ROOT, RunError, Runner
+from benchmarks.quality.setting import describe_machine
+
+FOLDER = ROOT / "build" / "quality"
+PAGE, PLOT = ROOT / "docs" / "quality.md", ROOT / "docs" / "quality.svg"
+FIT_SEEDS = 5
+SEEDS = {1: 1, 2: 3, 6: 2}
+"""Workers -> seeds of each job."""
+
+
+def arguments() -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=[case.name for case in CASES], default=[c.name for c in CASES])
+    parser.add_argument("--modes", nargs="+", choices=[FIT, ASYNC, SYNC], default=[FIT, ASYNC, SYNC])
+    parser.add_argument("--workers", nargs="+", type=int, choices=list(SEEDS), default=list(SEEDS))
+    parser.add_argument("--seeds", type=int, help="seeds of each job (default: 1, 3 and 2 with 1, 2 and 6 workers)")
+    parser.add_argument("--again", action="store_true", help="run also what has a result already")
+    parser.add_argument("--page", action="store_true", help="write only the page, from the results so far")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="for data, results and logs")
+    return parser.parse_args()
+
+
+def run(cells: list[Cell], results: ResultFile, runner: Runner) -> list[str]:
+    """Run cells one after the other; returns what failed."""
+    cases: dict[str, Case] = {case.name: case for case in CASES}
+    failures, started_s = [], time.monotonic()
+    groups = [list(group) for _, group in itertools.groupby(cells, _run_of)]
+    for number, group in enumerate(groups, start=1):
+        case, mode, workers = cases[group[0].case], group[0].mode, group[0].workers
+        try:
+            if mode == FIT:
+                found = runner.fit(case, [cell.seed for cell in group])
+            else:
+                found = [runner.job(case, mode, workers, group[0].seed)]
+        except RunError as error:
+            failures.append(str(error))
+            print(error, file=sys.stderr, flush=True)
+            continue
+        for result in found:
+            results.add(result)
+            cell, metrics = result.cell, "  ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())
+            print(
+                f"{time.monotonic() - started_s:5.0f} s  {number}/{len(groups)}  {cell.case:<22}{cell.mode:<6}"
+                f"workers {cell.workers}  seed {cell.seed}  {metrics}  ({result.train_s:.1f} s)",
+                flush=True,
+            )
+    return failures
+
+
+def _run_of(cell: Cell) -> tuple[str, str, int, int]:
+    """Cells with the same value are one run: ``fit`` trains with all seeds in one process."""
+    return cell.case, cell.mode, cell.workers, 0 if cell.mode == FIT else cell.seed
+
+
+def write_page(results: ResultFile) -> None:
+    """Write docs/quality.md and its plot."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    wall_s = sum(result.wall_s for result in results.results)
+    setting = Setting(machine=describe_machine(), date=today, wall_s=wall_s)
+    PAGE.write_text(page(results.results, CASES, setting))
+    plot(results.results, CASES, PLOT)
+    print(f"wrote {PAGE.relative_to(ROOT)} and {PLOT.relative_to(ROOT)}")
+
+
+def main() -> None:
+    """Run what is missing and write the page."""
+    chosen = arguments()
+    results = ResultFile(chosen.folder / "results.jsonl")
+    seeds = {workers: chosen.seeds or SEEDS[workers] for workers in chosen.workers}
+    cells = wanted(chosen.models, chosen.modes, seeds, FIT_SEEDS)
+    failures = []
+    if not chosen.page:
+        missing = [cell for cell in cells if chosen.again or cell not in results]
+        failures = run(missing, results, Runner(folder=chosen.folder))
+    if failures:
+        sys.exit("\n".join([f"{len(failures)} runs failed:", *failures]))
+    everything = wanted([case.name for case in CASES], [FIT, ASYNC, SYNC], dict.fromkeys(SEEDS, 1), FIT_SEEDS)
+    if chosen.page or all(cell in results for cell in everything):
+        write_page(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Writes docs/quality.md from results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.quality.cases import KNOWN, Case
+from benchmarks.quality.results import ASYNC, FIT, SYNC, Result, Summary, summarize
+
+WORKERS = (1, 2, 6)
+TITLES = {ASYNC: "Asynchronous (the default)", SYNC: "Synchronous (`--use_async=false`)"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where and when the runs took place.
+
+    Attributes:
+        machine: processor, cores and memory.
+        date: day of the page, as YYYY-MM-DD.
+        wall_s: seconds that all runs took.
+    """
+
+    machine: str
+    date: str
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One metric of one model: ``fit``, and jobs by number of workers."""
+
+    case: Case
+    metric: str
+    fit: Summary | None
+    jobs: dict[int, Summary]
+
+    def is_worse(self, workers: int) -> bool:
+        """Whether the job's median is outside the range of ``fit``'s seeds, on the worse side."""
+        return self.fit is not None and workers in self.jobs and self.jobs[workers].is_worse_than(self.fit, self.metric)
+
+
+def page(results: Sequence[Result], cases: Sequence[Case], setting: Setting) -> str:
+    """The whole page."""
+    parts = [_INTRODUCTION]
+    rows = {mode: table_rows(results, cases, mode) for mode in (ASYNC, SYNC)}
+    parts.append("## Results in short\n\n" + "\n".join(_short(rows[mode], mode) for mode in rows))
+    parts.append(_CHOICE)
+    parts += [f"## {TITLES[mode]}\n\n{_table(rows[mode])}" for mode in rows]
+    parts.append(_ending(results, setting))
+    return "\n\n".join(parts) + "\n"
+
+
+def table_rows(results: Sequence[Result], cases: Sequence[Case], mode: str) -> list[Row]:
+    """The rows of one mode's table."""
+    found = []
+    for case in cases:
+        for metric in case.metrics:
+            jobs = {workers: summarize(results, case.name, mode, workers, metric) for workers in WORKERS}
+            fit = summarize(results, case.name, FIT, 0, metric)
+            present = {workers: summary for workers, summary in jobs.items() if summary}
+            found.append(Row(case=case, metric=metric, fit=fit, jobs=present))
+    return found
+
+
+def _short(rows: list[Row], mode: str) -> str:
+    """For each number of workers: which models are within the range of ``fit``'s seeds."""
+    lines = []
+    for workers in WORKERS:
+        tried = {row.case.name: row.case.title for row in rows if workers in row.jobs}
+        worse = {row.case.name for row in rows if row.is_worse(workers)}
+        names = "; ".join(tried[name] for name in tried if name in worse)
+        lines.append(
+            f"- {TITLES[mode]}, {_count(workers)}: {len(tried) - len(worse)} of {len(tried)} models are as good as "
+            f"`fit`{f'. Worse: {names}' if names else ''}."
+        )
+    return "\n".join(lines)
+
+
+def _count(workers: int) -> str:
+    return "1 worker" if workers == 1 else f"{workers} workers"
+
+
+def _table(rows: list[Row]) -> str:
+    lines = [
+        "| model | metric | `fit`: median (least to greatest) | 1 worker | 2 workers | 6 workers |",
+        "|---|---|---|---|---|---|",
+    ]
+    previous = ""
+    for row in rows:
+        title = "" if row.case.name == previous else row.case.title
+        previous = row.case.name
+        fit = f"{_number(row.fit.median)} ({_number(row.fit.least)} to {_number(row.fit.greatest)})" if row.fit else "-"
+        jobs = " | ".join(_cell(row, workers) for workers in WORKERS)
+        metric = f"{row.metric} (one true value)" if row.metric in KNOWN else row.metric
+        lines.append(f"| {title} | {metric} | {fit} | {jobs} |")
+    return "\n".join(lines)
+
+
+def _cell(row: Row, workers: int) -> str:
+    if workers not in row.jobs:
+        return "-"
+    text = _number(row.jobs[workers].median)
+    return f"**{text}** ▼" if row.is_worse(workers) else text
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.2e}"
+
+
+def _ending(results: Sequence[Result], setting: Setting) -> str:
+    seeds = {
+        workers: sorted({each.cell.seed for each in results if each.cell.workers == workers})
+        for workers in (0, *WORKERS)
+    }
+    jobs = ", ".join(f"{len(seeds[workers])} with {_count(workers)}" for workers in WORKERS)
+    return _ENDING.format(
+        fit=len(seeds[0]), jobs=jobs, machine=setting.machine, date=setting.date, minutes=round(setting.wall_s / 60)
+    )
+
+
+_INTRODUCTION = """\
+# Model quality: jobs beside `fit`
+
+Does a job give the model that `model.fit` gives? This page compares twelve models. `fit` and the jobs have the same
+model file, data, number of epochs and records per update. The values are results on validation data after training. A
+value is marked with ▼ where the median over seeds is worse than the worst of `fit`'s seeds. Models and data are
+small, so that all fits and jobs run in an hour; `fit`'s range says how much of a difference is chance.
+
+![Each model's results by number of workers, beside the range of fit](quality.svg)"""
+
+_CHOICE = """\
+## What to choose
+
+- **One worker** is `fit` with the parameters in another process. Every gradient contains all earlier batches.
+- **Several asynchronous workers** are the fastest. A gradient is computed from weights that lack what the other
+  workers push meanwhile: with 6 workers about five batches. Models with recurrent layers or attention, a large
+  learning rate, or few updates in all feel this most.
+- **Synchronous workers** with `--use_async=false --global_batch_size=N` make the updates of one process with batches
+  of N records. Choose this when the asynchronous result is marked for a model like yours. Two things depend on the
+  minibatch of a single worker, which is N divided by the number of workers: the statistics of BatchNormalization, and
+  losses that compare the records of a batch with each other, such as the in-batch softmax. Give such models
+  minibatches that are large enough: use a greater N or fewer workers.
+- `--lr_staleness_modulation` and `--grads_to_wait` are between the two. Compare on your own validation data."""
+
+_ENDING = """\
+## How this was measured
+
+    make quality
+
+Seeds: {fit} of `fit`, and jobs: {jobs}. Each job ended in an exact audit: every batch counted exactly once.
+Synchronous jobs split `fit`'s batch among the workers. Metrics such as accuracy are better when they are greater,
+losses when they are less. `top10` is the share of records whose item is among the ten best of all items. `maximum` is
+the value of a weight in which a layer keeps the greatest input; it has to be exact.
+
+Machine: {machine}. Date: {date}. All runs together took {minutes} minutes.
+
+`python -m benchmarks.quality --help` shows how to run single models again. The models are in
+`benchmarks/quality/models`."""

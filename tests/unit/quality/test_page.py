@@ -1,0 +1,55 @@
+"""The page with the comparison of jobs and ``fit``."""
+
+from __future__ import annotations
+
+from benchmarks.quality.cases import CASES
+from benchmarks.quality.page import Setting, page
+from benchmarks.quality.results import ASYNC, FIT, SYNC, Cell, Result
+
+SETTING = Setting(machine="2 cores", date="2026-01-02", wall_s=3000)
+CASE = next(case for case in CASES if case.name == "bidirectional_lstm")
+
+
+def result(mode: str, workers: int, seed: int, loss: float, accuracy: float) -> Result:
+    cell = Cell(case=CASE.name, mode=mode, workers=workers, seed=seed)
+    return Result(cell=cell, metrics={"loss": loss, "accuracy": accuracy}, train_s=1, wall_s=2)
+
+
+RESULTS = [
+    *(result(FIT, 0, seed, 0.30 + seed / 100, 0.86) for seed in range(1, 6)),
+    result(ASYNC, 1, 1, 0.32, 0.86),
+    result(ASYNC, 6, 1, 0.59, 0.66),
+    result(ASYNC, 6, 2, 0.61, 0.67),
+    result(SYNC, 6, 1, 0.31, 0.87),
+]
+
+
+def test_a_value_outside_the_range_of_fit_is_marked() -> None:
+    text = page(RESULTS, [CASE], SETTING)
+    tables = text.partition("## Asynchronous")[2]
+    assert "| loss | 0.33 (0.31 to 0.35) | 0.32 | - | **0.6** ▼ |" in tables
+    assert "| accuracy | 0.86 (0.86 to 0.86) | 0.86 | - | **0.665** ▼ |" in tables
+    assert "| loss | 0.33 (0.31 to 0.35) | - | - | 0.31 |" in tables
+
+
+def test_the_summary_names_the_models_that_are_worse() -> None:
+    text = page(RESULTS, [CASE], SETTING)
+    assert "- Asynchronous (the default), 1 worker: 1 of 1 models are as good as `fit`." in text
+    assert (
+        "- Asynchronous (the default), 6 workers: 0 of 1 models are as good as `fit`. Worse: Bidirectional LSTM" in text
+    )
+    assert "- Synchronous (`--use_async=false`), 6 workers: 1 of 1 models are as good as `fit`." in text
+
+
+def test_the_page_says_how_it_was_measured() -> None:
+    text = page(RESULTS, [CASE], SETTING)
+    assert "5 of `fit`, and jobs: 1 with 1 worker, 0 with 2 workers, 2 with 6 workers" in text
+    assert "Machine: 2 cores. Date: 2026-01-02. All runs together took 50 minutes." in text
+
+
+def test_every_case_can_be_shared_by_six_workers_without_a_rest() -> None:
+    for case in CASES:
+        assert case.batch % 6 == 0, case.name
+        if case.columns is not None:
+            assert case.records % (case.batch * case.per_task) == 0, case.name
+            assert case.model_file.exists(), case.name
