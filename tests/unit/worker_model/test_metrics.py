@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keras
 import numpy as np
 import pytest
 
@@ -89,6 +90,79 @@ def eval_metrics_fn():
 def test_something_that_is_no_metric_is_refused(write_module: WriteModule) -> None:
     with pytest.raises(UserError, match="metric 'auc' must be a Keras metric or a function"):
         runner_of(write_module(RECOMMENDER + "\ndef eval_metrics_fn():\n    return {'auc': 'AUC'}\n"), columns())
+
+
+WEIGHTED = """
+import keras
+from keras import ops
+
+def custom_model():
+    inputs = keras.Input((2,))
+    hidden = keras.layers.Dense(3, activation="relu")(inputs)
+    return keras.Model(inputs, {"score": keras.layers.Dense(1)(hidden), "rank": keras.layers.Dense(1)(hidden)})
+
+def loss(labels, predictions, weights):
+    errors = ops.square(labels["score"] - predictions["score"]) + ops.square(labels["rank"] - predictions["rank"])
+    return errors[:, 0] * weights
+
+def optimizer():
+    return keras.optimizers.SGD(0.1)
+
+def feed_batch(records, mode, metadata):
+    features = ops.stack([records["a"], records["b"]], axis=1)
+    labels = {"score": records["a"][:, None], "rank": records["b"][:, None]}
+    return features, labels, ops.abs(records["a"]) + 0.5
+
+def eval_metrics_fn():
+    return {"score": {"mse": keras.metrics.MeanSquaredError()}, "rank": {"mae": keras.metrics.MeanAbsoluteError()}}
+
+def weighted_eval_metrics_fn():
+    return {"score": {"mse": keras.metrics.MeanSquaredError(), "mae": keras.metrics.MeanAbsoluteError()}}
+"""
+
+
+def test_metrics_are_those_of_keras_with_and_without_sample_weights(write_module: WriteModule) -> None:
+    raw = {name: np.random.default_rng(seed).normal(size=40).astype(np.float32) for seed, name in enumerate("ab")}
+    module = write_module(WEIGHTED)
+    runner, batch = runner_of(module, raw)
+    runner.evaluate(batch, runner.initial_dense(), {})
+    found = runner.merge([runner.metric_states()])
+
+    model = runner.built.model
+    metrics = {"score": [keras.metrics.MeanSquaredError("mse")], "rank": [keras.metrics.MeanAbsoluteError("mae")]}
+    weighted = {"score": [keras.metrics.MeanSquaredError("mse"), keras.metrics.MeanAbsoluteError("mae")]}
+    model.compile(loss={"score": "mse", "rank": "mse"}, metrics=metrics, weighted_metrics=weighted)
+    expected = model.evaluate(
+        batch.features,
+        batch.labels,
+        sample_weight={"score": batch.weights, "rank": batch.weights},
+        batch_size=16,
+        return_dict=True,
+        verbose=0,
+    )
+    of_keras = {
+        "score_mse": expected["score_mse"],
+        "rank_mae": expected["rank_mae"],
+        "weighted_score_mse": expected["score_weighted_mse"],
+        "score_mae": expected["score_mae"],
+    }
+    assert {name: value for name, value in found.items() if name != "loss"} == pytest.approx(of_keras, rel=1e-5)
+    assert found["score_mse"] != pytest.approx(found["weighted_score_mse"], rel=1e-2)
+
+
+def test_a_metric_for_an_output_that_does_not_exist_is_refused(write_module: WriteModule) -> None:
+    raw = {name: np.ones(4, np.float32) for name in "ab"}
+    with pytest.raises(UserError, match="is for the output 'rating', which the model does not have") as refused:
+        runner_of(write_module(WEIGHTED.replace('"rank": {"mae"', '"rating": {"mae"')), raw)
+    assert "score, rank" in refused.value.hint or "rank, score" in refused.value.hint
+
+
+def test_a_weighted_metric_has_to_take_weights(write_module: WriteModule) -> None:
+    body = METRICS.replace("labels, predictions, sample_weight=None", "labels, predictions").replace(
+        "eval_metrics_fn", "weighted_eval_metrics_fn"
+    )
+    with pytest.raises(UserError, match="metric 'own_error' takes no sample weights"):
+        runner_of(write_module(RECOMMENDER + body), columns())
 
 
 def test_states_of_another_file_are_refused(write_module: WriteModule) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_text
+from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_text, validation_warnings
 from elasticdl.cli.display.incidents import damage_text, lost_row, lost_text
 from elasticdl.cli.local.exits import describe_exit
 from elasticdl.master.core import State
@@ -22,6 +22,7 @@ class EventMessages:
         self._notes_given = False
         self._epochs_given = 0
         self._evaluations_given = 0
+        self._warnings_given = 0
         self._state = JobState.STARTING
         self._owners: tuple[int, ...] = ()
         self._stopping: set[PodName] = set()
@@ -130,7 +131,11 @@ class EventMessages:
         for row in rows[self._evaluations_given :]:
             place = f" (end of epoch {row['epoch']})" if row["epoch_end"] else ""
             yield f"validation at step {row['step']}{place}: {metrics_text(row['metrics'])}"
-        self._evaluations_given = len(rows)
+        if len(rows) > self._evaluations_given:
+            self._evaluations_given = len(rows)
+            warnings = validation_warnings(state)
+            yield from (f"Warning: {text}" for text in warnings[self._warnings_given :])
+            self._warnings_given = len(warnings)
 
 
 def _consequence(exited: events.PodExited) -> str:

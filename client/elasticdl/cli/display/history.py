@@ -15,6 +15,9 @@ from elasticdl.master.core.evaluation.state import EvaluationPhase
 _ELEMENT = re.compile(r"(.+)\.(\d+)")
 """Name of an element of a metric that is a vector, such as F1Score with one value per class."""
 
+_EXPLOSION = 10.0
+"""How many times the best validation loss so far, and the training loss, are worth a warning."""
+
 
 class EpochRow(TypedDict):
     """Training during one epoch; epochs count from 1.
@@ -88,6 +91,26 @@ def evaluation_rows(state: State) -> list[EvaluationRow]:
         for evaluation in state.evaluations
         if evaluation.phase is EvaluationPhase.DONE
     ]
+
+
+def validation_warnings(state: State) -> list[str]:
+    """A sentence for each time that the validation loss explodes while the training loss is fine."""
+    training = {row["epoch"]: row["loss"] for row in epoch_rows(state)}
+    found: list[str] = []
+    best, exploded = math.inf, False
+    for row in evaluation_rows(state):
+        loss, trained = row["metrics"].get("loss"), training.get(max(row["epoch"], 1))
+        if loss is None or trained is None:
+            continue
+        explodes = 0 < _EXPLOSION * best < loss and _EXPLOSION * abs(trained) < loss
+        if explodes and not exploded:
+            found.append(
+                f"The validation loss rose to {loss:.4g} at step {row['step']}, {loss / best:,.0f} times the best "
+                f"so far ({best:.4g}), while the training loss is {trained:.4g}. Layers that behave differently in "
+                "evaluation, such as BatchNormalization, may have diverged."
+            )
+        best, exploded = min(best, loss), explodes
+    return found
 
 
 class BestRow(TypedDict):

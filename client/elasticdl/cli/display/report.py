@@ -26,6 +26,8 @@ them.
 ``best``                    with ``--save_best`` or ``--early_stopping_patience`` the best evaluated model: metric,
                             value, evaluation, epoch (the last complete one), step, and exported: whether this model,
                             and not the last one, is exported; else null
+``warnings``                one sentence for each time that the validation loss exploded while the training loss was
+                            fine
 ``history.epochs``          for each epoch, from 1: epoch; batches and records whose loss and metrics are known, each
                             counted once (fewer than the plan's if workers were killed before they reported them: the
                             proof that no batch is missing is ``audit``); loss, the mean over these records; metrics on
@@ -87,6 +89,7 @@ from elasticdl.cli.display.history import (
     full_rows,
     metrics_text,
     read_history,
+    validation_warnings,
 )
 from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text
 from elasticdl.cli.display.progress_snapshot import records_of
@@ -139,6 +142,7 @@ def build(result: RunResult, run: RunDirectory, started_s: float, ended_s: float
         "metrics_from": metrics_from,
         "metrics_best": _best(state) if metrics_from == "validation" else {},
         "best": best_row(state),
+        "warnings": validation_warnings(state),
         "history": {"epochs": full_rows(state, read_history(run.history)), "evaluations": evaluation_rows(state)},
         "records_per_second": round(records_of(state) / train_all_s, 1) if train_all_s else None,
         "batches_computed": computed,
@@ -219,6 +223,7 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
         yield report["metrics_from"], metrics_text(report["metrics"]) + _metrics_note(report)
     if report["metrics_best"]:
         yield "best possible", metrics_text(report["metrics_best"])
+    yield from (("warning", text) for text in report["warnings"])
     if best := report["best"]:
         exported = ", exported" if best["exported"] else ""
         yield "best", f"{best['metric']} {best['value']:.4f} at step {best['step']}, epoch {best['epoch']}{exported}"

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from elasticdl.cli.display.history import evaluation_rows, full_rows, metrics_text, read_history
+from elasticdl.cli.display.history import evaluation_rows, full_rows, metrics_text, read_history, validation_warnings
 from elasticdl.cli.display.incidents import damaged_rows, incident_lines, lost_rows
 from elasticdl.cli.display.live import progress_line
 from elasticdl.cli.display.progress_snapshot import progress_snapshot
@@ -64,6 +64,7 @@ def status_facts(run: RunDirectory, state: State, *, alive: bool) -> dict[str, A
         "tasks": {"finished": len(training.complete) if training else 0, "all": state.plan.tasks if training else 0},
         "epochs": full_rows(state, read_history(run.history)),
         "evaluations": evaluation_rows(state),
+        "warnings": validation_warnings(state),
         "staleness": staleness_facts(state),
         "pods": pods,
         "snapshots": {"damaged": damaged_rows(state)},
@@ -90,6 +91,8 @@ def print_state(state: State, console: Console, now_s: float, *, evaluations: in
     console.print(progress_line(progress_snapshot(state, {}, now_s, 0.0)))
     _print_pods(state, console)
     _print_evaluations(state, console, evaluations)
+    for warning in validation_warnings(state):
+        console.print(f"warning: {warning}")
     for name, text in staleness_rows(staleness_facts(state)):
         console.print(f"{name}: {text}")
     for ps, snapshot in sorted(state.snapshots.items()):

@@ -129,11 +129,24 @@ def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
         f"{count(plan.records_per_epoch, 'record')} x {count(plan.epochs, 'epoch')}{max_step_note(plan)} = "
         f"{count(plan.batches, 'batch', 'batches')} in {count(plan.tasks, 'task')}"
     )
-    return [
+    lines = [
         f"Job {spec.job}: {work}. Seed {plan.seed}.",
         f"{processes_text(spec)}, {count(threads_each(spec.workers + spec.ps), 'thread')} each.",
         f"Logs: {run.logs}",
     ]
+    if spec.workers > 1 and not spec.synchronous:
+        size = _near_multiple(plan.minibatch_size, spec.workers)
+        lines.append(
+            f"{spec.workers} workers train asynchronously: a gradient may be a few updates old, and with small "
+            "minibatches or recurrent layers the model may end worse than with fit(). "
+            f"--use_async=false --global_batch_size={size} makes the updates of fit()."
+        )
+    return lines
+
+
+def _near_multiple(number: int, divisor: int) -> int:
+    """The multiple of a number, at least the number itself, that is nearest to another one."""
+    return max(divisor, round(number / divisor) * divisor)
 
 
 def processes_text(spec: JobSpec) -> str:

@@ -19,6 +19,8 @@ from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
 
 LOSS = "loss"
+METRICS, WEIGHTED_METRICS = "eval_metrics_fn", "weighted_eval_metrics_fn"
+"""Functions of the model file: Keras' ``metrics`` and ``weighted_metrics``."""
 _TOLERANCE = 1e-4
 
 
@@ -61,10 +63,10 @@ class MetricSet:
     """The user's metrics and the mean loss, as one accumulator.
 
     Args:
-        module: the user's model file; its ``eval_metrics_fn`` is called once.
+        module: the user's model file; its ``eval_metrics_fn`` and ``weighted_eval_metrics_fn`` are called once.
 
     Raises:
-        UserError: something in the dict is neither a Keras metric nor a function.
+        UserError: something in a dict is neither a Keras metric nor a function, or it has to take weights and does not.
     """
 
     def __init__(self, module: UserModule) -> None:
@@ -72,11 +74,14 @@ class MetricSet:
         """Names of the results, once ``probe`` has seen them."""
         self._module = module
         self._entries = [_Entry(name=LOSS, output=None, metric=keras.metrics.Mean(name=LOSS), weighted=False)]
-        for name, value in module.make_metrics().items():
-            if isinstance(value, Mapping):
-                self._entries += [self._entry(f"{name}_{inner}", name, item) for inner, item in value.items()]
-            else:
-                self._entries.append(self._entry(name, None, value))
+        self._outputs: tuple[str, ...] = ()
+        """Names of the model's outputs, in their order."""
+        for function in (METRICS, WEIGHTED_METRICS):
+            for name, value in module.make_metrics(function).items():
+                if isinstance(value, Mapping):
+                    self._add(function, {f"{name}_{inner}": item for inner, item in value.items()}, name)
+                else:
+                    self._add(function, {name: value}, None)
         self._reset_at_once: TracedFunction | None = None
         """Resets those of ``_entries`` whose ``reset_state`` is Keras' own or ours: no Python code has to run."""
 
@@ -93,9 +98,9 @@ class MetricSet:
         self._entries[0].metric.update_state(loss, sample_weight=records)
         for entry in self._entries[1:]:
             with user_code(self._module.path, f"metric {entry.name!r}"):
-                arguments = (_of(labels, entry.output), _of(predictions, entry.output))
+                arguments = (self._of(labels, entry.output), self._of(predictions, entry.output))
                 if weights is not None and entry.weighted:
-                    entry.metric.update_state(*arguments, sample_weight=_of(weights, entry.output))
+                    entry.metric.update_state(*arguments, sample_weight=self._of(weights, entry.output))
                 else:
                     entry.metric.update_state(*arguments)
 
@@ -129,12 +134,20 @@ class MetricSet:
             results.update(_flatten(entry.name, entry.metric.result()))
         return results
 
-    def probe(self, labels: Any, predictions: Any, weights: Any) -> None:
+    def probe(self, labels: Any, predictions: Any, weights: Any, outputs: tuple[str, ...]) -> None:
         """Check on made-up predictions that states of two parts add up to the state of the whole.
 
+        Args:
+            labels: as fed.
+            predictions: as the model gives them.
+            weights: one per record, or None.
+            outputs: names of the model's outputs, in their order; empty: they have none.
+
         Raises:
-            UserError: a metric for which they don't.
+            UserError: a metric for which they don't, or one for an output that the model does not have.
         """
+        self._outputs = outputs
+        self._check_outputs(labels)
         random = np.random.default_rng(1)
         other = tf.nest.map_structure(lambda p: _shaken(p, random), predictions)
         parts = []
@@ -161,21 +174,52 @@ class MetricSet:
             if _is_known(entry.metric):
                 entry.metric.reset_state()
 
-    def _entry(self, name: str, output: str | None, value: Any) -> _Entry:
+    def _check_outputs(self, labels: Any) -> None:
+        for entry in self._entries:
+            if entry.output is None:
+                continue
+            name = f"{self._module.path}: metric {entry.name!r} is for the output {entry.output!r}"
+            if entry.output not in self._outputs:
+                names = f"Outputs of this model: {', '.join(self._outputs)}."
+                unnamed = "The outputs of this model have no names. Return a dict of outputs, or give {name: metric}."
+                raise UserError(f"{name}, which the model does not have", hint=names if self._outputs else unnamed)
+            if isinstance(labels, Mapping) and entry.output not in labels:
+                raise UserError(f"{name}, for which the feed gives no labels", hint=f"Labels: {', '.join(labels)}.")
+
+    def _of(self, structure: Any, output: str | None) -> Any:
+        """What belongs to an output; everything if there is only one."""
+        if output is None:
+            return structure
+        if isinstance(structure, Mapping):
+            return structure[output]
+        return structure[self._outputs.index(output)] if isinstance(structure, (list, tuple)) else structure
+
+    def _add(self, function: str, metrics: Mapping[str, Any], output: str | None) -> None:
+        known = {entry.name for entry in self._entries}
+        weighted = function == WEIGHTED_METRICS
+        for name, value in metrics.items():
+            metric = self._metric(function, name, value)
+            if weighted and "sample_weight" not in inspect.signature(metric.update_state).parameters:
+                raise UserError(
+                    f"{self._module.path}: metric {name!r} takes no sample weights",
+                    hint=f"Give its update_state() a parameter sample_weight, or move it to {METRICS}().",
+                )
+            shown = f"weighted_{name}" if name in known else name
+            self._entries.append(_Entry(name=shown, output=output, metric=metric, weighted=weighted))
+
+    def _metric(self, function: str, name: str, value: Any) -> Any:
         if isinstance(value, keras.metrics.Metric):
-            parameters = inspect.signature(value.update_state).parameters
-            return _Entry(name=name, output=output, metric=value, weighted="sample_weight" in parameters)
+            return value
         if callable(value) and not isinstance(value, type):
-            return _Entry(name=name, output=output, metric=FunctionMetric(value, name), weighted=True)
-        raise UserError(f"{self._module.path}: metric {name!r} must be a Keras metric or a function, not {value!r}")
+            return FunctionMetric(value, name)
+        raise UserError(
+            f"{self._module.path}: metric {name!r} must be a Keras metric or a function, not {value!r}",
+            hint=f"Correct {function}().",
+        )
 
 
 def _is_known(metric: Any) -> bool:
     return isinstance(metric, FunctionMetric) or type(metric).__module__.startswith("keras.")
-
-
-def _of(structure: Any, output: str | None) -> Any:
-    return structure[output] if output is not None and isinstance(structure, Mapping) else structure
 
 
 def _shaken(prediction: Any, random: np.random.Generator) -> Any:

@@ -237,8 +237,12 @@ class ModelRunner:
             for table in self.tables
         }
         predictions = self.step.predict(batch.spec, batch.features, self._pulled(self._initial, rows))
+        if isinstance(predictions, Mapping):
+            outputs = tuple(map(str, predictions))
+        else:
+            outputs = tuple(getattr(self.built.model, "output_names", None) or ())
         for metrics in self._metrics.values():
-            metrics.probe(batch.labels, predictions, batch.weights)
+            metrics.probe(batch.labels, predictions, batch.weights, outputs)
 
     def _pulled(self, dense: Float32Array, rows: TableRows) -> PulledTensors:
         if dense.shape != (self.dense.size,):

@@ -9,6 +9,7 @@ symbol                                 contract
 ``feed(dataset, mode, metadata)``      a ``tf.data.Dataset`` of one batch's raw records -> elements
 ``feed_batch(records, mode, meta...)`` a whole batch -> ``(features, labels[, sample_weight])``
 ``eval_metrics_fn()``                  ``{name: metric or function}`` or ``{output: {name: metric or function}}``
+``weighted_eval_metrics_fn()``         the same for metrics that use the sample weights
 ``callbacks()``                        must return an empty list: no Keras callback can be honoured, see ``_refuse``
 =====================================  =============================================================================
 """
@@ -99,15 +100,15 @@ class UserModule:
             raise UserError(f"{self.path}: optimizer() must return a Keras optimizer, not {type(optimizer).__name__}")
         return optimizer
 
-    def make_metrics(self) -> Mapping[str, Any]:
-        """Call ``eval_metrics_fn()``; empty without one."""
-        function = self.function("eval_metrics_fn")
+    def make_metrics(self, name: str) -> Mapping[str, Any]:
+        """Call ``eval_metrics_fn()`` or ``weighted_eval_metrics_fn()``; empty without one."""
+        function = self.function(name)
         if function is None:
             return {}
-        with user_code(self.path, "eval_metrics_fn()"):
+        with user_code(self.path, f"{name}()"):
             metrics = function()
         if not isinstance(metrics, Mapping):
-            raise UserError(f"{self.path}: eval_metrics_fn() must return a dict, not {type(metrics).__name__}")
+            raise UserError(f"{self.path}: {name}() must return a dict, not {type(metrics).__name__}")
         return metrics
 
     def loss_takes_weights(self) -> bool:
