@@ -42,6 +42,7 @@ class Shape:
         epochs: passes over the data.
         grads_to_wait: batches per optimizer update.
         synchronous: whether the plan decides which batches these are.
+        max_staleness: updates that a gradient may lack; None: any number.
         snapshot_s: seconds between snapshots.
         compute_s: seconds that a batch takes.
         evaluate: whether there is validation data.
@@ -61,6 +62,7 @@ class Shape:
     epochs: int = 1
     grads_to_wait: int = 1
     synchronous: bool = False
+    max_staleness: int | None = None
     snapshot_s: float = 1.0
     compute_s: float = 0.05
     evaluate: bool = False
@@ -113,6 +115,7 @@ class SimJob:
             evaluate_epochs=shape.evaluate and shape.evaluate_epochs,
             grads_to_wait=shape.grads_to_wait,
             synchronous=shape.synchronous,
+            max_staleness=shape.max_staleness,
             limits=Limits(lease_s=LEASE_S),
         )
 

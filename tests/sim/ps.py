@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
 from tests.sim.process import Process
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 
 STORE_S = 0.004
 """Seconds that the store takes for one object."""
+OVERDUE_S = 3.0
 RECOVER_S = 3 * STORE_S
 """Seconds that it takes to read a snapshot."""
 
@@ -87,13 +89,13 @@ class PsProcess(Process):
             plan=spec.plan,
             placement=Placement.even(spec.ps),
             number=pod_number(name),
-            policy=UpdatePolicy.of(spec),
+            policy=replace(UpdatePolicy.of(spec), overdue_s=OVERDUE_S),
             observer=self,
         )
         self.address = name if shape.shared_address else self.incarnation
         self.listening = False
         self.connections: list[Connection] = []
-        self._handler = PsHandler(self.core, self.incarnation, round_wait_s=0.0)
+        self._handler = PsHandler(self.core, self.incarnation, pull_wait_s=0.0, clock=self.clock)
         self._pool = BufferPool()
         settings = ControllerSettings(
             ps=name,
@@ -119,7 +121,9 @@ class PsProcess(Process):
         """Answer the frame of a request that has arrived; None: this process is not there any more."""
         if not self.listening:
             return None
+        bounded = self.world.staleness.before(self)
         response = self._handler(Frame(0, meta, tuple(tensors), self._pool, None))
+        self.world.staleness.after(self, meta, response, bounded)
         if wire_pb2.Request.FromString(meta).HasField("push"):
             self.probe("push")
         return response if self.instance.alive else None

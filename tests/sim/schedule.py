@@ -100,10 +100,22 @@ def _synchronous(seed: int, shape: Shape) -> Shape:
     return replace(shape, synchronous=True, grads_to_wait=random.choice([1, 2, 2, 3]))
 
 
+BOUNDED = 0.15
+"""Share of all schedules in which training is asynchronous with a bounded staleness."""
+
+
+def _bounded(seed: int, shape: Shape) -> Shape:
+    """Whether the staleness is bounded; drawn apart, too."""
+    random = Random(seed * 7919 + 9)
+    if random.random() >= BOUNDED / (1.0 - SYNCHRONOUS) or shape.synchronous:
+        return shape
+    return replace(shape, max_staleness=random.choice([0, 0, 1, 1, 2, 3, 4]))
+
+
 def random_schedule(seed: int) -> Schedule:
     """The schedule of a seed."""
     schedule = _with_epochs(_schedule(seed))
-    schedule = replace(schedule, shape=_synchronous(seed, schedule.shape))
+    schedule = replace(schedule, shape=_bounded(seed, _synchronous(seed, schedule.shape)))
     clocks = _clock_faults(seed, schedule.shape, schedule.horizon_s)
     return replace(schedule, faults=clocks + schedule.faults)
 

@@ -38,21 +38,21 @@ from elasticdl.worker.core.events import (
     Event,
     ExecutionFailed,
     PinLost,
+    PullDelayed,
     QueueEmpty,
-    RoundIncomplete,
     Started,
     StopRequested,
 )
 from elasticdl.worker.execution.broker_lane import Deliveries
 from elasticdl.worker.ps_client.calls import Settled
 from elasticdl.worker.ps_client.requests import PushOutcome
-from elasticdl.worker.ps_client.rules import PinLostError, RoundIncompleteError
+from elasticdl.worker.ps_client.rules import PinLostError, PullDelayedError
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
 BATCH_DEADLINE_S = 30.0
-ROUND_POLL_S = 0.02
+PULL_POLL_S = 0.02
 STOP_LIMIT_S = 1.8
 UNREADABLE = 0.005
 """Share of reads that fail while faults are on, because storage does not answer."""
@@ -82,15 +82,14 @@ class WorkerProcess(Process):
             staleness=int(world.random.random() < 0.4), prefetch_batches=1 + int(3 * world.random.random())
         )
         spec = world.job.spec
-        if spec.synchronous:
-            self.pipeline = self.pipeline.synchronous()
+        self.pipeline = self.pipeline.of(spec)
         self._core = WorkerCore(
             CoreSettings(
                 plan=spec.plan,
                 validation=spec.validation,
                 pipeline=self.pipeline,
                 rounds=spec.rounds,
-                round_poll_s=ROUND_POLL_S,
+                pull_poll_s=PULL_POLL_S,
                 lease_s=LEASE_S,
                 batch_deadline_s=BATCH_DEADLINE_S,
                 patience_s=0.2,
@@ -194,8 +193,8 @@ class WorkerProcess(Process):
             settled = await drive(self, self._ps.pull(self._ids(command.ref), pin=command.pin, batch=batch))
         except PinLostError:
             return PinLost(ref=command.ref)
-        except RoundIncompleteError:
-            return RoundIncomplete(ref=command.ref)
+        except PullDelayedError:
+            return PullDelayed(ref=command.ref)
         self._weights[command.ref] = Weights(settled)
         return BatchPulled(ref=command.ref)
 
@@ -210,6 +209,11 @@ class WorkerProcess(Process):
             outcome, settled = await drive(self, self._ps.push_and_pull(push, self._ids(following)))
             if settled is not None:
                 self._weights[following] = Weights(settled)
+        if weights is not None:
+            key = (ref.task.number, ref.batch)
+            problem = self.world.staleness.problem(key, outcome, weights.settled.sent.splitter.version)
+            if problem:
+                raise InvariantError(problem)
         self.probe("pushed")
         self.running_batches = ()
         if outcome.next_batch == ref.batch + 1 and push.dense_gradient is not None:

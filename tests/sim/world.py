@@ -16,6 +16,7 @@ from tests.sim.network import BROKER, Network, Weather
 from tests.sim.oracle import Oracle
 from tests.sim.process import Process
 from tests.sim.ps import PsProcess
+from tests.sim.staleness import StalenessWatch
 from tests.sim.store import SimStore
 from tests.sim.worker import WorkerProcess
 
@@ -96,6 +97,7 @@ class World:
         """Whether the job has finished and was resumed with more epochs."""
         self._context = contextvars.copy_context()
         self.oracle = Oracle(self.job)
+        self.staleness = StalenessWatch(self.job.spec.max_staleness)
         self.processes: list[Process] = []
         self.faults = Faults(self, schedule.faults, schedule.horizon_s)
         self.results = Random(schedule.seed + 2)

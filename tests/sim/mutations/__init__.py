@@ -16,6 +16,7 @@ from tests.sim.mutations import (
     queue,
     runs,
     snapshots,
+    staleness,
     synchronous,
     worker,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "queue",
     "runs",
     "snapshots",
+    "staleness",
     "synchronous",
     "worker",
 ]

@@ -14,6 +14,7 @@ from tests.unit.cli.job_log import PLAN, PS, SPEC, Log, finish, half_done
 from elasticdl.cli.display import report
 from elasticdl.cli.display.history import epoch_rows, history_lines
 from elasticdl.cli.display.incidents import incident_lines
+from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.local_job import RunResult
 from elasticdl.cli.local.processes.children import Usage
@@ -55,7 +56,7 @@ def test_the_report_of_a_job_that_was_aborted(log: Log, tmp_path: Path) -> None:
     of_all = {
         "batches": 2, "mean": 1.5, "p99": 3, "largest": 3, "exchange_s": 1.0, "exchange_share": 0.25
     }  # fmt: skip
-    assert facts["staleness"] == {**of_all, "workers": {"worker-0": of_all}}
+    assert facts["staleness"] == {**of_all, "bound": None, "beyond_bound": 0, "workers": {"worker-0": of_all}}
     report.write(facts, tmp_path / "new" / "report.json")
     assert json.loads((tmp_path / "new" / "report.json").read_text()) == facts
     out = io.StringIO()
@@ -66,6 +67,14 @@ def test_the_report_of_a_job_that_was_aborted(log: Log, tmp_path: Path) -> None:
     assert "75.0% of 4 computed batches were useful" in out.getvalue()
     assert "mean 1.50 updates, 99th percentile 3, largest 3; pulls and pushes took 25%" in out.getvalue()
     assert "useful 38%  recomputed 12%  stalled 0%  starting 50%" in out.getvalue()
+
+
+def test_the_report_counts_the_batches_that_were_later_than_the_bound(log: Log) -> None:
+    state = replace(log.state, spec=replace(SPEC, max_staleness=2))
+    facts = staleness_facts(state)
+    assert (facts["bound"], facts["beyond_bound"]) == (2, 1)
+    texts = [text for _, text in staleness_rows(facts)]
+    assert texts[-1].startswith("1 batch was later than --max_staleness=2")
 
 
 def test_the_durations_of_a_resumed_job_are_those_of_the_last_run(log: Log, tmp_path: Path) -> None:

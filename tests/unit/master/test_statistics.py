@@ -124,13 +124,13 @@ def test_the_loss_of_an_epoch_is_the_metric_once_it_is_merged() -> None:
 def test_staleness_is_summed_by_worker(driver: Driver) -> None:
     finish(driver, 0, (0, 5), staleness={0: 3, 2: 2}, seconds={"pull": 1.0, "wait": 0.5, "total": 6.0})
     driver.start_pod("worker-1")
-    finish(driver, 1, (0, 5), worker="worker-1", staleness={100: 1}, seconds={"push": 1.0, "total": 4.0})
+    finish(driver, 1, (0, 5), worker="worker-1", staleness={1500: 1}, seconds={"push": 1.0, "total": 4.0})
     give_back(driver, 2, (0, 1), staleness={1: 1})
     assert driver.state.training is not None
     by_worker = driver.state.training.statistics.staleness
     assert by_worker[PodName("worker-0")].batches == {0: 3, 1: 1, 2: 2}
     total = StalenessTotals.of_all(by_worker.values())
-    assert (total.count, total.mean, total.largest) == (7, 15.0, 100)
-    assert [total.quantile(share) for share in (0.4, 0.5, 0.85, 0.99)] == [0, 1, 2, 100]
+    assert (total.count, total.mean, total.largest) == (7, 215.0, 1500)
+    assert [total.quantile(share) for share in (0.4, 0.5, 0.85, 0.99)] == [0, 1, 2, 1500]
     assert (total.exchange_s, total.total_s) == (2.5, 10.0)
     assert total.count_above(1) == 3

@@ -15,6 +15,7 @@ from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import PodName, new_incarnation
 from elasticdl.shared.wire.client import ClientSettings
 from elasticdl.shared.wire.connection import Frame
+from elasticdl.shared.wire.message_codec import decode_request
 from elasticdl.shared.wire.messages import Floats
 from elasticdl.shared.wire.server import Response, WireServer
 from elasticdl.worker.ps_client import PsAddress, PsClient, PsClientSettings, PsDirectory
@@ -30,12 +31,15 @@ class PsServer:
         self.fatal: list[BaseException] = []
         self.core = PsCore(plan=PLAN, placement=Placement.even(ps), number=number, policy=policy)
         self._handler = PsHandler(self.core, self.incarnation)
+        self.requests: list[str] = []
+        """Names of the requests so far."""
         self.tensor_bytes = 0
         """Received in all requests so far: gradients, initial values, ids of rows."""
         self.server = WireServer(self._serve, token=TOKEN, identity=self.incarnation, on_fatal=self.fatal.append)
         self.server.start()
 
     def _serve(self, frame: Frame) -> Response:
+        self.requests.append(type(decode_request(frame.meta, frame.tensors)).__name__)
         self.tensor_bytes += sum(tensor.nbytes for tensor in frame.tensors)
         return self._handler(frame)
 
@@ -63,7 +67,11 @@ class Servers:
             peer="test",
             plan=plan,
             signature=signature,
-            settings=PsClientSettings(unavailable_s=20.0, wire=ClientSettings(request_s=20.0)),
+            settings=PsClientSettings(
+                unavailable_s=20.0,
+                wire=ClientSettings(request_s=20.0),
+                has_gate=self._policy.max_staleness is not None,
+            ),
         )
         self._clients.append(client)
         return client

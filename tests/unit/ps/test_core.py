@@ -335,7 +335,7 @@ def test_weights_for_a_batch_are_refused_until_the_round_before_is_complete() ->
     core.push(wire_push(0, 0))
     with pytest.raises(RefusedError) as refused:
         pull_for(core, 0, 1)
-    assert refused.value.refusal.kind is RefusalKind.ROUND_INCOMPLETE
+    assert refused.value.refusal.kind is RefusalKind.PULL_DELAYED
     assert pull_for(core, 1, 0).iteration == 0
     core.push(wire_push(1, 0))
     assert pull_for(core, 0, 1).iteration == 1
@@ -355,7 +355,7 @@ def test_a_pull_waits_for_the_round_in_the_ps() -> None:
     core = synchronous()
     core.push(wire_push(0, 0))
     request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=(), batch=(0, 1))
-    waiting = threading.Thread(target=core.await_round, args=(request, 60.0))
+    waiting = threading.Thread(target=core.await_admission, args=(request,), kwargs={"now_s": 0.0, "timeout_s": 60.0})
     waiting.start()
     core.push(wire_push(1, 0))
     waiting.join(30.0)

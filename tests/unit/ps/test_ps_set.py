@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from tests.unit.ps.servers import Servers, weights
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.errors import ProtocolError, UserError
 from elasticdl.shared.names import PodName, TaskId
-from elasticdl.worker.ps_client import PinLostError, PsClient, PushOutcome
+from elasticdl.worker.ps_client import PinLostError, PsClient, PullDelayedError, PushOutcome
 
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
 
@@ -104,6 +105,27 @@ def test_staleness_counts_the_updates_between_pull_and_push(servers: Servers) ->
     assert client.push(late).staleness == 2
     assert client.push(late).staleness is None
     pulled.release()
+
+
+def test_a_bounded_job_pulls_from_the_gate_first_and_pushes_to_it_last() -> None:
+    servers = Servers(2, policy=UpdatePolicy(max_staleness=0))
+    client, other = begin(servers), servers.client(signature())
+    pulled = client.pull({}, batch=(0, 0))
+    with pytest.raises(PullDelayedError):
+        other.pull({}, batch=(1, 0))
+    assert [one.requests.count("Pull") for one in servers.ps] == [2, 1], "ps-1 was not asked"
+    servers.ps[1].core.freeze(2)
+    pushing = threading.Thread(target=client.push, args=(replace(push_of(0, 0), base_iterations=pulled.iterations),))
+    pushing.start()
+    while "Push" not in servers.ps[1].requests:
+        time.sleep(0.01)
+    assert "Push" not in servers.ps[0].requests
+    servers.ps[1].core.frozen = 0
+    pushing.join(30.0)
+    assert "Push" in servers.ps[0].requests
+    other.pull({}, batch=(1, 0)).release()
+    pulled.release()
+    servers.close()
 
 
 @pytest.mark.parametrize("servers", [2], indirect=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ class Lanes:
             CoreSettings(
                 plan=PLAN,
                 validation=PLAN if validation else None,
-                pipeline=pipeline.synchronous() if cohort else pipeline,
+                pipeline=replace(pipeline, staleness=0, is_admitted=True) if cohort else pipeline,
                 failure_pause_s=0.0,
                 rounds=self.rounds,
                 round_patience_s=0.0,
@@ -125,7 +126,7 @@ class Lanes:
                 failed = events.BatchFailed(ref=ref, failure=FAILURE)
                 return failed if fails else events.BatchRead(ref=ref, records=2, is_empty=ref.batch == 1)
             case commands.PullBatch(ref=ref, pin=0) if not self.is_open(ref):
-                return events.RoundIncomplete(ref=ref)
+                return events.PullDelayed(ref=ref)
             case commands.PullBatch(ref=ref):
                 self.pulled.add(ref)
                 return events.BatchPulled(ref=ref)
@@ -182,8 +183,8 @@ class Lanes:
             moved = [self.step(lane) for lane in commands.LANES]
             if not any(moved) and "resume taking tasks" in self.timers:
                 self.fire("resume taking tasks")
-            if "pull again for the next round" in self.timers:
-                self.fire("pull again for the next round")
+            if "pull again" in self.timers:
+                self.fire("pull again")
         raise AssertionError(f"stuck: {self.lanes}, {self.published}")
 
     def deliver(self, purpose: Purpose, number: int, **facts: Any) -> None:

@@ -22,9 +22,9 @@ def window(phases: str) -> list[Batch]:
     return batches
 
 
-def operations(phases: str, staleness: int, conditions: Conditions) -> list[str]:
+def operations(phases: str, staleness: int, conditions: Conditions, *, is_admitted: bool = False) -> list[str]:
     """Everything that may start: ``pull 1``, ``compute 0``, ``push 0 pull 1``..."""
-    batches, settings = window(phases), PipelineSettings(staleness=staleness)
+    batches, settings = window(phases), PipelineSettings(staleness=staleness, is_admitted=is_admitted)
     found = []
     pushed = pipelining.to_push(batches, settings, conditions)
     if pushed is not None:
@@ -98,6 +98,27 @@ def test_with_staleness_1_pulls_and_pushes_run_beside_a_step(phases: str, expect
 )
 def test_what_else_decides(phases: str, staleness: int, conditions: Conditions, expected: list[str]) -> None:
     assert operations(phases, staleness, conditions) == expected
+
+
+@pytest.mark.parametrize(
+    ("phases", "conditions", "expected"),
+    [
+        ("computed read", Conditions(), ["push 0"]),
+        ("read", Conditions(), ["pull 0"]),
+        ("read", Conditions(auxiliary_waits=True), []),
+        ("pulled read", Conditions(auxiliary_waits=True), ["compute 0"]),
+        ("empty read", Conditions(auxiliary_waits=True), []),
+    ],
+)
+def test_a_batch_that_was_admitted_is_not_held_up(phases: str, conditions: Conditions, expected: list[str]) -> None:
+    assert operations(phases, 0, conditions, is_admitted=True) == expected
+
+
+@pytest.mark.parametrize("phases", ["pulling read", "pulled read", "computing read"])
+def test_an_auxiliary_task_waits_for_a_batch_that_was_admitted(phases: str) -> None:
+    assert not pipelining.may_start_auxiliary(window(phases), PipelineSettings(is_admitted=True))
+    assert pipelining.may_start_auxiliary(window("read"), PipelineSettings(is_admitted=True))
+    assert pipelining.may_start_auxiliary(window("pulled"), PipelineSettings())
 
 
 def test_reading_ahead_is_bounded() -> None:

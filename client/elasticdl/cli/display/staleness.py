@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from elasticdl.cli.display.quantities import count
 from elasticdl.master.core import State
 from elasticdl.master.core.training.staleness import StalenessTotals
 
@@ -13,18 +14,24 @@ def staleness_facts(state: State) -> dict[str, Any]:
     """The staleness of absorbed batches, in total and by worker, as JSON values; see ``report.py``."""
     by_worker = state.training.statistics.staleness if state.training else {}
     workers = {name: _facts(totals) for name, totals in sorted(by_worker.items()) if totals.batches}
-    return {**_facts(StalenessTotals.of_all(by_worker.values())), "workers": workers}
+    total = StalenessTotals.of_all(by_worker.values())
+    bound = state.spec.max_staleness if state.spec else None
+    late = total.count_above(bound) if bound is not None else 0
+    return {**_facts(total), "bound": bound, "beyond_bound": late, "workers": workers}
 
 
 def staleness_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Name and text of what ``staleness_facts`` found; nothing if no gradient was absorbed or none was stale."""
-    if not facts["largest"]:
+    """Name and text of what ``staleness_facts`` found; nothing if no gradient was stale or could have been."""
+    if not facts["largest"] and facts["bound"] is None:
         return
     share = f"; pulls and pushes took {facts['exchange_share']:.0%} of the workers' time"
     yield "staleness", _text(facts) + share
     if len(facts["workers"]) > 1:
         for name, of_worker in facts["workers"].items():
             yield f"staleness {name}", _text(of_worker)
+    if facts["beyond_bound"]:
+        late = count(facts["beyond_bound"], "batch was", "batches were")
+        yield "staleness", f"{late} later than --max_staleness={facts['bound']}, after a worker died or was too slow"
 
 
 def _facts(totals: StalenessTotals) -> dict[str, Any]:

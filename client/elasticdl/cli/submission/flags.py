@@ -261,6 +261,18 @@ class TrainFlags:
             limits=(1, 1 << 30),
         ),
     ] = None
+    max_staleness: Annotated[
+        int | None,
+        Flag(
+            "Delay pulls of weights so that at most N updates are made between the pull of a minibatch and the update "
+            "with its gradient. 0: the workers take turns.",
+            metavar="N",
+            shows="no bound",
+            panel=TRAINING,
+            limits=(0, 1024),
+            sets="JobSpec.max_staleness",
+        ),
+    ] = None
     lr_staleness_modulation: Annotated[
         bool,
         Flag(
@@ -379,10 +391,9 @@ class TrainFlags:
             name, _, value = flag_given.removeprefix("--").partition("=")
             if getattr(self, name) == value:
                 raise UserError(f"{flag_given} is not available in this version; use {instead}.", usage=True)
-        if self.is_synchronous and self.lr_staleness_modulation:
-            raise UserError(
-                "--lr_staleness_modulation has no meaning with --use_async=false: no gradient is stale.", usage=True
-            )
+        for name in ("lr_staleness_modulation", "max_staleness"):
+            if self.is_synchronous and getattr(self, name) not in (None, False):
+                raise UserError(f"--{name} has no meaning with --use_async=false: no gradient is stale.", usage=True)
         self._check_global_batch_size()
         if self.best and not self.validation_data:
             given = f"--save_best={self.save_best}" if self.save_best else "--early_stopping_patience"

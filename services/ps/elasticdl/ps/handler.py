@@ -8,6 +8,7 @@ from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import Incarnation
+from elasticdl.shared.process.clock import Clock, SystemClock
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Frame
 from elasticdl.shared.wire.message_codec import decode_request, encode_reply
@@ -22,7 +23,7 @@ from elasticdl.shared.wire.messages import (
 )
 from elasticdl.shared.wire.server import Response
 
-ROUND_WAIT_S = 0.1
+PULL_WAIT_S = 0.1
 """A worker that waits longer asks again; meanwhile it can look for another task or stop."""
 
 
@@ -35,13 +36,17 @@ class PsHandler:
     Args:
         core: decides.
         incarnation: of this process.
-        round_wait_s: seconds that a pull of synchronous training may wait here for the end of the round before.
+        pull_wait_s: seconds that a pull may wait here for the pushes of other workers.
+        clock: monotonic time.
     """
 
-    def __init__(self, core: PsCore, incarnation: Incarnation, *, round_wait_s: float = ROUND_WAIT_S) -> None:
+    def __init__(
+        self, core: PsCore, incarnation: Incarnation, *, pull_wait_s: float = PULL_WAIT_S, clock: Clock | None = None
+    ) -> None:
         self._core = core
         self._incarnation = incarnation
-        self._round_wait_s = round_wait_s
+        self._pull_wait_s = pull_wait_s
+        self._clock = clock or SystemClock()
         self._pool = BufferPool()
 
     def __call__(self, frame: Frame) -> Response:
@@ -52,7 +57,7 @@ class PsHandler:
                 case Pull():
                     return self._pull(request)
                 case Push():
-                    return self._respond(self._core.push(request))
+                    return self._respond(self._core.push(request, self._clock.monotonic()))
                 case NextBatch():
                     return self._respond(self._core.next_batch(request))
                 case Initialise():
@@ -65,7 +70,7 @@ class PsHandler:
             return self._respond(Refusal(kind=RefusalKind.PROTOCOL, message=str(error)))
 
     def _pull(self, request: Pull) -> Response:
-        self._core.await_round(request, self._round_wait_s)
+        self._core.await_admission(request, now_s=self._clock.monotonic(), timeout_s=self._pull_wait_s)
         dense_size, rows_size = self._core.pull_size(request)
         buffers = [self._pool.take(4 * dense_size), self._pool.take(4 * rows_size)]
 
@@ -75,7 +80,8 @@ class PsHandler:
 
         try:
             dense, rows = buffers[0].view("<f4")[:dense_size], buffers[1].view("<f4")[:rows_size]
-            meta, tensors = encode_reply(self._core.pull(request, dense=dense, rows=rows), self._incarnation)
+            pulled = self._core.pull(request, dense=dense, rows=rows, now_s=self._clock.monotonic())
+            meta, tensors = encode_reply(pulled, self._incarnation)
         except BaseException:
             recycle()
             raise

@@ -115,7 +115,7 @@ class ParameterServers(Protocol):
 
         Raises:
             PinLostError: the pinned model is gone.
-            RoundIncompleteError: synchronous training has not made the update before the batch yet.
+            PullDelayedError: the batch has to wait for other workers.
         """
         ...
 

@@ -37,7 +37,7 @@ from elasticdl.worker.execution.input_lane import BatchLoader
 from elasticdl.worker.execution.ps_lane import PsLane
 from elasticdl.worker.execution.saved_models import SavedModels
 from elasticdl.worker.heartbeat import metrics_of
-from elasticdl.worker.ps_client import PsClient
+from elasticdl.worker.ps_client import PsClient, PsClientSettings
 from elasticdl.worker.ps_client.addresses import Addresses
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Worker:
             CoreSettings(
                 plan=spec.plan,
                 validation=spec.validation,
-                pipeline=self.pipeline.synchronous() if spec.synchronous else self.pipeline,
+                pipeline=self.pipeline.of(spec),
                 rounds=spec.rounds,
                 lease_s=spec.limits.lease_s,
                 batch_deadline_s=spec.limits.batch_deadline_s,
@@ -165,6 +165,7 @@ class Worker:
             peer=self.settings.pod,
             plan=self.spec.plan.fingerprint,
             signature=signature,
+            settings=PsClientSettings(has_gate=self.spec.max_staleness is not None),
         )
         exporter = Exporter(
             ps=ps,

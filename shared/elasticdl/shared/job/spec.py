@@ -146,6 +146,8 @@ class JobSpec:
             except those at the end of an epoch.
         grads_to_wait: batches whose gradients are averaged into one update.
         synchronous: the plan decides which batches these are, and none is computed before the update before is made.
+        max_staleness: asynchronous training: optimizer updates that a ps may make between a batch's pull and its
+            absorption; None: any number.
         staleness_scaled_rate: divide the rate of a push by the number of updates since its pull.
         envs: environment variables for worker and ps processes.
         best: how evaluated versions of the model are compared; None: they are not.
@@ -171,6 +173,7 @@ class JobSpec:
     evaluation_interval_s: float = 0.0
     grads_to_wait: int = 1
     synchronous: bool = False
+    max_staleness: int | None = None
     staleness_scaled_rate: bool = False
     envs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     log_level: str = "INFO"

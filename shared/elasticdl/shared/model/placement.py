@@ -59,6 +59,11 @@ class Placement:
         """Numbers of the ps that own something, ascending."""
         return tuple(sorted(set(self.owners)))
 
+    @property
+    def gate(self) -> int:
+        """Number of the ps that admits pulls when staleness is bounded: the one with partition 0."""
+        return self.owners[0]
+
     def partitions(self, ps: int) -> Ranges:
         """What a ps owns."""
         ends = tuple(accumulate(len(list(run)) for _, run in groupby(self.owners)))

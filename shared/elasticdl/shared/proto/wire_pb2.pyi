@@ -362,8 +362,8 @@ class Refusal(_message.Message):
         """that pin is not open here"""
         NOT_INITIALISED: Refusal._Kind.ValueType  # 7
         """there is no model: initialise it, then try again"""
-        ROUND_INCOMPLETE: Refusal._Kind.ValueType  # 8
-        """synchronous training: the update before this batch has not been made yet"""
+        PULL_DELAYED: Refusal._Kind.ValueType  # 8
+        """the weights for this batch are not to be pulled yet: ask again"""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     KIND_UNSPECIFIED: Refusal.Kind.ValueType  # 0
@@ -381,8 +381,8 @@ class Refusal(_message.Message):
     """that pin is not open here"""
     NOT_INITIALISED: Refusal.Kind.ValueType  # 7
     """there is no model: initialise it, then try again"""
-    ROUND_INCOMPLETE: Refusal.Kind.ValueType  # 8
-    """synchronous training: the update before this batch has not been made yet"""
+    PULL_DELAYED: Refusal.Kind.ValueType  # 8
+    """the weights for this batch are not to be pulled yet: ask again"""
 
     KIND_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int

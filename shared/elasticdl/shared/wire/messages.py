@@ -133,7 +133,7 @@ class RefusalKind(Enum):
     PROTOCOL = wire_pb2.Refusal.PROTOCOL
     NO_PIN = wire_pb2.Refusal.NO_PIN
     NOT_INITIALISED = wire_pb2.Refusal.NOT_INITIALISED
-    ROUND_INCOMPLETE = wire_pb2.Refusal.ROUND_INCOMPLETE
+    PULL_DELAYED = wire_pb2.Refusal.PULL_DELAYED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

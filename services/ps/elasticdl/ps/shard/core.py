@@ -22,6 +22,7 @@ from elasticdl.ps.shard.model_shard import Division, GroupVersion, ModelShard, l
 from elasticdl.ps.shard.observer import Observer
 from elasticdl.ps.shard.regrouping import without
 from elasticdl.ps.shard.shard_cut import Pin, ShardCut
+from elasticdl.ps.shard.staleness_gate import StalenessGate
 from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError, UserError
 from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.job.plan import Plan
@@ -73,8 +74,9 @@ class PsCore:
         self.number = number
         self.policy = policy
         self.lock = threading.Lock()
-        self._absorbed = threading.Condition(self.lock)
-        """Notified after every push of synchronous training."""
+        self._pushed = threading.Condition(self.lock)
+        """Notified after every push: a pull may wait for it."""
+        self._gate = policy.new_gate()
         self.shard: ModelShard | None = None
         self.frozen = 0
         """The move during which pushes are refused, until the placement has its version; 0: none."""
@@ -88,6 +90,11 @@ class PsCore:
     def step(self) -> int:
         """Batches absorbed."""
         return self.shard.step if self.shard else 0
+
+    @property
+    def gate(self) -> StalenessGate | None:
+        """What bounds the staleness; None: nothing, or another ps."""
+        return self._gate if self.placement.gate == self.number else None
 
     @property
     def owned(self) -> Ranges:
@@ -152,7 +159,7 @@ class PsCore:
             return InitialiseReply(first=True)
 
     def next_batch(self, request: NextBatch) -> NextBatchReply:
-        """Where a task stands.
+        """Where a task stands; asked by a worker that begins or continues it.
 
         Raises:
             RefusedError: another plan or version of the placement, or not ready.
@@ -162,13 +169,17 @@ class PsCore:
         check_task(request.task, request.batches, self.plan)
         with self.lock:
             shard = self._serving(request.placement_version)
+            if self.gate:
+                self.gate.on_task_begun(request.task)
             return NextBatchReply(next_batch=shard.next_batch(TaskId(request.task), request.batches))
 
-    def await_round(self, request: Pull, timeout_s: float) -> None:
-        """Synchronous training: wait until the round that a batch is pulled for is open, or for ``timeout_s``."""
-        if self.policy.rounds is not None:
-            with self._absorbed:
-                self._absorbed.wait_for(lambda: self.shard is None or self.shard.is_open_for(request), timeout_s)
+    def await_admission(self, request: Pull, *, now_s: float, timeout_s: float) -> None:
+        """Wait until ``pull`` does not delay a request, or for ``timeout_s``."""
+        if request.batch is not None:
+            with self._pushed:
+                self._pushed.wait_for(
+                    lambda: self.shard is None or not self._reason_to_wait(self.shard, request, now_s), timeout_s
+                )
 
     def pull_size(self, request: Pull) -> tuple[int, int]:
         """How many floats a pull answers: (dense, rows).
@@ -186,27 +197,34 @@ class PsCore:
                 raise ProtocolError(f"a pull of {dense + rows} floats is beyond {self._reply_bytes_max} bytes")
             return dense, rows
 
-    def pull(self, request: Pull, *, dense: Floats, rows: Floats) -> PullReply:
-        """Write what is wanted into ``dense`` and ``rows``, sized as ``pull_size`` said.
+    def pull(self, request: Pull, *, dense: Floats, rows: Floats, now_s: float = 0.0) -> PullReply:
+        """Write what is wanted into ``dense`` and ``rows``, sized as ``pull_size`` said; ``now_s``: monotonic seconds.
 
         Raises:
-            RefusedError: another plan or version of the placement, not ready, that pin is not open, or the batch's
-                round is not open.
+            RefusedError: another plan or version of the placement, not ready, that pin is not open, or the batch has
+                to wait for others.
             ProtocolError: the request does not fit the model.
         """
         check_plan(request.plan, self.plan)
         with self.lock:
             shard = self._serving(request.placement_version)
-            if not shard.is_open_for(request):
-                raise RefusedError(RefusalKind.ROUND_INCOMPLETE, "the update before this batch has not been made yet")
+            reason = self._reason_to_wait(shard, request, now_s)
+            if reason:
+                raise RefusedError(RefusalKind.PULL_DELAYED, reason)
             source = self._pin.of(request.pin) if request.pin else shard
             if source is None:
                 raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
             source.pull(request.tables, rows, dense if request.dense else None)
+            if self.gate and request.batch is not None:
+                self.gate.on_pulled(request.batch, accumulated=shard.accumulated, now_s=now_s)
             return PullReply(iteration=source.iteration, step=source.step, dense=dense, rows=rows)
 
-    def push(self, push: Push) -> PushReply:
+    def push(self, push: Push, now_s: float = 0.0) -> PushReply:
         """Absorb a batch in every group whose turn it is. Validated whole before anything changes.
+
+        Args:
+            push: the batch.
+            now_s: monotonic seconds.
 
         Raises:
             RefusedError: another plan or version of the placement, or not ready.
@@ -237,9 +255,15 @@ class PsCore:
                 else:
                     staleness = None if push.empty else shard.staleness(push)
                     self._apply(shard, applying, staleness or 0)
+            next_batch = shard.next_batch(TaskId(push.task), push.batches)
+            if self.gate:
+                self.gate.on_pushed((push.task, push.batch), is_empty=push.empty, now_s=now_s)
+                if next_batch == push.batches:
+                    self.gate.on_task_finished(push.task)
+            self._pushed.notify_all()
             return PushReply(
                 verdict=answer,
-                next_batch=shard.next_batch(TaskId(push.task), push.batches),
+                next_batch=next_batch,
                 step=shard.step,
                 message=message,
                 staleness=staleness,
@@ -376,6 +400,8 @@ class PsCore:
                 self.frozen = 0
             if self.owned != before:
                 self._pin.close()
+            if self._gate and not self.gate:
+                self._gate.clear()
             if self.shard is not None:
                 self.shard.adopt(self.owned, placement.version)
             return True
@@ -384,6 +410,15 @@ class PsCore:
         if self.shard is None:
             raise InvariantError("there is no shard to hold anything in")
         return self.shard
+
+    def _reason_to_wait(self, shard: ModelShard, request: Pull, now_s: float) -> str:
+        """Why the weights for a batch are not to be pulled yet; empty: they are."""
+        if not shard.is_open_for(request):
+            return "the update before this batch has not been made yet"
+        if request.batch is None or self.gate is None:
+            return ""
+        is_admitted = self.gate.admits(request.batch, accumulated=shard.accumulated, now_s=now_s)
+        return "" if is_admitted else "a gradient could become later than --max_staleness"
 
     def _apply(self, shard: ModelShard, applying: Sequence[Division], staleness: int) -> None:
         try:
@@ -395,8 +430,6 @@ class PsCore:
             self._ready = False
             push = applying[0].push
             raise InvariantError(f"task {push.task}, batch {push.batch}: applying a checked push failed") from error
-        if self.policy.rounds is not None:
-            self._absorbed.notify_all()
         if self._observer:
             self._observer.stepped(shard.step)
 

@@ -12,6 +12,7 @@ from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
+from elasticdl.ps.shard.staleness_gate import OVERDUE_S, StalenessGate
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
 from elasticdl.shared.job.rounds import Rounds
@@ -31,11 +32,15 @@ class UpdatePolicy:
         grads_to_wait: batches whose gradients are averaged into one update.
         staleness_scaled_rate: divide the rate by the number of updates since the push's pull.
         rounds: synchronous training: which batches make one update; None: asynchronous.
+        max_staleness: asynchronous training: updates that a gradient may lack; None: any number.
+        overdue_s: with ``max_staleness``, see ``StalenessGate``.
     """
 
     grads_to_wait: int = 1
     staleness_scaled_rate: bool = False
     rounds: Rounds | None = None
+    max_staleness: int | None = None
+    overdue_s: float = OVERDUE_S
 
     @classmethod
     def of(cls, spec: JobSpec) -> UpdatePolicy:
@@ -44,7 +49,14 @@ class UpdatePolicy:
             grads_to_wait=spec.grads_to_wait,
             staleness_scaled_rate=spec.staleness_scaled_rate,
             rounds=spec.rounds,
+            max_staleness=spec.max_staleness,
         )
+
+    def new_gate(self) -> StalenessGate | None:
+        """What bounds the staleness; None: nothing."""
+        if self.max_staleness is None:
+            return None
+        return StalenessGate(self.max_staleness, grads_to_wait=self.grads_to_wait, overdue_s=self.overdue_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,6 +99,11 @@ class ModelShard:
         return min((group.iteration for group in self.groups), default=0)
 
     @property
+    def accumulated(self) -> int:
+        """Batches that wait for their update, the most of the groups."""
+        return max((int(group.accumulator.weight) for group in self.groups), default=0)
+
+    @property
     def step(self) -> int:
         """Batches absorbed, the most of the groups."""
         return max((group.ledger.step for group in self.groups), default=0)

@@ -50,7 +50,7 @@ class ReadBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullBatch:
-    """Pull the weights for a batch: ``BatchPulled``, ``RoundIncomplete`` or ``PinLost``.
+    """Pull the weights for a batch: ``BatchPulled``, ``PullDelayed`` or ``PinLost``.
 
     Attributes:
         ref: the batch.

@@ -38,7 +38,7 @@ from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
 from elasticdl.worker.core.pipelining import Conditions
 from elasticdl.worker.core.settings import CoreSettings
 from elasticdl.worker.core.task_outcomes import TaskOutcomes
-from elasticdl.worker.core.training import ROUND_TIMER, Training
+from elasticdl.worker.core.training import PULL_TIMER, Training
 
 LEASE_TIMER = "extend leases"
 GRACE_TIMER = "stop grace"
@@ -75,7 +75,7 @@ class WorkerCore:
             events.BatchFailed: self._on_batch,
             events.BatchPulled: self._on_batch,
             events.PinLost: self._on_batch,
-            events.RoundIncomplete: self._on_batch,
+            events.PullDelayed: self._on_batch,
             events.BatchComputed: self._on_batch,
             events.BatchPushed: self.training.on_pushed,
             events.ProgressMade: lambda _: self.leases.progress(self._effects.now_s),
@@ -89,7 +89,7 @@ class WorkerCore:
             events.BatchUnreadable: self.training.on_unreadable,
             events.BatchFailed: self.training.on_failed,
             events.BatchPulled: self.training.on_pulled,
-            events.RoundIncomplete: self.training.on_round_incomplete,
+            events.PullDelayed: self.training.on_pull_delayed,
             events.BatchComputed: self.training.on_computed,
         }
 
@@ -188,8 +188,8 @@ class WorkerCore:
             for lease in self.leases.to_extend(self._effects.now_s):
                 self._effects.issue(ExtendLease(lease=lease))
             self._set_lease_timer()
-        elif event.name == ROUND_TIMER:
-            self.training.on_round_timer()
+        elif event.name == PULL_TIMER:
+            self.training.on_pull_timer()
         elif event.name == GRACE_TIMER and not self._is_ending:
             self._end(0, is_hanging=True)
 
@@ -201,9 +201,7 @@ class WorkerCore:
     def _advance(self) -> None:
         while self.training.advance(self._conditions()):
             pass
-        while (
-            pipelining.is_between_batches(self.training.window) and not self._is_stopping and self._auxiliary.advance()
-        ):
+        while not self._is_stopping and self._may_start_auxiliary() and self._auxiliary.advance():
             while self.training.advance(self._conditions()):
                 pass
         if self._is_stopping:
@@ -211,6 +209,9 @@ class WorkerCore:
         elif self._wants_task():
             self._is_taking = True
             self._effects.issue(TakeTask(wait_s=self._patience_s()))
+
+    def _may_start_auxiliary(self) -> bool:
+        return pipelining.may_start_auxiliary(self.training.window, self._settings.pipeline)
 
     def _conditions(self) -> Conditions:
         return Conditions(

@@ -106,8 +106,8 @@ class BatchPulled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundIncomplete:
-    """Synchronous training: the weights for a batch are not there yet, because the update before is not made.
+class PullDelayed:
+    """The weights for a batch are not to be pulled yet: it has to wait for other workers.
 
     Attributes:
         ref: the batch.
@@ -207,7 +207,7 @@ Event = (
     | BatchFailed
     | BatchPulled
     | PinLost
-    | RoundIncomplete
+    | PullDelayed
     | BatchComputed
     | BatchPushed
     | ProgressMade

@@ -11,8 +11,9 @@ staleness   order on the wire                             a batch is computed fr
 ==========  ============================================  =================================================
 
 In synchronous training the staleness is 0, and a ps refuses a pull as long as the update before its batch is not made.
-A worker that trains several tasks then continues with the batch of another task. Pulls are not joined to pushes: the
-update usually waits for other workers.
+A worker that trains several tasks then continues with the batch of another task. With ``--max_staleness`` a ps refuses
+a pull as long as another batch could become too stale by it. Pulls are not joined to pushes in either case: they
+usually wait for other workers.
 
 With staleness 0, a pull is sent right behind the push on the same connections when its batch is read by then: one
 round trip instead of two. With staleness 1, the pull for batch k + 1 and the push of batch k - 1 run while batch k is
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from elasticdl.shared.job.rounds import RoundKey
+from elasticdl.shared.job.spec import JobSpec
 from elasticdl.worker.core.batch_order import BatchRef
 from elasticdl.worker.failures import Failure
 
@@ -38,12 +40,14 @@ class PipelineSettings:
         staleness: how many of its own batches a worker's weights may lack: 0 or 1. 1 hides the time of pulls and
             pushes behind computation, at the cost of gradients that are one batch old.
         prefetch_batches: batches that are read and fed ahead of the one that is computed, across tasks, at least 1.
-        joins_pulls: whether a pull may follow a push in the same round trip.
+        is_admitted: whether a ps decides when each batch may be pulled (synchronous training, bounded staleness). Other
+            workers may wait for such a batch: it is pulled when it can be computed at once, and computed and pushed
+            before anything else starts. Its pull is not joined to the push before, because it may have to wait.
     """
 
     staleness: int = 0
     prefetch_batches: int = 2
-    joins_pulls: bool = True
+    is_admitted: bool = False
 
     def __post_init__(self) -> None:
         if self.staleness not in (0, 1):
@@ -51,9 +55,10 @@ class PipelineSettings:
         if self.prefetch_batches < 1:
             raise ValueError(f"at least 1 batch has to be read ahead, not {self.prefetch_batches}")
 
-    def synchronous(self) -> PipelineSettings:
-        """The same for synchronous training."""
-        return replace(self, staleness=0, joins_pulls=False)
+    def of(self, spec: JobSpec) -> PipelineSettings:
+        """The same for a job."""
+        is_admitted = spec.synchronous or spec.max_staleness is not None
+        return replace(self, staleness=0, is_admitted=True) if is_admitted else self
 
 
 class Phase(Enum):
@@ -85,7 +90,7 @@ class Batch:
         phase: how far it is.
         is_void: its task was repositioned, finished or given away; it is dropped when it is not busy.
         is_empty: it needs no weights.
-        waits_for_round: its pull was refused, because its round is not open.
+        is_delayed: synchronous training: its round is not open; batches of other tasks come first.
         records: raw records.
         failure: why it could not be read: the data or user code, or the reason why storage did not deliver it.
         seconds: phase -> seconds.
@@ -95,7 +100,7 @@ class Batch:
     phase: Phase = Phase.READING
     is_void: bool = False
     is_empty: bool = False
-    waits_for_round: bool = False
+    is_delayed: bool = False
     records: int = 0
     failure: Failure | str = ""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -159,6 +164,8 @@ def to_pull(window: Sequence[Batch], settings: PipelineSettings, conditions: Con
     """The batch whose weights are pulled now."""
     if conditions.is_stopping or _any(window, Phase.PULLING, Phase.PUSHING):
         return None
+    if settings.is_admitted and conditions.auxiliary_waits:
+        return None
     earlier = 0
     for batch in _trainable(window):
         if batch.phase is Phase.FAILED:
@@ -173,13 +180,15 @@ def to_pull(window: Sequence[Batch], settings: PipelineSettings, conditions: Con
 
 def to_compute(window: Sequence[Batch], settings: PipelineSettings, conditions: Conditions) -> Batch | None:
     """The batch that is computed now."""
-    if conditions.is_stopping or conditions.auxiliary_waits or _any(window, Phase.COMPUTING):
+    if conditions.is_stopping or _any(window, Phase.COMPUTING):
         return None
     unpushed = 0
     for batch in _trainable(window):
         if batch.phase in _UNPUSHED:
             unpushed += 1
             continue
+        if conditions.auxiliary_waits and not (settings.is_admitted and batch.phase is Phase.PULLED):
+            return None
         return batch if batch.is_ready and unpushed <= settings.staleness else None
     return None
 
@@ -195,7 +204,7 @@ def to_push(
     if conditions.is_stopping:
         return first, None
     if settings.staleness == 0:
-        joins = settings.joins_pulls and following is not None and following.needs_pull
+        joins = not settings.is_admitted and following is not None and following.needs_pull
         return first, following if joins and not conditions.auxiliary_waits else None
     if following is None:
         is_last = conditions.queue_is_empty or not may_read(window, settings)
@@ -209,9 +218,15 @@ def waits_for_successor(window: Sequence[Batch], settings: PipelineSettings) -> 
 
 
 def is_between_batches(window: Sequence[Batch]) -> bool:
-    """Whether no batch is being computed or pushed; only then an auxiliary task starts, or the worker stops."""
+    """Whether no batch is being computed or pushed; only then the worker stops."""
     computing = _any(window, Phase.COMPUTING, Phase.PUSHING)
     return not computing and not any(batch.phase is Phase.COMPUTED for batch in _valid(window))
+
+
+def may_start_auxiliary(window: Sequence[Batch], settings: PipelineSettings) -> bool:
+    """Whether an auxiliary task may start."""
+    is_awaited = settings.is_admitted and any(batch.phase in (Phase.PULLING, Phase.PULLED) for batch in _valid(window))
+    return is_between_batches(window) and not is_awaited
 
 
 def _valid(window: Iterable[Batch]) -> Iterable[Batch]:
@@ -219,8 +234,8 @@ def _valid(window: Iterable[Batch]) -> Iterable[Batch]:
 
 
 def _trainable(window: Sequence[Batch]) -> Iterable[Batch]:
-    """Valid batches of tasks that don't wait for a round."""
-    waiting = {batch.ref.task for batch in window if batch.waits_for_round}
+    """Valid batches of tasks of which no pull is delayed."""
+    waiting = {batch.ref.task for batch in window if batch.is_delayed}
     return (batch for batch in _valid(window) if batch.ref.task not in waiting)
 
 

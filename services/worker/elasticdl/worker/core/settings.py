@@ -25,7 +25,7 @@ class CoreSettings:
         failure_pause_s: seconds without taking tasks after a failed one, so that it does not come straight back.
         stop_grace_s: seconds that the running batch may take after a stop was requested.
         rounds: synchronous training: which batches make one update; None: asynchronous.
-        round_poll_s: seconds between two pulls for a batch whose round is not open.
+        pull_poll_s: seconds between two pulls for a batch that has to wait for other workers.
         round_patience_s: seconds of waiting for a round before the worker looks for a further task of the cohort.
     """
 
@@ -39,5 +39,5 @@ class CoreSettings:
     failure_pause_s: float = 0.5
     stop_grace_s: float = 1.4
     rounds: Rounds | None = None
-    round_poll_s: float = 0.002
+    pull_poll_s: float = 0.002
     round_patience_s: float = 0.5

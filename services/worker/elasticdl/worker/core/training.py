@@ -28,7 +28,7 @@ from elasticdl.worker.core.events import (
     BatchPushed,
     BatchRead,
     BatchUnreadable,
-    RoundIncomplete,
+    PullDelayed,
 )
 from elasticdl.worker.core.leased_tasks import LeasedTasks
 from elasticdl.worker.core.pipelining import Batch, Conditions, Phase
@@ -39,7 +39,7 @@ from elasticdl.worker.core.task_outcomes import FailedBatch, TaskOutcomes
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import PushOutcome, TaskProgress
 
-ROUND_TIMER = "pull again for the next round"
+PULL_TIMER = "pull again"
 
 
 class Training:
@@ -59,11 +59,13 @@ class Training:
         self._plan = settings.plan
         self._pipeline = settings.pipeline
         self._round_wait = RoundWait(settings.rounds, settings.round_patience_s) if settings.rounds else None
-        self._round_poll_s = settings.round_poll_s
+        self._pull_poll_s = settings.pull_poll_s
         self._effects = effects
         self._leases = leases
         self._outcomes = outcomes
         self._tallies: dict[TaskRef, Tally] = {}
+        self._pulls_pause = False
+        """Bounded staleness: whether no batch is pulled until the timer."""
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
@@ -119,20 +121,22 @@ class Training:
         batch.phase = Phase.PULLED
         add_seconds(batch.seconds, event.seconds)
 
-    def on_round_incomplete(self, event: RoundIncomplete) -> None:
-        """The update before a batch is not made yet: the pull is repeated soon."""
+    def on_pull_delayed(self, event: PullDelayed) -> None:
+        """A batch has to wait for other workers: the pull is repeated soon."""
         batch = self._batch(event.ref, Phase.PULLING)
-        if self._round_wait is None:
-            raise InvariantError(f"{event.ref} waits for a round, and training is asynchronous")
-        batch.phase, batch.waits_for_round = Phase.READ, True
-        self.window.remove(batch)
-        pipelining.insert(self.window, batch, self._key)
+        batch.phase = Phase.READ
         add_seconds(batch.seconds, event.seconds)
         self._leases.progress(self._effects.now_s)  # The worker does not hang; it waits for others.
-        if not batch.is_void:
-            self._round_wait.on_incomplete(event.ref, self._effects.now_s)
-            self._effects.start(self._find_position(event.ref))
-        self._effects.issue(SetTimer(name=ROUND_TIMER, due_s=self._effects.now_s + self._round_poll_s))
+        if self._round_wait is None:
+            self._pulls_pause = True
+        else:
+            batch.is_delayed = True
+            self.window.remove(batch)
+            pipelining.insert(self.window, batch, self._key)
+            if not batch.is_void:
+                self._round_wait.on_incomplete(event.ref, self._effects.now_s)
+                self._effects.start(self._find_position(event.ref))
+        self._effects.issue(SetTimer(name=PULL_TIMER, due_s=self._effects.now_s + self._pull_poll_s))
 
     def _find_position(self, ref: BatchRef) -> Procedure[None]:
         """A ps that was restored from a snapshot may lack earlier batches of the task, too. They come first."""
@@ -143,10 +147,11 @@ class Training:
         if self.order.reposition(ref.task, progress.next_batch) is AnswerMeaning.FINISHED:
             self._finish(ref.task, progress)
 
-    def on_round_timer(self) -> None:
-        """Pull again for the batches that wait for their rounds."""
+    def on_pull_timer(self) -> None:
+        """Pull again for the batches that were delayed."""
+        self._pulls_pause = False
         for batch in self.window:
-            batch.waits_for_round = False
+            batch.is_delayed = False
 
     def on_computed(self, event: BatchComputed) -> None:
         """A batch has gradients."""
@@ -242,7 +247,7 @@ class Training:
     def _return_surplus(self, pushed: BatchRef) -> None:
         if self._round_wait is None:
             return
-        self.on_round_timer()
+        self.on_pull_timer()
         for task in self._round_wait.on_pushed(pushed, self.order.tasks, tuple(self._tallies)):
             self._effects.start(self.returning(task, "another worker can train it at the same time", measured=True))
 
@@ -259,7 +264,7 @@ class Training:
 
     def _pull(self, conditions: Conditions) -> bool:
         batch = pipelining.to_pull(self.window, self._pipeline, conditions)
-        if batch is None:
+        if batch is None or self._pulls_pause:
             return False
         batch.phase = Phase.PULLING
         if self._round_wait:  # Batches of other tasks may have been skipped.

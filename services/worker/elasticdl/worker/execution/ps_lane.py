@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from elasticdl.worker.core.commands import AskProgress, PullBatch, PushBatch, ReleaseBatch
-from elasticdl.worker.core.events import BatchPulled, BatchPushed, PinLost, RoundIncomplete
+from elasticdl.worker.core.events import BatchPulled, BatchPushed, PinLost, PullDelayed
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
 from elasticdl.worker.ports import Ids, ParameterServers
-from elasticdl.worker.ps_client import PinLostError, RoundIncompleteError, TaskProgress
+from elasticdl.worker.ps_client import PinLostError, PullDelayedError, TaskProgress
 
 
 class PsLane:
@@ -27,7 +27,7 @@ class PsLane:
         """Ask the ledgers how far a task is."""
         return self._ps.next_batch(command.task, command.batches)
 
-    def pull(self, command: PullBatch) -> BatchPulled | PinLost | RoundIncomplete:
+    def pull(self, command: PullBatch) -> BatchPulled | PinLost | PullDelayed:
         """Pull the weights for a batch."""
         loaded = self._store[command.ref]
         started_s = time.perf_counter()
@@ -36,8 +36,8 @@ class PsLane:
             loaded.weights = self._ps.pull(_ids(loaded), pin=command.pin, batch=batch)
         except PinLostError:
             return PinLost(ref=command.ref)
-        except RoundIncompleteError:
-            return RoundIncomplete(ref=command.ref, seconds={"wait": time.perf_counter() - started_s})
+        except PullDelayedError:
+            return PullDelayed(ref=command.ref, seconds={"wait": time.perf_counter() - started_s})
         return BatchPulled(ref=command.ref, seconds={"pull": time.perf_counter() - started_s})
 
     def push(self, command: PushBatch) -> BatchPushed:

@@ -18,7 +18,7 @@ from elasticdl.worker.ps_client.calls import PsCalls, SentPush, SentRequest
 from elasticdl.worker.ps_client.client import PsClient
 from elasticdl.worker.ps_client.connection import PsClientSettings
 from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, TaskProgress
-from elasticdl.worker.ps_client.rules import PinLostError, RoundIncompleteError
+from elasticdl.worker.ps_client.rules import PinLostError, PullDelayedError
 from elasticdl.worker.ps_client.steps import PsAddress, PsDirectory
 
 __all__ = [
@@ -28,10 +28,10 @@ __all__ = [
     "PsClient",
     "PsClientSettings",
     "PsDirectory",
+    "PullDelayedError",
     "Pulled",
     "PushOutcome",
     "PushRequest",
-    "RoundIncompleteError",
     "SentPush",
     "SentRequest",
     "TaskProgress",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import TypeVar
 
@@ -29,6 +30,14 @@ _PLACEMENT_POLL_S = 0.005
 """Seconds between two looks for the later placement that a ps mentioned."""
 
 
+class Order(Enum):
+    """Which ps gets a request first. The gate bounds the staleness, see docs/adr/0023-staleness.md."""
+
+    TOGETHER = "together"
+    GATE_FIRST = "gate first"
+    GATE_LAST = "gate last"
+
+
 @dataclass(frozen=True, slots=True)
 class SentRequest:
     """A request that was sent to every ps.
@@ -37,13 +46,25 @@ class SentRequest:
         split: splits the request by a placement; called again if groups move.
         splitter: the placement by which it was split.
         parts: the result of the split.
-        pending: one request per ps.
+        order: which ps gets it first.
+        pending: one request per ps; None: not sent yet.
     """
 
     split: Callable[[Splitter], Split]
     splitter: Splitter
     parts: Split
-    pending: tuple[PendingRequest, ...]
+    order: Order
+    pending: list[PendingRequest | None]
+
+    @property
+    def stages(self) -> tuple[Sequence[int], ...]:
+        """Positions of the ps; those of the second stage get the request once those of the first have answered."""
+        everywhere = range(len(self.splitter.ps))
+        if self.order is Order.TOGETHER or len(everywhere) == 1:
+            return (everywhere,)
+        gate = self.splitter.gate
+        stages = ((gate,), tuple(number for number in everywhere if number != gate))
+        return stages if self.order is Order.GATE_FIRST else stages[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +177,15 @@ class PsCalls:
             dense: whether dense variables are wanted.
             batch: task and batch that is computed from the answer.
         """
-        return self._send(lambda splitter: splitter.pull(ids, pin=pin, dense=dense, batch=batch))
+        order = Order.GATE_FIRST if batch and self._settings.has_gate else Order.TOGETHER
+        return self._send(lambda splitter: splitter.pull(ids, pin=pin, dense=dense, batch=batch), order)
 
     def receive_pull(self, sent: SentRequest) -> Procedure[Settled]:
         """Wait for the answers, all of which are ``PullReply``.
 
         Raises:
             PinLostError: the pinned model is not available on every ps.
-            RoundIncompleteError: a ps has not made the update before the batch yet.
+            PullDelayedError: the batch has to wait for other workers.
             TransientError: a ps was unavailable for too long.
             UserError, ProtocolError: a ps refused.
         """
@@ -187,7 +209,8 @@ class PsCalls:
         refused = self._not_finite(request)
         if refused:
             return SentPush(request, None, refused)
-        return SentPush(request, (yield from self._send(partial(self._split_push, request))))
+        order = Order.GATE_LAST if self._settings.has_gate else Order.TOGETHER
+        return SentPush(request, (yield from self._send(partial(self._split_push, request), order)))
 
     def receive_push(self, push: SentPush) -> Procedure[tuple[PushOutcome, bool]]:
         """Wait until every group has answered; errors as ``receive_pull``.
@@ -223,7 +246,7 @@ class PsCalls:
             The outcome of the push, and the answers to the pull: None if they may lack the batch.
         """
         push = yield from self.send_push(request)
-        if push.sent is None:
+        if push.sent is None or push.sent.order is Order.GATE_LAST:
             outcome, _ = yield from self.receive_push(push)
             return outcome, None
         pull = yield from self.send_pull(ids)
@@ -238,21 +261,23 @@ class PsCalls:
         sent = yield from self._send(split)
         return (yield from self._settle(sent))
 
-    def _send(self, split: Callable[[Splitter], Split]) -> Procedure[SentRequest]:
+    def _send(self, split: Callable[[Splitter], Split], order: Order = Order.TOGETHER) -> Procedure[SentRequest]:
         placement = self._directory.placement()
         if placement.version > self._splitter.version:
             self._splitter = Splitter(self.signature, self._plan, placement)
             self._replace_initial(self._splitter)
         splitter = self._splitter
-        parts = split(splitter)
-        pending: list[PendingRequest] = []
-        for ps, request in zip(splitter.ps, parts.requests, strict=True):
-            connection = self._connection(ps)
+        sent = SentRequest(split, splitter, split(splitter), order, [None] * len(splitter.ps))
+        yield from self._send_stage(sent, sent.stages[0])
+        return sent
+
+    def _send_stage(self, sent: SentRequest, stage: Sequence[int]) -> Procedure[None]:
+        for number in stage:
+            connection, request = self._connection(sent.splitter.ps[number]), sent.parts.requests[number]
             if isinstance(request, messages.Initialise):
-                pending.append((yield from connection.initialise(request)))
+                sent.pending[number] = yield from connection.initialise(request)
             else:
-                pending.append((yield from connection.send(request)))
-        return SentRequest(split, splitter, parts, tuple(pending))
+                sent.pending[number] = yield from connection.send(request)
 
     def _settle(self, sent: SentRequest) -> Procedure[Settled]:
         """Wait for the answers of all ps by one version of the placement, which may be later than that of ``sent``.
@@ -262,19 +287,25 @@ class PsCalls:
         repeated = False
         while True:
             version = sent.splitter.version
-            answers: list[Answer] = []
+            answers: dict[int, Answer] = {}
             try:
-                for ps, pending in zip(sent.splitter.ps, sent.pending, strict=True):
-                    answers.append((yield from self._connections[ps].settle(pending, version, self._is_latest)))
-                repeated = repeated or any(pending.repeated for pending in sent.pending)
-                return Settled(sent, answers, repeated)
+                for position, stage in enumerate(sent.stages):
+                    if position:
+                        yield from self._send_stage(sent, stage)
+                    for number in stage:
+                        pending = sent.pending[number]
+                        assert pending is not None
+                        connection = self._connections[sent.splitter.ps[number]]
+                        answers[number] = yield from connection.settle(pending, version, self._is_latest)
+                        repeated = repeated or pending.repeated
+                return Settled(sent, [answers[number] for number in sorted(answers)], repeated)
             except MovedError:
-                _release(answers)
+                _release(answers.values())
                 repeated = True
                 yield from self._await_later(version)
-                sent = yield from self._send(sent.split)
+                sent = yield from self._send(sent.split, sent.order)
             except BaseException:
-                _release(answers)
+                _release(answers.values())
                 raise
 
     def _await_later(self, version: int) -> Procedure[None]:
@@ -289,6 +320,8 @@ class PsCalls:
 
     def _split_push(self, request: PushRequest, splitter: Splitter) -> Split:
         having = self._absorbed.having(request.task, request.batch, splitter.version, self._incarnation_of)
+        if self._settings.has_gate:
+            having -= {splitter.ps[splitter.gate]}  # It has to know that the batch was pushed.
         return splitter.push(request, having)
 
     def _incarnation_of(self, ps: PodName) -> Incarnation | None:
@@ -325,7 +358,7 @@ class PsCalls:
         return self._connections[ps]
 
 
-def _release(answers: Sequence[Answer]) -> None:
+def _release(answers: Iterable[Answer]) -> None:
     for answer in answers:
         answer.release()
 

@@ -25,18 +25,21 @@ from elasticdl.worker.ps_client.steps import Answer, Close, Connect, Pause, PsDi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PsClientSettings:
-    """How long to wait for a ps.
+    """How to talk to the ps.
 
     Attributes:
         unavailable_s: seconds that a ps may be unavailable (killed, restarting, restoring) before a request fails.
         pause_s: seconds before the first retry.
         pause_max_s: upper bound of the pause in seconds; the pause doubles with every retry.
+        has_gate: whether one ps bounds the staleness: it is the first one that a batch is pulled from, and the last one
+            that it is pushed to.
         wire: limits of each connection.
     """
 
     unavailable_s: float = 600.0
     pause_s: float = 0.02
     pause_max_s: float = 0.5
+    has_gate: bool = False
     wire: ClientSettings = field(default_factory=ClientSettings)
 
 
@@ -106,7 +109,7 @@ class PsConnection:
             MovedError: a later version is known.
             UserError: the ps says that the user's input is wrong.
             PinLostError: the pinned model is not available.
-            RoundIncompleteError: the batch's round is not open.
+            PullDelayedError: the batch has to wait for other workers.
             ProtocolError: the ps says that the request is wrong, or its reply is.
             TransientError: the ps was unavailable for ``unavailable_s``, or the client was closed.
         """

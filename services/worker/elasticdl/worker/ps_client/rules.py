@@ -19,8 +19,8 @@ class PinLostError(TransientError):
     """The evaluation's pinned model is gone, because a ps restarted or the pin was closed."""
 
 
-class RoundIncompleteError(TransientError):
-    """Synchronous training: the update before the batch has not been made yet."""
+class PullDelayedError(TransientError):
+    """The weights for the batch are not to be pulled yet; ask again."""
 
 
 class MovedError(TransientError):
@@ -38,7 +38,7 @@ def why_not_ready(reply: Reply) -> Refusal | None:
     Raises:
         UserError: the ps says that the user's input is wrong.
         PinLostError: the pinned model is not available.
-        RoundIncompleteError: the batch's round is not open.
+        PullDelayedError: the batch has to wait for other workers.
         MovedError: the ps knows a later version of the placement.
         ProtocolError: the ps says that the request is wrong.
     """
@@ -51,8 +51,8 @@ def why_not_ready(reply: Reply) -> Refusal | None:
             raise UserError(reply.message)
         case RefusalKind.NO_PIN:
             raise PinLostError(reply.message)
-        case RefusalKind.ROUND_INCOMPLETE:
-            raise RoundIncompleteError(reply.message)
+        case RefusalKind.PULL_DELAYED:
+            raise PullDelayedError(reply.message)
         case RefusalKind.MOVED:
             raise MovedError(reply.message)
         case _:

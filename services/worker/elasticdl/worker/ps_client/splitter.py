@@ -39,6 +39,8 @@ class Splitter:
     def __init__(self, signature: ModelSignature, plan: str, placement: Placement) -> None:
         self.version = placement.version
         self.ps: tuple[PodName, ...] = tuple(pod_name(Service.PS, number) for number in placement.holders)
+        self.gate = self.ps.index(pod_name(Service.PS, placement.gate))
+        """Position of the gate in ``ps``."""
         self.parts: tuple[DensePart, ...] = dense_parts(signature.dense, placement)
         self._signature = signature
         self._plan = plan

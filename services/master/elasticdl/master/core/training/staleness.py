@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-EXACT_MAX = 64
-"""Batches are counted by exact staleness up to here, and beyond by powers of two."""
+EXACT_MAX = 1024
+"""Batches are counted by exact staleness up to here, the largest bound, and beyond by powers of two."""
 EXCHANGE = ("pull", "push", "wait")
 """Parts of a worker's time: it exchanges weights and gradients with the ps, or waits until it may."""
 

@@ -1,0 +1,72 @@
+"""Mutations of bounded staleness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.sim.mutations.registry import Protects, mutation, replaced
+
+from elasticdl.ps.shard.staleness_gate import StalenessGate
+from elasticdl.worker.ps_client.calls import Order, PsCalls
+
+
+@mutation("a pull waits while a batch could become too stale by it", protects=Protects.EXACTLY_ONCE)
+def pulls_wait_for_outstanding_batches() -> Iterator[None]:
+    with replaced(StalenessGate, "admits", lambda self, key, *, accumulated, now_s: True):
+        yield
+
+
+@mutation("the gate gets a push last, when all other ps have absorbed it", protects=Protects.EXACTLY_ONCE)
+def the_gate_is_pushed_to_last() -> Iterator[None]:
+    original = PsCalls._send
+
+    def send(self: Any, split: Any, order: Order = Order.TOGETHER) -> Any:
+        return original(self, split, Order.TOGETHER if order is Order.GATE_LAST else order)
+
+    with replaced(PsCalls, "_send", send):
+        yield
+
+
+@mutation("the gate is pulled from first", protects=Protects.EXACTLY_ONCE)
+def the_gate_is_pulled_from_first() -> Iterator[None]:
+    original = PsCalls._send
+
+    def send(self: Any, split: Any, order: Order = Order.TOGETHER) -> Any:
+        return original(self, split, Order.TOGETHER if order is Order.GATE_FIRST else order)
+
+    with replaced(PsCalls, "_send", send):
+        yield
+
+
+@mutation("two attempts of a batch are outstanding since the older pull", protects=Protects.EXACTLY_ONCE)
+def attempts_share_an_entry() -> Iterator[None]:
+    original = StalenessGate.on_pulled
+
+    def on_pulled(self: Any, key: Any, *, accumulated: int, now_s: float) -> None:
+        self._outstanding.pop(key, None)
+        original(self, key, accumulated=accumulated, now_s=now_s)
+
+    with replaced(StalenessGate, "on_pulled", on_pulled):
+        yield
+
+
+@mutation("batches that wait for their update count", protects=Protects.EXACTLY_ONCE)
+def accumulated_batches_count() -> Iterator[None]:
+    original = StalenessGate.admits
+
+    def admits(self: Any, key: Any, *, accumulated: int, now_s: float) -> bool:
+        return original(self, key, accumulated=0, now_s=now_s)
+
+    def on_pulled(self: Any, key: Any, *, accumulated: int, now_s: float) -> None:
+        original_on_pulled(self, key, accumulated=0, now_s=now_s)
+
+    original_on_pulled = StalenessGate.on_pulled
+    with replaced(StalenessGate, "admits", admits), replaced(StalenessGate, "on_pulled", on_pulled):
+        yield
+
+
+@mutation("a pull does not wait for a batch that is overdue", protects=Protects.LIVENESS)
+def overdue_batches_are_ignored() -> Iterator[None]:
+    with replaced(StalenessGate, "_is_overdue", lambda self, batch, now_s: False):
+        yield

@@ -1,0 +1,182 @@
+"""Bounded staleness: which pulls the gate admits, and what happens to batches that are never pushed."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.ps.cores import core_of, wire_push
+from tests.unit.ps.example import PLAN
+
+from elasticdl.ps.shard.admission import RefusedError
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.shard.staleness_gate import CONTESTED_S, OVERDUE_S, BatchKey, StalenessGate
+from elasticdl.shared.wire import messages
+from elasticdl.shared.wire.messages import RefusalKind
+
+
+def pull(gate: StalenessGate, *keys: BatchKey, now_s: float = 0.0) -> list[bool]:
+    """Whether each pull is admitted; those that are, are made."""
+    admitted = []
+    for key in keys:
+        admitted.append(gate.admits(key, accumulated=0, now_s=now_s))
+        if admitted[-1]:
+            gate.on_pulled(key, accumulated=0, now_s=now_s)
+    return admitted
+
+
+def push(gate: StalenessGate, key: BatchKey, *, is_empty: bool = False, now_s: float = 0.0) -> None:
+    gate.on_pushed(key, is_empty=is_empty, now_s=now_s)
+
+
+@pytest.mark.parametrize("bound", [0, 1, 2])
+def test_as_many_batches_are_outstanding_as_each_may_become_stale_by(bound: int) -> None:
+    gate = StalenessGate(bound)
+    assert pull(gate, *((task, 0) for task in range(4))) == [task <= bound for task in range(4)]
+
+
+def test_a_worker_that_is_ahead_waits_for_the_stalest_batch() -> None:
+    gate = StalenessGate(1)
+    assert pull(gate, (0, 0), (1, 0)) == [True, True]
+    push(gate, (1, 0))
+    assert pull(gate, (1, 1)) == [False], "batch 0 of task 0 would be 2 updates late"
+    push(gate, (0, 0))
+    assert pull(gate, (1, 1), (0, 1)) == [True, True]
+
+
+def test_a_batch_without_gradients_makes_nothing_staler() -> None:
+    gate = StalenessGate(1)
+    pull(gate, (0, 0), (1, 0))
+    push(gate, (1, 0), is_empty=True)
+    assert pull(gate, (1, 1)) == [True]
+
+
+def test_several_batches_make_one_update() -> None:
+    gate = StalenessGate(0, grads_to_wait=3)
+    assert pull(gate, (0, 0), (1, 0), (2, 0), (3, 0)) == [True, True, True, False]
+    gate = StalenessGate(0, grads_to_wait=3)
+    assert gate.admits((0, 0), accumulated=2, now_s=0.0)
+    gate.on_pulled((0, 0), accumulated=2, now_s=0.0)
+    assert not gate.admits((1, 0), accumulated=2, now_s=0.0), "the next batch makes the update"
+
+
+@given(
+    bound=st.integers(0, 4),
+    grads_to_wait=st.integers(1, 3),
+    turns=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=80),
+)
+def test_no_batch_is_later_than_the_bound(bound: int, grads_to_wait: int, turns: list[tuple[int, bool]]) -> None:
+    """Workers pull and push in any order, sometimes with a second attempt, of which either may come first."""
+    gate = StalenessGate(bound, grads_to_wait=grads_to_wait)
+    pulled: dict[int, list[int]] = {}
+    numbers = dict.fromkeys(range(5), 0)
+    learned = 0
+    for task, repeats in turns:
+        key = (task, numbers[task])
+        accumulated = learned % grads_to_wait
+        if task not in pulled or repeats:
+            if gate.admits(key, accumulated=accumulated, now_s=0.0):
+                gate.on_pulled(key, accumulated=accumulated, now_s=0.0)
+                pulled.setdefault(task, []).append(learned // grads_to_wait)
+            continue
+        assert learned // grads_to_wait - min(pulled.pop(task)) <= bound
+        push(gate, key)
+        learned += 1
+        numbers[task] += 1
+    assert gate.admits((9, 0), accumulated=learned % grads_to_wait, now_s=0.0) or pulled, "someone may always go on"
+
+
+def test_a_batch_that_is_overdue_is_ignored() -> None:
+    gate = StalenessGate(0)
+    pull(gate, (0, 0))
+    assert pull(gate, (1, 0), now_s=OVERDUE_S - 1.0) == [False]
+    assert pull(gate, (1, 0), now_s=OVERDUE_S + 1.0) == [True]
+    assert gate.bounded == {(1, 0)}
+
+
+def test_slow_batches_are_not_overdue_soon() -> None:
+    gate = StalenessGate(0)
+    pull(gate, (0, 0))
+    push(gate, (0, 0), now_s=20.0)
+    pull(gate, (0, 1), now_s=20.0)
+    assert pull(gate, (1, 0), now_s=210.0) == [False]
+    assert pull(gate, (1, 0), now_s=230.0) == [True]
+
+
+def test_a_batch_whose_task_has_another_worker_is_overdue_soon() -> None:
+    gate = StalenessGate(0)
+    pull(gate, (0, 0))
+    gate.on_task_begun(0)
+    assert pull(gate, (1, 0), now_s=CONTESTED_S / 2) == [False]
+    assert pull(gate, (1, 0), now_s=CONTESTED_S * 2) == [True]
+
+
+def test_two_attempts_share_the_older_pull() -> None:
+    gate = StalenessGate(1)
+    pull(gate, (0, 0), (1, 0))
+    push(gate, (1, 0))
+    assert pull(gate, (0, 0)) == [True]
+    assert pull(gate, (1, 1)) == [False], "the first attempt may be absorbed"
+
+
+def test_a_finished_task_has_no_outstanding_batches() -> None:
+    gate = StalenessGate(0)
+    pull(gate, (0, 3))
+    gate.on_task_finished(0)
+    assert pull(gate, (1, 0)) == [True]
+
+
+def bounded(bound: int) -> PsCore:
+    return core_of("sgd", policy=UpdatePolicy(max_staleness=bound))
+
+
+def pull_for(core: PsCore, task: int, batch: int, *, pin: int = 0) -> int:
+    """The update count of the weights for a batch."""
+    batch_of = None if pin else (task, batch)
+    request = messages.Pull(
+        plan=PLAN.fingerprint, placement_version=1, pin=pin, dense=True, tables=(), batch=batch_of
+    )
+    dense, rows = (np.empty(size, np.float32) for size in core.pull_size(request))
+    return core.pull(request, dense=dense, rows=rows).iteration
+
+
+def test_a_pull_is_refused_until_the_other_batch_is_pushed() -> None:
+    core = bounded(0)
+    assert pull_for(core, 0, 0) == 0
+    with pytest.raises(RefusedError) as refused:
+        pull_for(core, 1, 0)
+    assert refused.value.refusal.kind is RefusalKind.PULL_DELAYED
+    core.push(wire_push(0, 0))
+    assert pull_for(core, 1, 0) == 1
+    assert core.push(replace(wire_push(1, 0), base_iteration=1)).staleness == 0
+
+
+def test_a_pull_waits_in_the_ps() -> None:
+    core = bounded(0)
+    pull_for(core, 0, 0)
+    request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=(), batch=(1, 0))
+    waiting = threading.Thread(target=core.await_admission, args=(request,), kwargs={"now_s": 0.0, "timeout_s": 60.0})
+    waiting.start()
+    core.push(wire_push(0, 0))
+    waiting.join(30.0)
+    assert not waiting.is_alive()
+
+
+def test_pulls_of_no_batch_are_not_delayed() -> None:
+    core = bounded(0)
+    pull_for(core, 0, 0)
+    core.open_pin(3)
+    assert pull_for(core, 1, 0, pin=3) == 0
+
+
+def test_only_the_owner_of_partition_0_is_the_gate() -> None:
+    core = bounded(0)
+    assert core.gate is not None
+    pull_for(core, 0, 0)
+    core.adopt(core.placement.moved(((0, 1),), to=1, version=2))
+    assert core.gate is None
