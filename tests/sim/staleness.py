@@ -36,7 +36,7 @@ class StalenessWatch:
 
     def before(self, ps: PsProcess) -> frozenset[BatchKey]:
         """The batches that a ps bounds before it answers a request."""
-        gate = ps.core.gate
+        gate = ps.core.pulls.gate
         if gate is None:
             return frozenset()
         bounded = gate.bounded
@@ -47,7 +47,7 @@ class StalenessWatch:
 
     def after(self, ps: PsProcess, meta: bytes, response: Response, bounded: frozenset[BatchKey]) -> None:
         """A ps has answered a request."""
-        gate = ps.core.gate
+        gate = ps.core.pulls.gate
         if gate is None:
             return
         request = wire_pb2.Request.FromString(meta)

@@ -39,18 +39,6 @@ def the_gate_is_pulled_from_first() -> Iterator[None]:
         yield
 
 
-@mutation("two attempts of a batch are outstanding since the older pull", protects=Protects.EXACTLY_ONCE)
-def attempts_share_an_entry() -> Iterator[None]:
-    original = StalenessGate.on_pulled
-
-    def on_pulled(self: Any, key: Any, *, accumulated: int, now_s: float) -> None:
-        self._outstanding.pop(key, None)
-        original(self, key, accumulated=accumulated, now_s=now_s)
-
-    with replaced(StalenessGate, "on_pulled", on_pulled):
-        yield
-
-
 @mutation("batches that wait for their update count", protects=Protects.EXACTLY_ONCE)
 def accumulated_batches_count() -> Iterator[None]:
     original = StalenessGate.admits

@@ -26,20 +26,19 @@ TOKEN = "token"
 class PsServer:
     """One life of one ps."""
 
-    def __init__(self, number: int, ps: int, policy: UpdatePolicy) -> None:
+    def __init__(self, number: int, ps: int, policy: UpdatePolicy, requests: list[str]) -> None:
         self.incarnation = new_incarnation()
         self.fatal: list[BaseException] = []
         self.core = PsCore(plan=PLAN, placement=Placement.even(ps), number=number, policy=policy)
         self._handler = PsHandler(self.core, self.incarnation)
-        self.requests: list[str] = []
-        """Names of the requests so far."""
+        self._requests = requests
         self.tensor_bytes = 0
         """Received in all requests so far: gradients, initial values, ids of rows."""
         self.server = WireServer(self._serve, token=TOKEN, identity=self.incarnation, on_fatal=self.fatal.append)
         self.server.start()
 
     def _serve(self, frame: Frame) -> Response:
-        self.requests.append(type(decode_request(frame.meta, frame.tensors)).__name__)
+        self._requests.append(f"{type(decode_request(frame.meta, frame.tensors)).__name__} {self.core.number}")
         self.tensor_bytes += sum(tensor.nbytes for tensor in frame.tensors)
         return self._handler(frame)
 
@@ -50,8 +49,10 @@ class Servers:
     def __init__(self, ps: int, *, policy: UpdatePolicy | None = None) -> None:
         self._policy = policy or UpdatePolicy()
         self.placement = Placement.even(ps)
+        self.requests: list[str] = []
+        """Kind of each request and number of its ps, in the order of their arrival."""
         self.names = tuple(PodName(f"ps-{number}") for number in range(ps))
-        self.ps = [PsServer(number, ps, self._policy) for number in range(ps)]
+        self.ps = [PsServer(number, ps, self._policy, self.requests) for number in range(ps)]
         self._clients: list[PsClient] = []
 
     def resolve(self) -> Mapping[PodName, PsAddress]:
@@ -84,7 +85,7 @@ class Servers:
         self.ps[number].server.close()
 
     def restart(self, number: int) -> PsServer:
-        self.ps[number] = PsServer(number, len(self.ps), self._policy)
+        self.ps[number] = PsServer(number, len(self.ps), self._policy, self.requests)
         return self.ps[number]
 
     def close(self) -> None:

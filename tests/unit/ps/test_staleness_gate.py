@@ -138,9 +138,7 @@ def bounded(bound: int) -> PsCore:
 def pull_for(core: PsCore, task: int, batch: int, *, pin: int = 0) -> int:
     """The update count of the weights for a batch."""
     batch_of = None if pin else (task, batch)
-    request = messages.Pull(
-        plan=PLAN.fingerprint, placement_version=1, pin=pin, dense=True, tables=(), batch=batch_of
-    )
+    request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=pin, dense=True, tables=(), batch=batch_of)
     dense, rows = (np.empty(size, np.float32) for size in core.pull_size(request))
     return core.pull(request, dense=dense, rows=rows).iteration
 
@@ -176,7 +174,7 @@ def test_pulls_of_no_batch_are_not_delayed() -> None:
 
 def test_only_the_owner_of_partition_0_is_the_gate() -> None:
     core = bounded(0)
-    assert core.gate is not None
+    assert core.pulls.gate is not None
     pull_for(core, 0, 0)
     core.adopt(core.placement.moved(((0, 1),), to=1, version=2))
-    assert core.gate is None
+    assert core.pulls.gate is None

@@ -20,9 +20,9 @@ from elasticdl.ps.shard.admission import (
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
 from elasticdl.ps.shard.model_shard import Division, GroupVersion, ModelShard, ledger_of, most_backward
 from elasticdl.ps.shard.observer import Observer
+from elasticdl.ps.shard.pull_admission import PullAdmission
 from elasticdl.ps.shard.regrouping import without
 from elasticdl.ps.shard.shard_cut import Pin, ShardCut
-from elasticdl.ps.shard.staleness_gate import StalenessGate
 from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError, UserError
 from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.job.plan import Plan
@@ -74,9 +74,8 @@ class PsCore:
         self.number = number
         self.policy = policy
         self.lock = threading.Lock()
-        self._pushed = threading.Condition(self.lock)
-        """Notified after every push: a pull may wait for it."""
-        self._gate = policy.new_gate()
+        self.pulls = PullAdmission(policy, self.lock)
+        self.pulls.set_role(is_gate=placement.gate == number)
         self.shard: ModelShard | None = None
         self.frozen = 0
         """The move during which pushes are refused, until the placement has its version; 0: none."""
@@ -90,11 +89,6 @@ class PsCore:
     def step(self) -> int:
         """Batches absorbed."""
         return self.shard.step if self.shard else 0
-
-    @property
-    def gate(self) -> StalenessGate | None:
-        """What bounds the staleness; None: nothing, or another ps."""
-        return self._gate if self.placement.gate == self.number else None
 
     @property
     def owned(self) -> Ranges:
@@ -169,17 +163,13 @@ class PsCore:
         check_task(request.task, request.batches, self.plan)
         with self.lock:
             shard = self._serving(request.placement_version)
-            if self.gate:
-                self.gate.on_task_begun(request.task)
+            self.pulls.on_task_begun(request.task)
             return NextBatchReply(next_batch=shard.next_batch(TaskId(request.task), request.batches))
 
     def await_admission(self, request: Pull, *, now_s: float, timeout_s: float) -> None:
         """Wait until ``pull`` does not delay a request, or for ``timeout_s``."""
         if request.batch is not None:
-            with self._pushed:
-                self._pushed.wait_for(
-                    lambda: self.shard is None or not self._reason_to_wait(self.shard, request, now_s), timeout_s
-                )
+            self.pulls.wait(lambda: bool(self.shard and self.pulls.refusal(request, self.shard, now_s)), timeout_s)
 
     def pull_size(self, request: Pull) -> tuple[int, int]:
         """How many floats a pull answers: (dense, rows).
@@ -201,30 +191,22 @@ class PsCore:
         """Write what is wanted into ``dense`` and ``rows``, sized as ``pull_size`` said; ``now_s``: monotonic seconds.
 
         Raises:
-            RefusedError: another plan or version of the placement, not ready, that pin is not open, or the batch has
-                to wait for others.
+            RefusedError: another plan or version of the placement, not ready, no such pin, or the batch has to wait.
             ProtocolError: the request does not fit the model.
         """
         check_plan(request.plan, self.plan)
         with self.lock:
             shard = self._serving(request.placement_version)
-            reason = self._reason_to_wait(shard, request, now_s)
-            if reason:
-                raise RefusedError(RefusalKind.PULL_DELAYED, reason)
+            self.pulls.check(request, shard, now_s)
             source = self._pin.of(request.pin) if request.pin else shard
             if source is None:
                 raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
             source.pull(request.tables, rows, dense if request.dense else None)
-            if self.gate and request.batch is not None:
-                self.gate.on_pulled(request.batch, accumulated=shard.accumulated, now_s=now_s)
+            self.pulls.on_pulled(request, shard, now_s)
             return PullReply(iteration=source.iteration, step=source.step, dense=dense, rows=rows)
 
     def push(self, push: Push, now_s: float = 0.0) -> PushReply:
         """Absorb a batch in every group whose turn it is. Validated whole before anything changes.
-
-        Args:
-            push: the batch.
-            now_s: monotonic seconds.
 
         Raises:
             RefusedError: another plan or version of the placement, or not ready.
@@ -256,11 +238,7 @@ class PsCore:
                     staleness = None if push.empty else shard.staleness(push)
                     self._apply(shard, applying, staleness or 0)
             next_batch = shard.next_batch(TaskId(push.task), push.batches)
-            if self.gate:
-                self.gate.on_pushed((push.task, push.batch), is_empty=push.empty, now_s=now_s)
-                if next_batch == push.batches:
-                    self.gate.on_task_finished(push.task)
-            self._pushed.notify_all()
+            self.pulls.on_pushed(push, next_batch, now_s)
             return PushReply(
                 verdict=answer,
                 next_batch=next_batch,
@@ -400,8 +378,7 @@ class PsCore:
                 self.frozen = 0
             if self.owned != before:
                 self._pin.close()
-            if self._gate and not self.gate:
-                self._gate.clear()
+            self.pulls.set_role(is_gate=placement.gate == self.number)
             if self.shard is not None:
                 self.shard.adopt(self.owned, placement.version)
             return True
@@ -410,15 +387,6 @@ class PsCore:
         if self.shard is None:
             raise InvariantError("there is no shard to hold anything in")
         return self.shard
-
-    def _reason_to_wait(self, shard: ModelShard, request: Pull, now_s: float) -> str:
-        """Why the weights for a batch are not to be pulled yet; empty: they are."""
-        if not shard.is_open_for(request):
-            return "the update before this batch has not been made yet"
-        if request.batch is None or self.gate is None:
-            return ""
-        is_admitted = self.gate.admits(request.batch, accumulated=shard.accumulated, now_s=now_s)
-        return "" if is_admitted else "a gradient could become later than --max_staleness"
 
     def _apply(self, shard: ModelShard, applying: Sequence[Division], staleness: int) -> None:
         try:

@@ -99,10 +99,6 @@ class StalenessGate:
         for key in [key for key in self._outstanding if key[0] == task]:
             del self._outstanding[key]
 
-    def clear(self) -> None:
-        """Forget everything: another ps is the gate now."""
-        self._outstanding.clear()
-
     def _is_overdue(self, batch: Outstanding, now_s: float) -> bool:
         least_s = min(CONTESTED_S, self._overdue_s) if batch.is_contested else self._overdue_s
         return now_s - batch.since_s > max(least_s, OVERDUE_FACTOR * self._mean_s)

@@ -1,0 +1,74 @@
+"""Which pulls have to wait for the pushes of other workers: by rounds, or because staleness is bounded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from elasticdl.ps.shard.admission import RefusedError
+from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.shard.model_shard import ModelShard
+from elasticdl.ps.shard.staleness_gate import StalenessGate
+from elasticdl.shared.wire.messages import Pull, Push, RefusalKind
+
+
+class PullAdmission:
+    """Admits pulls. The core's lock guards it.
+
+    Args:
+        policy: rounds, and the bound of the staleness.
+        lock: the core's.
+    """
+
+    def __init__(self, policy: UpdatePolicy, lock: threading.Lock) -> None:
+        self.gate: StalenessGate | None = None
+        """What bounds the staleness; None: nothing, or another ps."""
+        self._policy = policy
+        self._pushed = threading.Condition(lock)
+
+    def set_role(self, *, is_gate: bool) -> None:
+        """Begin or cease to bound the staleness."""
+        if is_gate != (self.gate is not None):
+            self.gate = self._policy.new_gate() if is_gate else None
+
+    def wait(self, is_refused: Callable[[], bool], timeout_s: float) -> None:
+        """Wait for pushes while a pull would be refused, at most for ``timeout_s``."""
+        with self._pushed:
+            self._pushed.wait_for(lambda: not is_refused(), timeout_s)
+
+    def refusal(self, request: Pull, shard: ModelShard, now_s: float) -> str:
+        """Why the weights for a batch are not to be pulled yet; empty: they are."""
+        if not shard.is_open_for(request):
+            return "the update before this batch has not been made yet"
+        if request.batch is None or self.gate is None:
+            return ""
+        is_admitted = self.gate.admits(request.batch, accumulated=shard.accumulated, now_s=now_s)
+        return "" if is_admitted else "a gradient could become later than --max_staleness"
+
+    def check(self, request: Pull, shard: ModelShard, now_s: float) -> None:
+        """Refuse a pull that has to wait.
+
+        Raises:
+            RefusedError: the worker has to ask again.
+        """
+        reason = self.refusal(request, shard, now_s)
+        if reason:
+            raise RefusedError(RefusalKind.PULL_DELAYED, reason)
+
+    def on_task_begun(self, task: int) -> None:
+        """A worker asks where a task stands: it begins or continues it."""
+        if self.gate:
+            self.gate.on_task_begun(task)
+
+    def on_pulled(self, request: Pull, shard: ModelShard, now_s: float) -> None:
+        """An admitted pull was answered."""
+        if self.gate and request.batch is not None:
+            self.gate.on_pulled(request.batch, accumulated=shard.accumulated, now_s=now_s)
+
+    def on_pushed(self, push: Push, next_batch: int, now_s: float) -> None:
+        """A batch was pushed; ``next_batch``: of its task, as the answer says."""
+        if self.gate:
+            self.gate.on_pushed((push.task, push.batch), is_empty=push.empty, now_s=now_s)
+            if next_batch == push.batches:
+                self.gate.on_task_finished(push.task)
+        self._pushed.notify_all()
