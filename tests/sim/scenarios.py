@@ -116,7 +116,8 @@ def _changed(value: _T, text: str) -> _T:
     changes: dict[str, Any] = {}
     for word in text.split():
         name, _, given = word.partition("=")
-        kind = type(getattr(value, name))
+        default = getattr(value, name)
+        kind = int if default is None else type(default)
         changes[name] = given == "True" if kind is bool else kind(given)
     return dataclasses.replace(value, **changes)
 
