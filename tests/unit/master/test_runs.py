@@ -87,3 +87,31 @@ def test_late_events_of_a_former_launcher_do_not_change_the_present_run() -> Non
     assert (pod.pid, pod.phase) == (driver.pid("ps-0"), PodPhase.RUNNING)
     assert not driver.state.stop_reason
     driver.check_replay()
+
+
+def test_a_finished_job_that_gets_more_epochs_trains_them_and_exports_to_the_new_output() -> None:
+    driver = Driver(job_spec(workers=1, output="file:///out"))
+    driver.start_all()
+    former = whole(driver.state.plan)
+    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.start_pod("ps-0", {"g": former})
+    close(driver, former)
+    (first,) = [one for one in driver.take(commands.Dispatch) if one.purpose is Purpose.EXPORT]
+    driver.finish(0, purpose=Purpose.EXPORT)
+    assert driver.is_in(JobState.SUCCEEDED)
+
+    tasks, epochs = driver.state.plan.tasks, driver.state.plan.epochs
+    driver.state.best.stale_epochs = 3
+    resumed = events.JobResumed(reason="resumed", epochs=epochs + 1, output="file:///other")
+    driver.feed(resumed, Service.LAUNCHER, "launcher.2")
+    assert driver.state.best.stale_epochs == 0
+    driver.feed(events.TermStarted(term=driver.state.term + 1), Service.MASTER, "master.2")
+    driver.take(commands.StartPod)
+    driver.start_pod("ps-0", {"g": former})
+    assert driver.dispatched() == list(range(tasks, tasks + driver.state.plan.tasks_per_epoch))
+    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.start_pod("ps-0", {"g": whole(driver.state.plan)})
+    close(driver, whole(driver.state.plan))
+    (second,) = [one for one in driver.take(commands.Dispatch) if one.purpose is Purpose.EXPORT]
+    assert (first.label, second.label) == ("", "file:///other")
+    driver.check_replay()
