@@ -13,6 +13,8 @@ from elasticdl.shared.model.signature import (
     Optimizer,
     RowInitializer,
     RowTable,
+    StateRule,
+    StateUpdate,
     VariableKind,
 )
 from elasticdl.shared.names import JobId, TaskId
@@ -31,6 +33,7 @@ PLAN = Plan(
 
 BATCHES = [(task, batch) for task in PLAN.task_ids() for batch in range(PLAN.batches_of(task))]
 ROWS_A, ROWS_B = 40, 17
+MOVING_AVERAGE = StateRule(update=StateUpdate.MOVING_AVERAGE, momentum=0.75)
 
 
 def signature(optimizer: str = "sgd", **hyperparameters: Number) -> ModelSignature:
@@ -38,7 +41,7 @@ def signature(optimizer: str = "sgd", **hyperparameters: Number) -> ModelSignatu
     return ModelSignature(
         dense=(
             DenseVariable(name="kernel", shape=(5, 3), kind=VariableKind.TRAINABLE),
-            DenseVariable(name="mean", shape=(3,), kind=VariableKind.STATISTIC),
+            DenseVariable(name="mean", shape=(3,), kind=VariableKind.STATISTIC, state=MOVING_AVERAGE),
             DenseVariable(name="bias", shape=(3,), kind=VariableKind.TRAINABLE),
             DenseVariable(name="frozen", shape=(2,), kind=VariableKind.FROZEN),
         ),

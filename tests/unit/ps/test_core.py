@@ -13,6 +13,7 @@ from tests.unit.ps.cores import core_of, initialise, wire_push
 from tests.unit.ps.example import (
     BATCHES,
     DENSE_SIZE,
+    MOVING_AVERAGE,
     PLAN,
     ROWS_A,
     ROWS_B,
@@ -21,11 +22,12 @@ from tests.unit.ps.example import (
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.shard.regrouping import joined, reduced
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
 from elasticdl.shared.job.plan import EPOCHS_MAX
 from elasticdl.shared.job.rounds import Rounds
-from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import Floats, Push, PushVerdict, RefusalKind
@@ -83,7 +85,7 @@ def test_sgd_equals_numpy() -> None:
         push = wire_push(task, batch)
         core.push(push)
         dense[:18] -= np.float32(0.1) * push.dense
-        dense[18:21] += push.statistics
+        dense[18:21] = MOVING_AVERAGE.momentum * dense[18:21] + push.statistics
         a[push.tables[0].ids] -= np.float32(0.1) * push.tables[0].gradients
         b[push.tables[1].ids] -= np.float32(0.1) * push.tables[1].gradients
     record, iteration, after_dense, after_rows = state(core)
@@ -309,8 +311,9 @@ def concatenated(task: int, pushes: list[Push]) -> Push:
                     mean[table.ids] += share * table.gradients
         ids = np.unique(np.concatenate([t.ids for push in pushes for t in push.tables if t.table == number]))
         tables.append(messages.TableGradients(table=number, ids=ids, gradients=mean[ids]))
-    dense = sum(share * push.dense for push, share in zip(pushes, shares, strict=True))
-    return replace(pushes[0], dense=np.asarray(dense, np.float32), tables=tuple(tables))
+    dense = shares @ np.stack([push.dense for push in pushes])
+    statistics = shares @ np.stack([push.statistics for push in pushes])
+    return replace(pushes[0], dense=dense, statistics=statistics, tables=tuple(tables))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
@@ -324,10 +327,26 @@ def test_an_update_equals_that_of_the_concatenated_batch(optimizer: str) -> None
     _, iterations, dense, rows = state(core)
     _, expected_iterations, expected_dense, expected_rows = state(reference)
     assert iterations == expected_iterations
-    trainable = slice(0, core.shard.groups[0].dense.trainable) if core.shard else slice(0)
-    found, expected = np.frombuffer(dense, np.float32), np.frombuffer(expected_dense, np.float32)
-    np.testing.assert_allclose(found[trainable], expected[trainable], atol=1e-6)
+    np.testing.assert_allclose(np.frombuffer(dense, np.float32), np.frombuffer(expected_dense, np.float32), atol=1e-6)
     np.testing.assert_allclose(np.frombuffer(rows, np.float32), np.frombuffer(expected_rows, np.float32), atol=1e-6)
+
+
+def test_an_incomplete_round_survives_being_taken_apart_and_put_together() -> None:
+    """As a move does with a group."""
+    core, untouched = synchronous(), synchronous()
+    for one in (core, untouched):
+        one.push(wire_push(0, 0))
+    assert core.shard and untouched.shard
+    variables = core.shard.signature.dense
+    cut = core.shard.groups[0].cut()
+    ((start, end),) = cut.partitions
+    third = (end - start) // 3
+    parts: list[Ranges] = [((start, third),), ((third, third + 1), (2 * third, end)), ((third + 1, 2 * third),)]
+    again = joined([reduced(cut, partitions, variables) for partitions in parts], variables)
+    core.shard.groups[0].load(again)
+    for one in (core, untouched):
+        one.push(wire_push(1, 0))
+    assert state(core) == state(untouched)
 
 
 def test_weights_for_a_batch_are_refused_until_the_round_before_is_complete() -> None:

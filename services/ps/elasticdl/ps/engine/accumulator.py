@@ -1,6 +1,6 @@
 """Gradient accumulation: the mean of several batches' gradients is one optimizer update.
 
-Batches count alike (``grads_to_wait``) or by their records (synchronous training).
+Batches count alike (``grads_to_wait``) or by their records (synchronous training, which averages layer state as well).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Gradients:
     """Gradients of everything on this ps.
 
     Attributes:
-        dense: float32[trainable].
+        dense: float32[trainable], in an accumulator float32[trainable + statistics].
         rows: by table name.
     """
 
@@ -51,26 +51,26 @@ class Accumulator:
     """Sums of gradients since the last ``take``. Belongs to one thread; gradients are checked before by the stores.
 
     Args:
-        trainable: elements of the dense gradient.
+        size: elements of the dense gradient, and of the layer state that may be averaged with it.
         tables: tables whose rows may be pushed.
     """
 
-    def __init__(self, trainable: int, tables: Iterable[RowTable]) -> None:
+    def __init__(self, size: int, tables: Iterable[RowTable]) -> None:
         self.weight = 0
         """Sum of the weights of the batches accumulated since the last ``take``."""
         self._widths = {table.name: table.width for table in tables}
-        self._dense = np.zeros(trainable, np.float32)
+        self._dense = np.zeros(size, np.float32)
         self._rows = {name: _RowSums(width) for name, width in self._widths.items()}
 
     def add(self, gradients: Gradients, weight: int = 1) -> None:
         """Add one batch; a table that is not named adds zeros.
 
         Args:
-            gradients: of the batch's mean loss.
+            gradients: of the batch's mean loss; what ``dense`` lacks at its end is zero.
             weight: how much it counts in the mean.
         """
         factor = np.float32(weight)
-        self._dense += gradients.dense if weight == 1 else factor * gradients.dense
+        self._dense[: gradients.dense.size] += gradients.dense if weight == 1 else factor * gradients.dense
         for name, (ids, rows) in gradients.rows.items():
             self._rows[name].add(ids, rows if weight == 1 else factor * rows)
         self.weight += weight

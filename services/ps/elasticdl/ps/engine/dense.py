@@ -132,10 +132,16 @@ class DenseStore:
         """
         self._layer_state.check(self._fixed[: self.statistics], update)
 
-    def update_statistics(self, update: Floats) -> None:
-        """Apply ``update`` float32[statistics], as checked; no optimizer is involved, so nothing accumulates."""
+    def update_statistics(self, update: Floats, *, averaged: bool | None = None) -> None:
+        """Apply ``update`` float32[statistics], as checked; no optimizer is involved.
+
+        Args:
+            update: of a batch, or the mean of a round's.
+            averaged: only to elements that synchronous training averages, or only to the others; None: to all.
+        """
         values = self._fixed[: self.statistics]
-        values[:] = self._layer_state.after(values, update)
+        chosen = True if averaged is None else self._layer_state.averaged == averaged
+        np.copyto(values, self._layer_state.after(values, update), where=chosen)
 
     def cut(self) -> DenseCut:
         """A copy of everything: dense state is small beside rows, and changes as a whole at every push anyway."""

@@ -23,6 +23,8 @@ class LayerState:
 
     Attributes:
         size: elements of the buffer.
+        averaged: bool[size], elements whose updates in one round of synchronous training are averaged, so they move
+            once: moving averages and assignments. The order of batches does not matter to the other rules.
     """
 
     def __init__(self, variables: Sequence[DenseVariable], blocks: Sequence[Block]) -> None:
@@ -34,11 +36,13 @@ class LayerState:
         ]
         self._kept = np.zeros(self.size, np.float32)
         """The share of the old value that is part of the new one."""
+        self.averaged = np.zeros(self.size, np.bool_)
         self._low = np.full(self.size, np.finfo(np.float32).min, np.float32)
         self._high = np.full(self.size, np.finfo(np.float32).max, np.float32)
         for variable, place in self._places:
             rule = variable.state
             self._kept[place] = rule.kept
+            self.averaged[place] = rule.update in (StateUpdate.MOVING_AVERAGE, StateUpdate.ASSIGN)
             if rule.low is not None:
                 self._low[place] = rule.low
             if rule.high is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -105,7 +105,7 @@ class Group:
         self.part = dense_part(signature.dense, partitions)
         self.dense = DenseStore(signature.dense, signature.optimizer, self.part.blocks)
         trainable = [table for table in signature.tables if table.kind is VariableKind.TRAINABLE]
-        self.accumulator = Accumulator(self.dense.trainable, trainable)
+        self.accumulator = Accumulator(self.dense.trainable + self.dense.statistics, trainable)
         self.ledger = Ledger()
         self.iteration = 0
         """Optimizer updates made."""
@@ -143,6 +143,8 @@ class Group:
             raise ProtocolError("a table is named twice in one push")
         if push.statistics.size:
             self.dense.check_statistics(push.statistics)
+        elif self.dense.statistics and not push.empty:
+            raise ProtocolError("the push of a batch carries no layer state, and the model has some")
         if push.empty:
             if push.dense.size or push.tables:
                 raise ProtocolError("an empty push carries gradients")
@@ -166,9 +168,9 @@ class Group:
                 rows={self.tables[t.table].table.name: (t.ids, t.gradients) for t in push.tables},
             )
             self._learn(gradients, push, staleness)
-        if push.statistics.size:
-            self.dense.update_statistics(push.statistics)
         task, rounds = TaskId(push.task), self.policy.rounds
+        if push.statistics.size:
+            self.dense.update_statistics(push.statistics, averaged=None if rounds is None else False)
         self.ledger.absorb(task, push.batch, push.batches, push.records, push.checksum)
         if rounds is not None and rounds.is_complete(self.ledger, task, push.batch):
             self.flush()
@@ -176,7 +178,10 @@ class Group:
     def flush(self) -> None:
         """Make an update of what is accumulated, if anything is."""
         if self.accumulator.weight:
-            self._update(self.accumulator.take(), self._base_rate())
+            mean = self.accumulator.take()
+            if self.policy.rounds is not None:
+                self.dense.update_statistics(mean.dense[self.dense.trainable :], averaged=True)
+            self._update(mean, self._base_rate())
 
     def cut(self) -> GroupCut:
         """The present state, without rows."""
@@ -214,7 +219,8 @@ class Group:
 
     def _learn(self, gradients: Gradients, push: Push, staleness: int) -> None:
         if self.policy.rounds is not None:
-            self.accumulator.add(gradients, weight=push.records)
+            dense = np.concatenate([push.dense, push.statistics])
+            self.accumulator.add(replace(gradients, dense=dense), weight=push.records)
             return
         if self.policy.grads_to_wait > 1:
             self.accumulator.add(gradients)
@@ -228,7 +234,7 @@ class Group:
 
     def _update(self, gradients: Gradients, rate: float) -> None:
         update = Update(rate, self.iteration)
-        self.dense.push(gradients.dense, update)
+        self.dense.push(gradients.dense[: self.dense.trainable], update)
         for store in self.tables:
             if store.table.name in gradients.rows:
                 store.push(*gradients.rows[store.table.name], update)

@@ -39,13 +39,14 @@ def reduced(cut: GroupCut, partitions: Ranges, variables: Sequence[DenseVariable
     outer, inner = dense_part(variables, cut.partitions), dense_part(variables, partitions)
     moving = within(outer.gradients, inner.gradients)
     trainable = cut.dense.state.shape[1]
+    sums = cut.accumulated.sums
+    accumulated = tuple(place for place in outer.places(inner) if place.stop <= sums.dense.size)
     fixed = tuple(
         slice(place.start - trainable, place.stop - trainable)
         for place in outer.places(inner)
         if place.start >= trainable
     )
     mask = mask_of(partitions)
-    sums = cut.accumulated.sums
     return replace(
         cut,
         partitions=partitions,
@@ -56,7 +57,7 @@ def reduced(cut: GroupCut, partitions: Ranges, variables: Sequence[DenseVariable
         accumulated=AccumulatorState(
             weight=cut.accumulated.weight,
             sums=Gradients(
-                dense=take(sums.dense, moving).copy(),
+                dense=take(sums.dense, accumulated).copy(),
                 rows={name: _only(rows, mask[partitions_of(rows[0])]) for name, rows in sums.rows.items()},
             ),
         ),
@@ -75,7 +76,8 @@ def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> Grou
     slabs = range(len(cuts[0].dense.state))
     values = np.stack([_laid_out(whole, parts, [_values(cut, row) for cut in cuts]) for row in slabs])
     trainable = sum(cut.dense.state.shape[1] for cut in cuts)
-    sums = _laid_out(whole, parts, [_padded(cut) for cut in cuts])[:trainable]
+    accumulated = sum(cut.accumulated.sums.dense.size for cut in cuts)
+    sums = _laid_out(whole, parts, [_padded(cut) for cut in cuts])[:accumulated]
     return replace(
         cuts[0],
         partitions=partitions,
@@ -114,7 +116,9 @@ def _values(cut: GroupCut, row: int) -> Floats:
 
 
 def _padded(cut: GroupCut) -> Floats:
-    return np.concatenate([cut.accumulated.sums.dense, np.zeros_like(cut.dense.fixed)])
+    sums = cut.accumulated.sums.dense
+    frozen = cut.dense.state.shape[1] + cut.dense.fixed.size - sums.size
+    return np.concatenate([sums, np.zeros(frozen, np.float32)])
 
 
 def _only(rows: Rows, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
