@@ -11,31 +11,31 @@ from tests.sim.mutations import MUTATIONS
 from tests.sim.mutations.search import find_by_name, write_seeds
 from tests.sim.mutations.seeds import SEEDS
 
-SEEDS_MAX = 10_000
+SCHEDULES_MAX = 10_000
 
 
 def main() -> int:
     """Entry point; the exit code is 1 when a mutation was not found."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.mutations", description="Plant bugs and find them.")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
-    parser.add_argument("--count", type=int, default=SEEDS_MAX, help="seeds to try at most for each")
+    parser.add_argument("--count", type=int, default=SCHEDULES_MAX, help="schedules to try at most for each")
     parser.add_argument("--only", default="", help="part of a name")
     arguments = parser.parse_args()
     seeds, missed = dict(SEEDS), 0
     with ProcessPoolExecutor(arguments.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         tasks = [
-            pool.submit(find_by_name, each.name, seeds.get(each.name, (-1, ""))[0], arguments.count)
+            pool.submit(find_by_name, each.name, seeds.get(each.name, (-1, 0, ""))[:2], arguments.count)
             for each in MUTATIONS
             if arguments.only in each.name
         ]
         for task in as_completed(tasks):
             found = task.result()
             if found.symptom:
-                seeds[found.mutation] = found.seed, found.symptom
-                verdict = f"seed {found.seed} after {found.tried}: {found.symptom}"
+                seeds[found.mutation] = found.seed, found.variant, found.symptom
+                verdict = f"seed {found.seed}, variant {found.variant}, after {found.tried}: {found.symptom}"
             else:
                 missed += 1
-                verdict = f"NOT FOUND in {found.tried} seeds"
+                verdict = f"NOT FOUND in {found.tried} schedules"
             sys.stdout.write(f"{found.mutation}: {verdict[:200]}\n")
             sys.stdout.flush()
             write_seeds(seeds)
