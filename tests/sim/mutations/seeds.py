@@ -20,7 +20,7 @@ SEEDS: dict[str, tuple[int, int, str]] = {
     "duplicates apply nothing": (7, 0, "the job is failed: The audit found that training was not exact: ps-0/0-63,1"),
     "each group has its ledger": (7, 0, "the job is stuck: state training; ps-0 running, ps-1 exited, ps-2 exited, "),
     "ended tasks are not leased": (0, 0, "KeyError: 1"),
-    "failed snapshots are tried again": (1974, 0, "the job is stuck: state training; ps-0 running, ps-1 running, ps"),
+    "failed snapshots are tried again": (907, 0, "the job is stuck: state training; ps-0 running, ps-1 running, ps"),
     "fallbacks are not garbage": (221, 0, "the final snapshot of ps-0 can't be read: the snapshot's manifest memory"),
     "fencing of masters": (96, 0, "replaying the log of master.6 gives another state: training"),
     "fencing of ps": (50, 0, "the job is stuck: state training; ps-0 running, ps-1 running, worker-0 running, worke"),

@@ -31,6 +31,7 @@ def test_modules_beside_the_file_can_be_imported(tmp_path: Path) -> None:
     path.write_text(HEADER + "import beside_the_model\nclass Net(keras.Model):\n    width = beside_the_model.WIDTH\n")
     module = load(ModelFile(path=path, symbol="Net"))
     assert module.make_model().width == 7
+    assert not (tmp_path / "__pycache__").exists()
 
 
 def test_a_file_in_a_package_may_import_relatively(tmp_path: Path) -> None:

@@ -139,6 +139,15 @@ def load(file: ModelFile, params: Mapping[str, object] | None = None) -> UserMod
 
 
 def _import(path: Path) -> ModuleType:
+    """Import the model file, and write no compiled file: its folder may be read-only, or watched by another tool."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        return _import_file(path)
+    finally:
+        sys.dont_write_bytecode = before
+
+
+def _import_file(path: Path) -> ModuleType:
     root, parts = path.parent, [path.stem]
     while (root / "__init__.py").exists():
         parts.insert(0, root.name)
