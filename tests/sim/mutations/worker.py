@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
-from elasticdl.worker.core import PipelineSettings, pipelining
+from elasticdl.worker.core import PipelineSettings, WorkerCore, pipelining
 from elasticdl.worker.core.batch_order import BatchOrder
 from elasticdl.worker.core.commands import AckTask, ReleaseBatch
 from elasticdl.worker.core.leased_tasks import LeasedTasks
@@ -77,7 +77,26 @@ def event_before_acknowledgement() -> Iterator[None]:
     scenario="a-worker-hangs-in-an-evaluation",
 )
 def young_batches_keep_leases() -> Iterator[None]:
-    with replaced(LeasedTasks, "_is_moving", lambda self, now_s: True):
+    def to_extend(self: Any, now_s: float) -> Any:
+        return [lease for leases in self._leased.values() for lease in leases]
+
+    with replaced(LeasedTasks, "to_extend", to_extend):
+        yield
+
+
+@mutation(
+    "a worker that hangs takes no tasks, so its own go to others",
+    protects=Protects.LIVENESS,
+    scenario="a-worker-hangs-with-room-for-more-tasks",
+)
+def hanging_workers_take_no_tasks() -> Iterator[None]:
+    wants_task = WorkerCore._wants_task
+
+    def regardless(self: Any) -> bool:
+        with replaced(LeasedTasks, "is_stalled", lambda leases, now_s: False):
+            return wants_task(self)
+
+    with replaced(WorkerCore, "_wants_task", regardless):
         yield
 
 

@@ -278,6 +278,18 @@ def test_leases_are_extended_only_while_the_batch_is_young() -> None:
     assert len(lanes.lanes[commands.LEASES]) == 1
 
 
+def test_a_worker_that_hangs_takes_no_tasks_until_its_step_ends() -> None:
+    lanes = Lanes(prefetch=3)
+    lanes.deliver(Purpose.TRAIN, 0)
+    lanes.run(lambda: lanes.lanes[commands.COMPUTE] and lanes.core.training.needs_task)
+    lanes.lanes[commands.QUEUE].clear()
+    lanes.now_s = 301.0
+    lanes.post(events.QueueEmpty())
+    assert not lanes.lanes[commands.QUEUE]
+    lanes.run(lambda: lanes.lanes[commands.QUEUE])
+    assert any(isinstance(command, commands.TakeTask) for command in lanes.lanes[commands.QUEUE])
+
+
 @pytest.mark.parametrize(
     ("error", "event", "exit_code"),
     [

@@ -221,9 +221,15 @@ class WorkerCore:
         )
 
     def _wants_task(self) -> bool:
-        if self._is_taking or self._beginning or self._effects.now_s < self._outcomes.resume_taking_s:
+        now_s = self._effects.now_s
+        if (
+            self._is_taking
+            or self._beginning
+            or now_s < self._outcomes.resume_taking_s
+            or self.leases.is_stalled(now_s)
+        ):
             return False
-        if not self.training.needs_task and not self.training.wants_sibling(self._effects.now_s):
+        if not self.training.needs_task and not self.training.wants_sibling(now_s):
             return False
         waits = pipelining.waits_for_successor(self.training.window, self._settings.pipeline)
         return waits or not self._auxiliary.waits

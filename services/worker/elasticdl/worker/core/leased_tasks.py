@@ -28,7 +28,8 @@ class LeasedTasks:
     """All leases of a worker.
 
     A lease is extended only while the last progress is younger than the batch deadline: a worker that hangs in user
-    code, in a read or in a push loses its tasks to other workers.
+    code, in a read or in a push loses its tasks to other workers. It takes no tasks either: the queue would deliver its
+    own tasks to it again.
 
     Args:
         lease_s: seconds after which the broker delivers a task again unless its lease is extended.
@@ -68,15 +69,16 @@ class LeasedTasks:
         return self._leased.pop(task, [])
 
     def progress(self, now_s: float) -> None:
-        """A batch is done, or an auxiliary task moved on."""
+        """A batch was computed or absorbed, or an auxiliary task made progress."""
         self._progress_s = now_s
         self.progress_count += 1
 
     def to_extend(self, now_s: float) -> list[LeasedTask]:
         """The deliveries whose leases have to be extended now; none when the running batch is too old."""
-        if not self._is_moving(now_s):
+        if self.is_stalled(now_s):
             return []
         return [lease for leases in self._leased.values() for lease in leases]
 
-    def _is_moving(self, now_s: float) -> bool:
-        return now_s - self._progress_s < self._batch_deadline_s
+    def is_stalled(self, now_s: float) -> bool:
+        """Whether there are tasks, and none of them made progress within the batch deadline."""
+        return bool(self._leased) and now_s - self._progress_s >= self._batch_deadline_s

@@ -157,6 +157,7 @@ class Training:
         """A batch has gradients."""
         batch = self._batch(event.ref, Phase.COMPUTING)
         batch.phase = Phase.COMPUTED
+        self._leases.progress(self._effects.now_s)
         self.meter.batches += 1
         if event.loss is not None:
             self.meter.loss = event.loss
