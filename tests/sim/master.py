@@ -1,39 +1,32 @@
-"""The master on the virtual clock: the real shell, outbox and core; and the launcher that keeps the processes."""
+"""The master on the virtual clock: the shipped shell, outbox and core; and the launcher with its shipped rules."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from tests.sim.process import EXIT_REFUSED, Process
+from tests.sim.process import Process
 from tests.sim.ps import PsProcess
 from tests.sim.worker import WorkerProcess
 
-from elasticdl.cli.jobs.open_log import lost_part
-from elasticdl.cli.local.exits import exit_cause
+from elasticdl.cli.jobs.resumption import lost_part, resume_event
+from elasticdl.cli.local.exits import Exit
+from elasticdl.cli.local.pods import ExitTraces, LocalPods
+from elasticdl.cli.local.restart_policy import RestartPolicy
 from elasticdl.master.core import fold
 from elasticdl.master.service import Master, MasterOptions
-from elasticdl.ps.snapshots.job_recovery import recover_job, restore_registers, settle_placement
-from elasticdl.shared.bus.reading import open_run
-from elasticdl.shared.errors import PermanentError
-from elasticdl.shared.messages.commands import Command, StartPod, StopPod
-from elasticdl.shared.messages.events import (
-    Event,
-    GroupLedger,
-    JobResumed,
-    JobSubmitted,
-    PodExited,
-    PodStarted,
-)
+from elasticdl.ps.snapshots.job_recovery import recover_job
+from elasticdl.shared.messages.events import Event, ExitCause, GroupLedger, JobResumed, JobSubmitted
 from elasticdl.shared.model.manifests import read_manifest
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
+from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-LAUNCHER, MASTER = PodName("launcher"), PodName("master")
 BOOT_S = {Service.MASTER: 0.3, Service.PS: 0.3, Service.WORKER: 0.6}
-MASTER_PAUSE_S = 0.25
+REACTION_S = 0.25
+"""Seconds that the launcher takes to start another master, besides the backoff."""
 AGAIN_S = 0.5
 
 
@@ -57,7 +50,7 @@ class MasterProcess(Process):
 
 
 class Launcher(Process):
-    """Starts, stops and restarts processes, as the local launcher does."""
+    """The local launcher: the shipped rules of pods, restarts and resume, on simulated processes."""
 
     service = Service.LAUNCHER
 
@@ -66,16 +59,17 @@ class Launcher(Process):
         self.kept: dict[PodName, Process] = {}
         self._resumed = resumed
         self._ps = ps
-        self._notes: asyncio.Queue[Event] = asyncio.Queue()
+        self._publisher = QueuedEventPublisher(self.bus.log, self.envelopes)
+        self._pods = LocalPods(SimPodProcesses(self), self._publisher.publish)
+        self._restart_policy = RestartPolicy()
 
     async def main(self) -> None:
         self.probe("starts")
         for event in await self._opening():
-            await open_run(self.bus.log, self.envelopes.envelope(event))
-        await self.bus.signals.serve_orders(LAUNCHER, self._obey)
+            await self._publisher.open(event)
+        await self.bus.signals.serve_orders(LAUNCHER, self._pods.execute)
         self._start_master()
-        while True:
-            await self.say(await self._notes.get())
+        await self._publisher.run()
 
     async def _opening(self) -> list[Event]:
         """Follows ``elasticdl resume``: what the snapshots tell counts, where the log does not know it."""
@@ -89,71 +83,77 @@ class Launcher(Process):
         begun = (state := fold(self.world.records())).spec is not None
         if not begun and recovered is None:
             return [submitted]  # Nothing was learned: the user trains anew.
-        lost = lost_part(self.world.last_record(), self.world.log_end)
-        now_s = self.clock.now()
-        placement = await settle_placement(self.bus.registers, store, spec, recovered, lost, now_s)
-        if placement is None:
-            await restore_registers(self.bus.registers, store, spec, recovered)
-        await self.bus.tasks.purge()
-        adds = self.world.adds_epochs
+        lost, adds = lost_part(self.world.last_record(), self.world.log_end), self.world.adds_epochs
         resumed = JobResumed(
             reason="resumed",
             lost=lost,
-            ps=self._ps or (len(placement.holders) if placement else 0),
-            placement=placement.version if placement else 0,
-            owners=placement.owners if placement else (),
+            ps=self._ps,
             epochs=self.world.job.epochs if adds and (lost or not begun or state.is_final) else 0,
         )
+        resumed = await resume_event(self.bus.registers, store, spec, recovered, resumed, self.clock.now())
+        await self.bus.tasks.purge()
         return [resumed] if begun else [JobSubmitted(spec=recovered.spec if recovered else spec), resumed]
 
     def pass_on(self, event: Event) -> None:
-        """Append what somebody else has typed."""
-        self._notes.put_nowait(event)
+        """Append what a user requested."""
+        self._publisher.publish(event)
 
     def exited(self, process: Process, exit_code: int) -> None:
         """A process that is kept has ended, or is taken for dead."""
         if self.kept.get(process.name) is not process:
             return
         del self.kept[process.name]
-        if process.service is Service.MASTER:
-            if exit_code == EXIT_REFUSED:
-                self.world.fail(f"{process.incarnation} ended the job")
-            elif exit_code != 0:
-                self.world.loop.call_later(MASTER_PAUSE_S, self._start_master, context=self.instance.context)
+        if process.service is not Service.MASTER:
+            self._pods.on_exit(Exit(name=process.name, pid=process.pid, exit_code=exit_code))
             return
-        event = PodExited(
-            pod=process.name,
-            service=process.service,
-            pid=process.pid,
-            cause=exit_cause(exit_code),
-            exit_code=exit_code,
-            running_batches=process.running_batches if isinstance(process, WorkerProcess) else (),
-        )
-        self._notes.put_nowait(event)
+        decision = self._restart_policy.decide(exit_code, self.clock.monotonic(), lambda lines: "")
+        if not decision.ends:
+            delay_s = REACTION_S + decision.delay_s
+            self.world.loop.call_later(delay_s, self._start_master, context=self.instance.context)
+        elif decision.message:
+            self.world.fail(f"{process.incarnation} ended the job")
 
-    def _start_master(self) -> None:
-        self._start(MasterProcess(self.world))
-
-    async def _obey(self, command: Command, cause: str) -> None:
-        match command:
-            case StartPod(pod=pod, service=service):
-                if pod in self.kept:
-                    return
-                process = PsProcess(self.world, pod) if service is Service.PS else WorkerProcess(self.world, pod)
-                self._notes.put_nowait(PodStarted(pod=pod, service=service, pid=process.pid))
-                self._start(process)
-            case StopPod(pod=pod, kill=kill):
-                kept = self.kept.get(pod)
-                if kept and kill:
-                    kept.end(-9)
-                elif kept:
-                    self.world.loop.call_soon(kept.terminate, context=kept.instance.context)
-            case _:
-                raise PermanentError(f"the launcher takes no {type(command).__name__}")
-
-    def _start(self, process: Process) -> None:
+    def begin(self, process: Process) -> None:
+        """Run a process under its name."""
         self.kept[process.name] = process
         self.world.note(f"{process.incarnation} starts")
         self.world.processes.append(process)
         boot_s = BOOT_S[process.service] * (0.5 + self.world.random.random())
         self.world.loop.call_later(boot_s, process.start, context=process.instance.context)
+
+    def _start_master(self) -> None:
+        self.begin(MasterProcess(self.world))
+
+
+class SimPodProcesses:
+    """See ``PodProcesses``: the processes of a simulated launcher."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
+        self._world = launcher.world
+
+    def start(self, pod: PodName, service: Service) -> tuple[int, bool]:
+        """See ``PodProcesses``."""
+        kept = self._launcher.kept.get(pod)
+        if kept:
+            return kept.pid, False
+        process = PsProcess(self._world, pod) if service is Service.PS else WorkerProcess(self._world, pod)
+        self._launcher.begin(process)
+        return process.pid, True
+
+    def stop(self, pod: PodName, *, kill: bool) -> None:
+        """See ``PodProcesses``."""
+        kept = self._launcher.kept.get(pod)
+        if kept and kill:
+            kept.end(-9)
+        elif kept:
+            self._world.loop.call_soon(kept.terminate, context=kept.instance.context)
+
+    def traces(self, ended: Exit, service: Service) -> ExitTraces:
+        """See ``PodProcesses``."""
+        process = next(process for process in self._world.processes if process.pid == ended.pid)
+        return ExitTraces(running_batches=process.running_batches if isinstance(process, WorkerProcess) else ())
+
+    def log_tail(self, pod: str, cause: ExitCause) -> str:
+        """See ``PodProcesses``."""
+        return ""

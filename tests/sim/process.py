@@ -14,12 +14,12 @@ from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.messages.events import Event
 from elasticdl.shared.names import Incarnation, PodName, Service
 from elasticdl.shared.process.envelopes import EnvelopeFactory
+from elasticdl.shared.process.exit_codes import EXIT_AWAY, exit_code
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
 HEARTBEAT_S = 1.0
-EXIT_REFUSED, EXIT_FAULT, EXIT_AWAY, KILLED = 1, 70, 75, -9
 
 
 class Process:
@@ -87,12 +87,9 @@ class Process:
             self.world.note(f"{self.incarnation} is fenced: {error}")
             # Another process is the master: a launcher that does not know it starts a master again.
             self.end(EXIT_AWAY if self.service is Service.MASTER else 0)
-        except (UserError, PermanentError, ProtocolError) as error:
-            self.world.note(f"{self.incarnation} can't go on: {error}")
-            self.end(EXIT_REFUSED)
-        except TransientError as error:
-            self.world.note(f"{self.incarnation} gave up: {error}")
-            self.end(EXIT_AWAY if self.service is Service.WORKER else EXIT_FAULT)
+        except (TransientError, UserError, PermanentError, ProtocolError) as error:
+            self.world.note(f"{self.incarnation} can't continue: {error}")
+            self.end(exit_code(error))
         except Exception as error:  # A bug of the product or of the simulation: it ends the run, whatever it is.
             self.world.note(f"{self.incarnation} failed: {error!r}")
             self.world.loop.errors.append(error)

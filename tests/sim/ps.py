@@ -6,51 +6,19 @@ Simulated are only the sockets, the broker's client, and the time that the store
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
 from tests.sim.process import Process
 from tests.sim.runner import SimRunner
 
-from elasticdl.ps.controller import ControllerSettings, PsController
-from elasticdl.ps.controller.commands import (
-    AdoptPlacement,
-    BrokerCommand,
-    ClaimName,
-    DeleteObjects,
-    DropRows,
-    FreezePushes,
-    JoinJob,
-    Lane,
-    Listen,
-    ListGarbage,
-    LoadNextObject,
-    PsCommand,
-    PublishEvent,
-    ReadKey,
-    RecoverShard,
-    RegisterSnapshot,
-    StorageCommand,
-    WriteNextObject,
-    WriteObject,
-    WriteRegister,
-)
-from elasticdl.ps.controller.events import (
-    CommandFailed,
-    CommandSucceeded,
-    KeyChanged,
-    ModelCreated,
-    OrderReceived,
-    ProcessStarted,
-    PsEvent,
-)
+from elasticdl.ps.controller import ControllerSettings, PsController, commands, events
 from elasticdl.ps.executors import ModelExecutor, StorageExecutor
 from elasticdl.ps.handler import PsHandler
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.snapshots.policy import SnapshotPolicy
-from elasticdl.ps.snapshots.recovery import Recovered
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.messages.commands import Command
@@ -73,8 +41,24 @@ if TYPE_CHECKING:
 STORE_S = 0.004
 """Seconds that the store takes for one object."""
 OVERDUE_S = 3.0
-RECOVER_S = 3 * STORE_S
-"""Seconds that it takes to read a snapshot."""
+SECONDS: Mapping[type, float] = {
+    commands.RecoverShard: 3 * STORE_S,
+    commands.WriteObject: STORE_S,
+    commands.ListGarbage: STORE_S,
+    commands.DeleteObjects: STORE_S,
+    commands.LoadNextObject: STORE_S,
+    commands.DropRows: STORE_S,
+}
+PROBES: Mapping[type, str] = {
+    commands.ClaimName: "claimed",
+    commands.RegisterSnapshot: "registered",
+    commands.FreezePushes: "frozen",
+    commands.WriteNextObject: "object",
+    commands.WriteObject: "object",
+    commands.LoadNextObject: "loaded",
+    commands.DeleteObjects: "tidied",
+}
+"""What a process has just done when a command succeeded."""
 
 
 class PsProcess(Process):
@@ -107,12 +91,12 @@ class PsProcess(Process):
         folder = snapshots_folder(spec.storage, spec.job)
         self._storage = StorageExecutor(self.core, world.store, folder, name, drop_pause_s=0.0)
         self._model = ModelExecutor(self.core, self)
-        self._runner: SimRunner[PsEvent, Issued[PsCommand]] = SimRunner(
+        self._runner: SimRunner[events.PsEvent, Issued[commands.PsCommand]] = SimRunner(
             self, self.controller, execute=self._execute, lane_of=lambda issued: issued.command.lane.value
         )
 
     async def main(self) -> None:
-        self._runner.post(ProcessStarted())
+        self._runner.post(events.ProcessStarted())
         await self.world.loop.create_future()
 
     # --- requests -----------------------------------------------------------------------------------------------------
@@ -130,7 +114,7 @@ class PsProcess(Process):
 
     def initialised(self) -> None:
         """See ``Observer``: a thread of its own reports it."""
-        self.world.loop.call_soon(self._runner.post, ModelCreated(), context=self.instance.context)
+        self.world.loop.call_soon(self._runner.post, events.ModelCreated(), context=self.instance.context)
 
     def stepped(self, step: int) -> None:
         """See ``Observer``. Simulated jobs take no snapshots by steps and evaluate by time."""
@@ -149,88 +133,65 @@ class PsProcess(Process):
 
     async def _watch(self) -> None:
         async for name, entry in self.bus.registers.watch():
-            self._runner.post(KeyChanged(name=name, entry=entry))
+            self._runner.post(events.KeyChanged(name=name, entry=entry))
 
     async def _take_order(self, command: Command, cause: str) -> None:
         self.controller.admit(command)
-        self._runner.post(OrderReceived(command=command, cause=cause))
+        self._runner.post(events.OrderReceived(command=command, cause=cause))
 
     # --- lanes --------------------------------------------------------------------------------------------------------
 
-    async def _execute(self, issued: Issued[PsCommand]) -> PsEvent:
+    async def _execute(self, issued: Issued[commands.PsCommand]) -> events.PsEvent:
         command = issued.command
         try:
-            if command.lane is Lane.BROKER:
+            if command.lane is commands.Lane.BROKER:
                 result = await self._ask_broker(command)  # type: ignore[arg-type]
-            elif command.lane is Lane.STORAGE:
+            elif command.lane is commands.Lane.STORAGE:
                 result = await self._use_storage(command)  # type: ignore[arg-type]
             else:
                 result = self._model.execute(command)  # type: ignore[arg-type]
-                if isinstance(command, FreezePushes):
-                    self.probe("frozen")
-                if isinstance(command, Listen) and self.core.shard is not None:
-                    self.probe("restored")
-                if isinstance(command, AdoptPlacement) and result:
-                    self.probe("adopted")
         except ElasticDLError as error:
-            return CommandFailed(number=issued.number, error=error)
-        return CommandSucceeded(number=issued.number, result=result)
+            return events.CommandFailed(number=issued.number, error=error)
+        self._pass_probe(command, result)
+        return events.CommandSucceeded(number=issued.number, result=result)
 
-    async def _ask_broker(self, command: BrokerCommand) -> Any:
+    def _pass_probe(self, command: commands.PsCommand, result: Any) -> None:
         match command:
-            case ReadKey(name=name):
+            case commands.RecoverShard() if result.shard is not None and not result.uri:
+                self.probe("gathered")
+            case commands.Listen() if self.core.shard is not None:
+                self.probe("restored")
+            case commands.AdoptPlacement() if result:
+                self.probe("adopted")
+            case _ if type(command) in PROBES:
+                self.probe(PROBES[type(command)])
+
+    async def _ask_broker(self, command: commands.BrokerCommand) -> Any:
+        match command:
+            case commands.ReadKey(name=name):
                 return await self.bus.registers.read(name)
-            case WriteRegister(register=register, after=after):
-                seq = await self.bus.registers.write(self.name, encode_register(register), after=after)
-                if isinstance(command, ClaimName):
-                    self.probe("claimed")
-                elif isinstance(command, RegisterSnapshot):
-                    self.probe("registered")
-                return seq
-            case PublishEvent(event=event, cause=cause):
+            case commands.WriteRegister(register=register, after=after):
+                return await self.bus.registers.write(self.name, encode_register(register), after=after)
+            case commands.PublishEvent(event=event, cause=cause):
                 if isinstance(event, SnapshotTaken) and event.move:
                     self.probe("copied")
                 elif isinstance(event, GroupHeld):
                     self.probe("held")
                 return await self.say(event, cause=cause)
-            case JoinJob():
+            case commands.JoinJob():
                 self.join_job()
                 return await self.bus.signals.serve_orders(self.name, self._take_order)
             case _:
                 assert_never(command)
 
-    async def _use_storage(self, command: StorageCommand) -> Any:
-        match command:
-            case RecoverShard():
-                await asyncio.sleep(RECOVER_S)
-                recovered: Recovered = self._storage.execute(command)
-                if recovered.shard is not None and not recovered.uri:
-                    self.probe("gathered")
-                return recovered
-            case WriteNextObject(upload=upload):
-                uri, data = upload.next_object()
-                await asyncio.sleep(STORE_S)
-                self.world.store.write(uri, data)
-                self.probe("object")
-                return not upload.written
-            case WriteObject(uri=uri, data=data):
-                await asyncio.sleep(STORE_S)
-                self.world.store.write(uri, data)
-                return self.probe("object")
-            case ListGarbage() | DeleteObjects():
-                if isinstance(command, ListGarbage):
-                    self.probe("tidies")
-                await asyncio.sleep(STORE_S)
-                result = self._storage.execute(command)
-                if isinstance(command, DeleteObjects):
-                    self.probe("tidied")
-                return result
-            case LoadNextObject() | DropRows():
-                follows = self._storage.execute(command)
-                if isinstance(command, LoadNextObject):
-                    self.probe("loaded")
-                if follows or isinstance(command, LoadNextObject):
-                    await asyncio.sleep(STORE_S)
-                return follows
-            case _:
-                return self._storage.execute(command)
+    async def _use_storage(self, command: commands.StorageCommand) -> Any:
+        if isinstance(command, commands.WriteNextObject):
+            uri, data = command.upload.next_object()
+            await asyncio.sleep(STORE_S)
+            self.world.store.write(uri, data)
+            return not command.upload.written
+        if isinstance(command, commands.ListGarbage):
+            self.probe("tidies")
+        if seconds := SECONDS.get(type(command)):
+            await asyncio.sleep(seconds)
+        return self._storage.execute(command)

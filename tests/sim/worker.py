@@ -25,24 +25,8 @@ from elasticdl.shared.model.placement import PARTITIONS, Placement, decode_place
 from elasticdl.shared.names import PodName, Purpose, Service, TaskId, pod_name
 from elasticdl.shared.process.procedures import Issued
 from elasticdl.shared.wire.messages import Floats
-from elasticdl.worker.core import BatchRef, CoreSettings, PipelineSettings, WorkerCore, commands
+from elasticdl.worker.core import BatchRef, CoreSettings, PipelineSettings, WorkerCore, commands, events
 from elasticdl.worker.core.commands import Command
-from elasticdl.worker.core.events import (
-    BatchComputed,
-    BatchPulled,
-    BatchPushed,
-    BatchRead,
-    BatchUnreadable,
-    CommandDone,
-    CommandFailed,
-    Event,
-    ExecutionFailed,
-    PinLost,
-    PullDelayed,
-    QueueEmpty,
-    Started,
-    StopRequested,
-)
 from elasticdl.worker.execution.broker_lane import Deliveries
 from elasticdl.worker.ps_client.calls import Settled
 from elasticdl.worker.ps_client.requests import PushOutcome
@@ -95,7 +79,7 @@ class WorkerProcess(Process):
                 patience_s=0.2,
             )
         )
-        self._runner: SimRunner[Event, Command] = SimRunner(
+        self._runner: SimRunner[events.Event, Command] = SimRunner(
             self, self._core, execute=self._execute, lane_of=commands.lane_of
         )
         self._ps = ps_calls(self)
@@ -127,13 +111,13 @@ class WorkerProcess(Process):
         }
 
     def terminate(self) -> None:
-        self._runner.post(StopRequested(reason="SIGTERM"))
+        self._runner.post(events.StopRequested(reason="SIGTERM"))
         self.world.loop.call_later(STOP_LIMIT_S, self.end, 0, context=self.instance.context)
 
     async def main(self) -> None:
         self.spawn(self._follow_registers)
         self.spawn(self.heartbeat)
-        self._runner.post(Started())
+        self._runner.post(events.Started())
         await self.world.loop.create_future()
 
     async def _follow_registers(self) -> None:
@@ -147,28 +131,28 @@ class WorkerProcess(Process):
             ):
                 self._known.set()
 
-    async def _execute(self, command: Command) -> Event | None:
+    async def _execute(self, command: Command) -> events.Event | None:
         """As ``Executor.execute``."""
         try:
             if isinstance(command, Issued):
                 result = await self._handlers[type(command.command)](command.command)
-                return CommandDone(number=command.number, result=result)
-            event: Event | None = await self._handlers[type(command)](command)
+                return events.CommandDone(number=command.number, result=result)
+            event: events.Event | None = await self._handlers[type(command)](command)
         except InvariantError:
             raise
         except ElasticDLError as error:
             if isinstance(command, Issued):
-                return CommandFailed(number=command.number, error=error)
-            return ExecutionFailed(error=error)
+                return events.CommandFailed(number=command.number, error=error)
+            return events.ExecutionFailed(error=error)
         return event
 
     # --- broker ---------------------------------------------------------------------------------------------------
 
-    async def _take(self, command: commands.TakeTask) -> Event:
+    async def _take(self, command: commands.TakeTask) -> events.Event:
         try:
             return await self._deliveries.take(command.wait_s)
         except TransientError:
-            return QueueEmpty(is_unavailable=True)
+            return events.QueueEmpty(is_unavailable=True)
 
     @staticmethod
     async def _answer(answer: Awaitable[None]) -> None:
@@ -187,18 +171,18 @@ class WorkerProcess(Process):
     async def _ask_progress(self, command: commands.AskProgress) -> object:
         return await drive(self, self._ps.next_batch(command.task, command.batches))
 
-    async def _pull(self, command: commands.PullBatch) -> Event:
+    async def _pull(self, command: commands.PullBatch) -> events.Event:
         try:
             batch = None if command.pin else (command.ref.task.number, command.ref.batch)
             settled = await drive(self, self._ps.pull(self._ids(command.ref), pin=command.pin, batch=batch))
         except PinLostError:
-            return PinLost(ref=command.ref)
+            return events.PinLost(ref=command.ref)
         except PullDelayedError:
-            return PullDelayed(ref=command.ref)
+            return events.PullDelayed(ref=command.ref)
         self._weights[command.ref] = Weights(settled)
-        return BatchPulled(ref=command.ref)
+        return events.BatchPulled(ref=command.ref)
 
-    async def _push(self, command: commands.PushBatch) -> Event:
+    async def _push(self, command: commands.PushBatch) -> events.Event:
         ref, following = command.ref, command.pull
         weights = self._weights.get(ref)
         iterations = weights.settled.iterations() if weights else {}
@@ -218,7 +202,7 @@ class WorkerProcess(Process):
         self.running_batches = ()
         if outcome.next_batch == ref.batch + 1 and push.dense_gradient is not None:
             self._pushed = [*self._pushed[-1:], (self._number(ref), outcome)]
-        return BatchPushed(ref=ref, outcome=outcome, has_pulled=following in self._weights)
+        return events.BatchPushed(ref=ref, outcome=outcome, has_pulled=following in self._weights)
 
     async def _release(self, command: commands.ReleaseBatch) -> None:
         weights = self._weights.pop(command.ref, None)
@@ -233,16 +217,16 @@ class WorkerProcess(Process):
 
     # --- input and model ------------------------------------------------------------------------------------------
 
-    async def _read(self, command: commands.ReadBatch) -> Event:
+    async def _read(self, command: commands.ReadBatch) -> events.Event:
         ref, world = command.ref, self.world
         await asyncio.sleep(0.1 * world.job.shape.compute_s * world.random.random())
         if not world.network.calm and world.random.random() < UNREADABLE:
-            return BatchUnreadable(ref=ref, reason="storage is unavailable")
+            return events.BatchUnreadable(ref=ref, reason="storage is unavailable")
         is_training = ref.task.purpose is Purpose.TRAIN
         is_empty = is_training and world.job.is_empty(self._number(ref))
-        return BatchRead(ref=ref, records=1, is_empty=is_empty)
+        return events.BatchRead(ref=ref, records=1, is_empty=is_empty)
 
-    async def _compute(self, command: commands.ComputeBatch) -> Event:
+    async def _compute(self, command: commands.ComputeBatch) -> events.Event:
         ref, world = command.ref, self.world
         weights = self._weights.get(ref)
         if weights is not None:
@@ -250,15 +234,15 @@ class WorkerProcess(Process):
         self.running_batches = (RunningBatch(task=ref.task, batch=ref.batch),)
         await self._step(world.job.shape.compute_s * (0.5 + world.random.random()), weights)
         world.computed += 1
-        return BatchComputed(ref=ref, loss=0.0 if weights is not None else None)
+        return events.BatchComputed(ref=ref, loss=0.0 if weights is not None else None)
 
-    async def _evaluate(self, command: commands.EvaluateBatch) -> Event:
+    async def _evaluate(self, command: commands.EvaluateBatch) -> events.Event:
         weights = self._weights[command.ref]
         pin = weights.settled.sent.parts.requests[0].pin  # type: ignore[union-attr]
         dense = {ps: reply.dense for ps, reply in pull_replies(weights.settled).items()}
         self.world.oracle.pinned(pin, dense)
         await self._step(self.world.job.shape.compute_s / 2, weights)
-        return BatchComputed(ref=command.ref, loss=0.0)
+        return events.BatchComputed(ref=command.ref, loss=0.0)
 
     async def _step(self, seconds: float, weights: Weights | None) -> None:
         """A step of the model; the receive buffers may alias its tensors until it ends."""

@@ -17,9 +17,10 @@ import psutil
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.cli.local.pods import service_command
-from elasticdl.cli.local.processes.children import ChildProcesses, Exit
+from elasticdl.cli.local.exits import Exit
+from elasticdl.cli.local.processes.children import ChildProcesses
 from elasticdl.cli.local.processes.fork_server import ForkServer
+from elasticdl.cli.local.processes.service_processes import service_command
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import JobId, PodName, Service
 from elasticdl.shared.process.settings import WorkerSettings, to_environment
@@ -143,7 +144,7 @@ KILLED = """
 import asyncio, json, os, sys, time
 from pathlib import Path
 from elasticdl.cli.local.processes.fork_server import ForkServer
-from elasticdl.cli.local.pods import service_command
+from elasticdl.cli.local.processes.service_processes import service_command
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import Service
 command, folder = service_command(Service.WORKER), Path(sys.argv[1])

@@ -11,9 +11,10 @@ import pytest
 from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.exits import OomWatch
-from elasticdl.cli.local.pods import LocalPods, PodSettings
-from elasticdl.cli.local.processes.children import ChildProcesses, Exit
+from elasticdl.cli.local.exits import Exit, OomWatch
+from elasticdl.cli.local.pods import LocalPods
+from elasticdl.cli.local.processes.children import ChildProcesses
+from elasticdl.cli.local.processes.service_processes import ProcessSettings, ServiceProcesses
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.messages.commands import StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodStarted
@@ -49,16 +50,15 @@ class Launcher:
         self.published: asyncio.Queue[Event] = asyncio.Queue()
         self.preparation = ManualPreparation()
         self.processes = ChildProcesses(Spawner(), self._ended)
+        settings = ProcessSettings(
+            environment=lambda pod, service: os.environ,
+            command=lambda service: [program, "-c", code],
+            oom_watch=OomWatch(folder / "vmstat"),
+        )
         self.pods = LocalPods(
-            self.processes,
-            run,
-            PodSettings(
-                environment=lambda pod, service: os.environ,
-                command=lambda service: [program, "-c", code],
-                preparations={Service.WORKER: self.preparation},
-                oom_watch=OomWatch(folder / "vmstat"),
-            ),
+            ServiceProcesses(self.processes, run, settings),
             lambda event, cause="": self.published.put_nowait(event),
+            {Service.WORKER: self.preparation},
         )
         self._loop = asyncio.get_running_loop()
 

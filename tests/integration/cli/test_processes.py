@@ -14,8 +14,8 @@ import psutil
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.cli.local.exits import describe_exit, exit_cause
-from elasticdl.cli.local.processes.children import ChildProcesses, Exit
+from elasticdl.cli.local.exits import Exit, describe_exit, exit_cause
+from elasticdl.cli.local.processes.children import ChildProcesses
 from elasticdl.cli.local.processes.logs import tail
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.errors import PermanentError

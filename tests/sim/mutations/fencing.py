@@ -26,14 +26,10 @@ def fencing_of_masters() -> Iterator[None]:
 
 @mutation(
     "a ps' register entry names the entry that it replaces, and a ps that was replaced exits",
-    protects=Protects.LIVENESS,
+    protects=Protects.EXACTLY_ONCE,
+    scenario="a-former-incarnation-deletes-garbage-late",
 )
 def fencing_of_ps() -> Iterator[None]:
-    """Liveness: whichever incarnation writes last, the register names a snapshot with the ledger of the same moment.
-
-    The master credits tasks by incarnation, so nothing is lost or counted twice. But the register may name a process
-    that does not exist, and workers wait for it.
-    """
     unfenced = replaced(Entries, "check_last", lambda self, name, after: None)
     with unfenced, replaced(Registration, "check_owner", lambda self, entry: None):
         yield

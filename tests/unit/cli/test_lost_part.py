@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cli.display.history import full_rows, read_history
-from elasticdl.cli.jobs.open_log import lost_part
+from elasticdl.cli.jobs.resumption import lost_part
 from elasticdl.cli.jobs.run_directory import LogEnd, RunDirectory
 from elasticdl.master.core import State
 from elasticdl.shared.messages.events import Envelope, LogRecord, LostLog, TermStarted

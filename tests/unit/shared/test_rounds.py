@@ -34,12 +34,6 @@ def test_cohorts_do_not_cross_epochs(task: int, cohort: range) -> None:
     assert Rounds(plan=PLAN, tasks_per_cohort=2).cohort(TaskId(task)) == cohort
 
 
-def test_a_short_task_has_no_batch_in_later_rounds() -> None:
-    rounds = Rounds(plan=PLAN, tasks_per_cohort=5)
-    assert rounds.records(TaskId(0), 0) == 10
-    assert rounds.records(TaskId(0), 1) == 8
-
-
 def test_a_round_is_open_once_the_round_before_is_complete() -> None:
     rounds, ledger = Rounds(plan=PLAN, tasks_per_cohort=2), Ledger()
     assert rounds.is_open(ledger, TaskId(0), 0)

@@ -22,6 +22,7 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ScaleRequested, StopRequested
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 
 STOP_S_MAX = 90.0
@@ -127,7 +128,10 @@ def scale(job: str, root: Path, *, workers: int, ps: int) -> None:
 async def _publish(run: RunDirectory, event: StopRequested | ScaleRequested) -> None:
     """Put a request on the log of a running job."""
     async with open_bus(run) as bus:
-        publisher = QueuedEventPublisher(bus.log, SystemClock(), Service.CLIENT, PodName(f"client-{os.getpid()}"))
+        name = PodName(f"client-{os.getpid()}")
+        publisher = QueuedEventPublisher(
+            bus.log, EnvelopeFactory(service=Service.CLIENT, name=name, clock=SystemClock())
+        )
         running = asyncio.create_task(publisher.run())
         publisher.publish(event)
         await asyncio.wait({asyncio.create_task(publisher.flush()), running}, return_when=asyncio.FIRST_COMPLETED)

@@ -12,7 +12,8 @@ from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.display.next_steps import NOTHING_TO_RESUME
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import run_directory, working_directory
-from elasticdl.cli.jobs.open_log import lost_part, open_bus
+from elasticdl.cli.jobs.open_log import open_bus
+from elasticdl.cli.jobs.resumption import lost_part, resume_event
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.running import RunOptions, run_job
 from elasticdl.cli.submission.extras import check_extras
@@ -20,7 +21,7 @@ from elasticdl.cli.submission.preflight import check_report, check_writable
 from elasticdl.cli.submission.source_check import check_contents, check_model_files, check_sources, rebuild_indices
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
-from elasticdl.ps.snapshots.job_recovery import recover_job, restore_registers, settle_placement
+from elasticdl.ps.snapshots.job_recovery import recover_job
 from elasticdl.shared.bus.reading import record_at
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.job.spec import JobSpec
@@ -138,18 +139,14 @@ async def _past(run: RunDirectory, record: JobRecord, settings: ResumeSettings) 
                 hint=f"To train more epochs: elasticdl resume {run.arguments} --num_epochs=N, where N is their total "
                 f"number. To export the model: elasticdl export {run.arguments}",
             )
-        placement = await settle_placement(bus.registers, store, spec, recovered, lost, time.time())
-        if placement is None:
-            await restore_registers(bus.registers, store, spec, recovered)
-    resumed = JobResumed(
-        reason=f"resumed after {state.job_state.value}" if state.spec else "resumed without its log",
-        lost=lost,
-        ps=settings.ps or (len(placement.holders) if placement else 0),
-        placement=placement.version if placement else 0,
-        owners=placement.owners if placement else (),
-        epochs=settings.epochs or former_epochs,
-        output=settings.output,
-    )
+        resumed = JobResumed(
+            reason=f"resumed after {state.job_state.value}" if state.spec else "resumed without its log",
+            lost=lost,
+            ps=settings.ps,
+            epochs=settings.epochs or former_epochs,
+            output=settings.output,
+        )
+        resumed = await resume_event(bus.registers, store, spec, recovered, resumed, time.time())
     opening = (resumed,) if state.spec else (JobSubmitted(spec=spec), resumed)
     if resumed.epochs:
         spec = spec.with_epochs(resumed.epochs)

@@ -7,12 +7,11 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator
 
-from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, READ_BYTES_MIN, LogEnd, RunDirectory
+from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, READ_BYTES_MIN, RunDirectory
 from elasticdl.cli.local.processes.spawner import Spawner, die_with_parent
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.messages.events import LogRecord, LostLog
 
 
 @contextlib.asynccontextmanager
@@ -54,19 +53,3 @@ async def _connected(url: str, run: RunDirectory, settings: BusSettings) -> Asyn
         yield bus
     finally:
         await bus.close()
-
-
-def lost_part(left: LogRecord | None, seen: LogEnd) -> LostLog | None:
-    """The part of a log that is gone; None: nothing.
-
-    Args:
-        left: the last record of the log; None: the log is empty.
-        seen: the end of the log as the launcher last saw it.
-    """
-    if left and left.seq >= seen.seq:
-        return None
-    return LostLog(
-        after_s=left.envelope.time_s if left else 0.0,
-        until_s=seen.time_s,
-        records=max(0, seen.seq - (left.seq if left else 0)),
-    )

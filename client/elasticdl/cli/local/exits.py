@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.shared.messages.events import ExitCause
@@ -21,6 +22,21 @@ _OWN_FAULT_SIGNALS = frozenset(
         signal.SIGTRAP,
     }
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """The end of one process.
+
+    Attributes:
+        name: the name that it ran under.
+        pid: its process id.
+        exit_code: its exit code, or minus the number of the signal that ended it.
+    """
+
+    name: str
+    pid: int
+    exit_code: int
 
 
 def exit_cause(exit_code: int, *, out_of_memory: bool = False) -> ExitCause:

@@ -13,12 +13,13 @@ from typing import Any
 
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, RunDirectory
 from elasticdl.cli.local.broker import Broker
-from elasticdl.cli.local.exits import exit_cause
+from elasticdl.cli.local.exits import Exit
 from elasticdl.cli.local.job_monitor import JobMonitor, Observer
-from elasticdl.cli.local.pods import LocalPods, PodSettings, service_command
-from elasticdl.cli.local.processes.children import ChildProcesses, Exit, Usage
+from elasticdl.cli.local.pods import LocalPods
+from elasticdl.cli.local.processes.children import ChildProcesses, Usage
 from elasticdl.cli.local.processes.fork_server import ForkServers
-from elasticdl.cli.local.processes.logs import last_error, tail
+from elasticdl.cli.local.processes.logs import last_error
+from elasticdl.cli.local.processes.service_processes import ProcessSettings, ServiceProcesses, service_command
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.local.restart_policy import RestartPolicy
 from elasticdl.cli.local.watchdog import Watchdog
@@ -26,9 +27,10 @@ from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError
-from elasticdl.shared.messages.events import Event, ExitCause, JobResumed, StopRequested
+from elasticdl.shared.messages.events import Event, JobResumed, StopRequested
 from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
 from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 
 BROKER = "nats-server"
@@ -140,16 +142,14 @@ class LocalJob:
         if isinstance(opening[-1], JobResumed):
             await bus.tasks.purge()
         self._monitor = JobMonitor(self._observer, past=await recover(bus))
-        self._publisher = QueuedEventPublisher(bus.log, self._clock, Service.LAUNCHER, LAUNCHER)
+        envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=self._clock)
+        self._publisher = QueuedEventPublisher(bus.log, envelopes)
         for event in opening:
             # Before a master reads the log: without JobResumed it would take a stopped job for ended.
             await self._publisher.open(event)
-        settings = PodSettings(
-            environment=partial(self._runtime.environment, url),
-            command=self._runtime.command,
-            preparations=forks.servers if forks else {},
-        )
-        self._pods = LocalPods(self._processes, self._run, settings, self._publisher.publish)
+        settings = ProcessSettings(environment=partial(self._runtime.environment, url), command=self._runtime.command)
+        processes = ServiceProcesses(self._processes, self._run, settings)
+        self._pods = LocalPods(processes, self._publisher.publish, forks.servers if forks else {})
         await bus.signals.serve_orders(LAUNCHER, self._pods.execute)
         self._watchdog = Watchdog(bus, self._clock, self._kill_hung_master, self._kill_hung_broker)
         self._started = True
@@ -264,21 +264,12 @@ class LocalJob:
             self._pods.on_exit(ended)
             return
         self._watchdog.master_ended()
-        match exit_cause(ended.exit_code):
-            case ExitCause.FINISHED:
-                self._end("")
-            case ExitCause.REFUSED:
-                self._end(self._folder_problem() or f"the master can't continue:\n{tail(self._run.log(MASTER), 5)}")
-            case ExitCause.OWN_FAULT | ExitCause.OUTSIDE:
-                self._restart_master(ended)
-
-    def _restart_master(self, ended: Exit) -> None:
         if self._ended.done():
             return
         log = self._run.log(MASTER)
         decision = self._restart_policy.decide(ended.exit_code, time.monotonic(), lambda lines: last_error(log, lines))
-        if decision.gives_up:
-            self._end(decision.message)
+        if decision.ends:
+            self._end(decision.message and (self._folder_problem() or decision.message))
             return
         self._observer.on_message(decision.message)
         self._loop.call_later(decision.delay_s, self._start_master)

@@ -1,33 +1,18 @@
-"""Starts and stops pods as local processes on the master's orders, and reports their starts and exits."""
+"""Which pods run: executes the master's orders, and reports starts and exits. The simulator runs the same rules."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
-from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.exits import OomWatch, exit_cause
-from elasticdl.cli.local.processes.children import ChildProcesses, Exit
-from elasticdl.cli.local.processes.logs import last_error, tail
+from elasticdl.cli.local.exits import Exit, exit_cause
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.messages.commands import Command, StartPod, StopPod
-from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodStarted
+from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodStarted, RunningBatch
 from elasticdl.shared.names import PodName, Service
-from elasticdl.shared.process.running_batches import file_of, read_batches, read_running_batches
 
-MODULES: Mapping[Service, str] = {
-    Service.MASTER: "elasticdl.master.main",
-    Service.PS: "elasticdl.ps.main",
-    Service.WORKER: "elasticdl.worker.main",
-}
-"""What ``python -m`` runs for each service."""
-_REFUSAL_LINES, _CRASH_LINES = 3, 8
-"""Lines of its log that are reported after a process refused to start, or crashed."""
 OUT_OF_MEMORY = (
     "\nThe kernel killed the process because the machine ran out of memory. "
     "Use smaller minibatches, fewer workers or more ps."
@@ -55,26 +40,46 @@ class Preparation(Protocol):
         ...
 
 
-def service_command(service: Service) -> list[str]:
-    """The command line of a service; its settings are in its environment."""
-    return [sys.executable, "-m", MODULES[service]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodSettings:
-    """How pods are started.
+class ExitTraces:
+    """What is known about a process after its end.
 
     Attributes:
-        environment: (pod, service) -> all of the environment.
-        command: the command line of a service.
-        preparations: what the processes of a service wait for. Their orders are answered at once nevertheless.
-        oom_watch: detects out-of-memory kills.
+        is_out_of_memory: whether the kernel killed it because memory ran out.
+        running_batches: batches that it was processing.
+        batches: batches that it had computed.
     """
 
-    environment: Callable[[PodName, Service], Mapping[str, str]]
-    command: Callable[[Service], list[str]] = service_command
-    preparations: Mapping[Service, Preparation] = field(default_factory=dict)
-    oom_watch: OomWatch = field(default_factory=OomWatch)
+    is_out_of_memory: bool = False
+    running_batches: tuple[RunningBatch, ...] = ()
+    batches: int = 0
+
+
+class PodProcesses(Protocol):
+    """Processes by pod, at most one each: ``ServiceProcesses``."""
+
+    def start(self, pod: PodName, service: Service) -> tuple[int, bool]:
+        """Start the process of a pod unless it is running.
+
+        Returns:
+            Its process id, and whether it was started now.
+
+        Raises:
+            PermanentError: it can't be started.
+        """
+        ...
+
+    def stop(self, pod: PodName, *, kill: bool) -> None:
+        """Terminate or kill the process of a pod, if it is running."""
+        ...
+
+    def traces(self, ended: Exit, service: Service) -> ExitTraces:
+        """What a process left; read once."""
+        ...
+
+    def log_tail(self, pod: str, cause: ExitCause) -> str:
+        """The lines of its log that explain an exit; empty where none has to be explained."""
+        ...
 
 
 class LocalPods:
@@ -82,19 +87,18 @@ class LocalPods:
 
     Args:
         processes: the launcher's children.
-        run: the job's folder.
-        settings: how pods are started.
         publish: takes events for the log.
+        preparations: what the processes of a service wait for. Their orders are answered at once nevertheless.
     """
 
-    def __init__(self, processes: ChildProcesses, run: RunDirectory, settings: PodSettings, publish: Publish) -> None:
+    def __init__(
+        self, processes: PodProcesses, publish: Publish, preparations: Mapping[Service, Preparation] | None = None
+    ) -> None:
         self._processes = processes
-        self._run = run
-        self._settings = settings
         self._publish = publish
+        self._preparations = preparations or {}
         self._waiting: dict[str, asyncio.Task[None]] = {}
         self._services: dict[str, Service] = {}
-        self._stopped: set[PodName] = set()
 
     async def execute(self, command: Command, cause: str) -> None:
         """Execute a command. A command that was executed before changes nothing.
@@ -114,9 +118,7 @@ class LocalPods:
                 self._waiting.pop(pod).cancel()
                 self._report_never_started(pod, ExitCause.FINISHED, "")
             case StopPod(pod=pod, kill=kill):
-                if not kill and self._processes.pid(pod):
-                    self._stopped.add(pod)
-                self._processes.signal(pod, signal.SIGKILL if kill else signal.SIGTERM)
+                self._processes.stop(pod, kill=kill)
             case _:
                 raise PermanentError(f"the launcher does not execute {type(command).__name__}")
 
@@ -129,12 +131,8 @@ class LocalPods:
     def on_exit(self, ended: Exit) -> None:
         """Report the end of a process that ``execute`` started."""
         service = self._services[ended.name]
-        out_of_memory = self._settings.oom_watch.has_killed(ended.name, ended.exit_code)
-        cause = exit_cause(ended.exit_code, out_of_memory=out_of_memory)
-        running_batches = file_of(self._run.running_batches / ended.name, ended.pid)
-        held = read_running_batches(running_batches) if service is Service.WORKER else ()
-        batches = read_batches(running_batches) if service is Service.WORKER else 0
-        running_batches.unlink(missing_ok=True)
+        traces = self._processes.traces(ended, service)
+        cause = exit_cause(ended.exit_code, out_of_memory=traces.is_out_of_memory)
         self._publish(
             PodExited(
                 pod=PodName(ended.name),
@@ -142,18 +140,18 @@ class LocalPods:
                 pid=ended.pid,
                 cause=cause,
                 exit_code=ended.exit_code,
-                running_batches=held,
-                log_tail=_log_tail(self._run.log(ended.name), cause) + OUT_OF_MEMORY * out_of_memory,
-                batches=batches,
+                running_batches=traces.running_batches,
+                log_tail=self._processes.log_tail(ended.name, cause) + OUT_OF_MEMORY * traces.is_out_of_memory,
+                batches=traces.batches,
             )
         )
 
     def _is_prepared(self, service: Service) -> bool:
-        preparation = self._settings.preparations.get(service)
+        preparation = self._preparations.get(service)
         return preparation is None or preparation.is_settled
 
     async def _start_when_prepared(self, pod: PodName, service: Service, cause: str) -> None:
-        await self._settings.preparations[service].settle()
+        await self._preparations[service].settle()
         del self._waiting[pod]
         try:
             self._start(pod, service, cause)
@@ -171,26 +169,6 @@ class LocalPods:
 
     def _start(self, pod: PodName, service: Service, cause: str) -> None:
         self._services[pod] = service
-        pid, new = self._processes.start(
-            pod,
-            self._settings.command(service),
-            environment=self._settings.environment(pod, service),
-            log=self._run.log(pod),
-            output=self._run.output(pod) if service is Service.WORKER else None,
-        )
-        if new:
-            self._settings.oom_watch.started(pod)
-            if pod in self._stopped:
-                self._stopped.discard(pod)
-                self._processes.usage[pod].ordered_stops += 1
+        pid, is_new = self._processes.start(pod, service)
+        if is_new:
             self._publish(PodStarted(pod=pod, service=service, pid=pid), cause=cause)
-
-
-def _log_tail(log: Path, cause: ExitCause) -> str:
-    match cause:
-        case ExitCause.REFUSED:
-            return last_error(log, _REFUSAL_LINES)
-        case ExitCause.OWN_FAULT:
-            return tail(log, _CRASH_LINES)
-        case _:
-            return ""

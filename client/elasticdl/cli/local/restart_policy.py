@@ -1,4 +1,4 @@
-"""Whether and when the launcher restarts a master that ended, and the message for the user."""
+"""What the launcher does when the master exits: restart it or end the run, when, and the message for the user."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from elasticdl.cli.local.exits import describe_exit, exit_cause
 from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.process.exit_codes import EXIT_AWAY
+
+_REFUSAL_LINES, _CRASH_LINES = 5, 8
+"""Lines of the master's log in the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +42,12 @@ class RestartDecision:
     Attributes:
         message: for the user.
         delay_s: seconds until the restart.
-        gives_up: there is no restart; the job ends with ``message``.
+        ends: there is no restart. The run ends because of ``message``; without one, because the job has ended.
     """
 
-    message: str
+    message: str = ""
     delay_s: float = 0.0
-    gives_up: bool = False
+    ends: bool = False
 
 
 class RestartPolicy:
@@ -60,7 +63,7 @@ class RestartPolicy:
         self._crashes: deque[float] = deque()
 
     def decide(self, exit_code: int, now_s: float, last_error: Callable[[int], str]) -> RestartDecision:
-        """Decide after an exit that was neither the end of the job nor a refusal to start.
+        """Decide after an exit.
 
         Args:
             exit_code: as in ``Exit``.
@@ -72,13 +75,20 @@ class RestartPolicy:
             delay_s = self._limits.delay_s(self._count(self._unavailable, now_s))
             message = f"The master exited and restarts in {delay_s:g} s: {last_error(1)}"
             return RestartDecision(message=message, delay_s=delay_s)
-        if exit_cause(exit_code) is ExitCause.OUTSIDE:
+        cause = exit_cause(exit_code)
+        if cause is ExitCause.FINISHED:
+            return RestartDecision(ends=True)
+        if cause is ExitCause.REFUSED:
+            return RestartDecision(message=f"the master can't continue:\n{last_error(_REFUSAL_LINES)}", ends=True)
+        if cause is ExitCause.OUTSIDE:
             # Kills from outside are unlimited: preemption is normal.
             return RestartDecision(message="The master was killed. Restarting it; training continues.")
         crashes = self._count(self._crashes, now_s)
         reason = f"({describe_exit(exit_code)})"
         if crashes > self._limits.crashes_max:
-            return RestartDecision(message=f"the master keeps crashing {reason}:\n{last_error(8)}", gives_up=True)
+            return RestartDecision(
+                message=f"the master keeps crashing {reason}:\n{last_error(_CRASH_LINES)}", ends=True
+            )
         delay_s = self._limits.delay_s(crashes - 1) if crashes > 1 else 0.0
         message = f"The master crashed {reason}. Restarting it; training continues."
         return RestartDecision(message=message, delay_s=delay_s)

@@ -23,11 +23,11 @@ from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
 from elasticdl.cli.local.job_observer import JobObserver
 from elasticdl.cli.local.local_job import LocalJob, RunResult, Runtime
 from elasticdl.cli.local.model_check import CheckRuntime, check_model
-from elasticdl.cli.local.pods import service_command
 from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.environment import job_environment, threads_each
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.local.processes.logs import PrintedLines, tail
+from elasticdl.cli.local.processes.service_processes import service_command
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.submission.submit import Submission
 from elasticdl.shared.bus import Bus, BusSettings

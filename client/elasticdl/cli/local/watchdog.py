@@ -10,7 +10,7 @@ from elasticdl.shared.failure_detection.detector import FailureDetector, MissedH
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
 from elasticdl.shared.failure_detection.monitor import HeartbeatMonitor
-from elasticdl.shared.names import LAUNCHER, MASTER, Service, new_incarnation
+from elasticdl.shared.names import LAUNCHER, MASTER, Service
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 
@@ -31,9 +31,7 @@ class Watchdog:
         self._bus = bus
         self._kill_master = kill_master
         self._kill_broker = kill_broker
-        self._envelopes = EnvelopeFactory(
-            service=Service.LAUNCHER, name=LAUNCHER, incarnation=new_incarnation(), clock=clock
-        )
+        self._envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=clock)
         self._detector = FailureDetector(own=LAUNCHER, timeout_s=HEARTBEAT_TIMEOUT_S, interval_s=HEARTBEAT_INTERVAL_S)
         self._monitor = HeartbeatMonitor(bus.signals, clock, self._detector, self._on_tick)
 

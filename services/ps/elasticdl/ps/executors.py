@@ -8,36 +8,7 @@ from typing import Any, Protocol, assert_never
 
 import structlog
 
-from elasticdl.ps.controller.commands import (
-    AdoptPlacement,
-    BrokerCommand,
-    CloseCut,
-    CutCopy,
-    CutSnapshot,
-    DeleteObjects,
-    DeleteSnapshot,
-    DropRows,
-    FreezePushes,
-    JoinJob,
-    Listen,
-    ListGarbage,
-    LoadNextObject,
-    Log,
-    ModelCommand,
-    PinModel,
-    PrepareRows,
-    PsCommand,
-    PublishEvent,
-    ReadChain,
-    ReadKey,
-    RecoverShard,
-    StartServing,
-    StorageCommand,
-    UnpinModel,
-    WriteNextObject,
-    WriteObject,
-    WriteRegister,
-)
+from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.events import CommandFailed, CommandSucceeded
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.snapshots.deletion import delete_objects, delete_snapshot, garbage
@@ -67,7 +38,7 @@ class Executor(Protocol):
         """Execute a command; returns the result that the command's docstring names."""
 
 
-def report(issued: Issued[PsCommand], execute: Callable[[Any], Any]) -> CommandSucceeded | CommandFailed:
+def report(issued: Issued[commands.PsCommand], execute: Callable[[Any], Any]) -> CommandSucceeded | CommandFailed:
     """Execute a command; returns the event that tells the controller the outcome.
 
     Raises:
@@ -101,7 +72,7 @@ class StorageExecutor:
         self._drop_pause_s = drop_pause_s
         self._writer = UploadWriter(store)
 
-    def execute(self, command: StorageCommand) -> Any:
+    def execute(self, command: commands.StorageCommand) -> Any:
         """Execute a command; returns the result that its docstring names.
 
         Raises:
@@ -109,38 +80,40 @@ class StorageExecutor:
         """
         core, store = self._core, self._store
         match command:
-            case RecoverShard(register=register):
+            case commands.RecoverShard(register=register):
                 return self._recover(register)
-            case CutSnapshot(newest=newest, base=base, dropped_rows=dropped_rows, flush=flush):
+            case commands.CutSnapshot(newest=newest, base=base, dropped_rows=dropped_rows, flush=flush):
                 return next_cut(core, newest, base, dropped_rows, flush=flush)
-            case CutCopy(since=since):
+            case commands.CutCopy(since=since):
                 return core.cut(dirty_only=False, flush=False, since=since)
-            case CloseCut(cut=cut, finished=finished):
+            case commands.CloseCut(cut=cut, finished=finished):
                 return cut.close(finished=finished)
-            case WriteNextObject(upload=upload):
+            case commands.WriteNextObject(upload=upload):
                 return self._writer.write_next(upload)
-            case WriteObject(uri=uri, data=data):
+            case commands.WriteObject(uri=uri, data=data):
                 return store.write(uri, data)
-            case ReadChain(uri=uri):
+            case commands.ReadChain(uri=uri):
                 return read_chain(store, uri)
-            case PrepareRows(signature=signature, move=move, partitions=partitions):
+            case commands.PrepareRows(signature=signature, move=move, partitions=partitions):
                 return core.await_rows(signature, move, partitions)
-            case LoadNextObject(load=load):
+            case commands.LoadNextObject(load=load):
                 return load.load_next(store)
             case _:
                 return self._remove(command)
 
-    def _remove(self, command: ListGarbage | DeleteObjects | DeleteSnapshot | DropRows) -> Any:
+    def _remove(
+        self, command: commands.ListGarbage | commands.DeleteObjects | commands.DeleteSnapshot | commands.DropRows
+    ) -> Any:
         match command:
-            case ListGarbage(kept=kept):
+            case commands.ListGarbage(kept=kept):
                 return garbage(self._store, self._own_folder, kept)
-            case DeleteObjects(uris=uris):
+            case commands.DeleteObjects(uris=uris):
                 delete_objects(self._store, uris)
                 return remove_empty_folders(self._own_folder)
-            case DeleteSnapshot(uri=uri, manifest=manifest):
+            case commands.DeleteSnapshot(uri=uri, manifest=manifest):
                 delete_snapshot(self._store, uri, manifest)
                 return remove_empty_folders(self._own_folder)
-            case DropRows():
+            case commands.DropRows():
                 return self._drop_rows()
             case _:
                 assert_never(command)
@@ -184,23 +157,23 @@ class ModelExecutor:
         self._core = core
         self._endpoint = endpoint
 
-    def execute(self, command: ModelCommand) -> Any:
+    def execute(self, command: commands.ModelCommand) -> Any:
         """Execute a command; see ``StorageExecutor.execute``."""
         core = self._core
         match command:
-            case Listen():
+            case commands.Listen():
                 return self._endpoint.listen()
-            case StartServing():
+            case commands.StartServing():
                 return core.start_serving()
-            case FreezePushes(move=move):
+            case commands.FreezePushes(move=move):
                 return core.freeze(move)
-            case AdoptPlacement(placement=placement):
+            case commands.AdoptPlacement(placement=placement):
                 return core.adopt(placement)
-            case PinModel(evaluation=evaluation):
+            case commands.PinModel(evaluation=evaluation):
                 return core.open_pin(evaluation)
-            case UnpinModel(evaluation=evaluation):
+            case commands.UnpinModel(evaluation=evaluation):
                 return core.close_pin(evaluation)
-            case Log(level=level, message=message, facts=facts):
+            case commands.Log(level=level, message=message, facts=facts):
                 return getattr(_log, level)(message, **facts)
             case _:
                 assert_never(command)
@@ -226,16 +199,16 @@ class BrokerExecutor:
         self._ps = ps
         self._endpoint = endpoint
 
-    def execute(self, command: BrokerCommand) -> Any:
+    def execute(self, command: commands.BrokerCommand) -> Any:
         """Execute a command; see ``StorageExecutor.execute``."""
         match command:
-            case ReadKey(name=name):
+            case commands.ReadKey(name=name):
                 return self._loop.call(self._registers.read(name))
-            case WriteRegister(register=register, after=after):
+            case commands.WriteRegister(register=register, after=after):
                 return self._loop.call(self._registers.write(self._ps, encode_register(register), after=after))
-            case PublishEvent(event=event, cause=cause):
+            case commands.PublishEvent(event=event, cause=cause):
                 return self._publisher.publish(event, cause=cause)
-            case JoinJob():
+            case commands.JoinJob():
                 return self._endpoint.join_job()
             case _:
                 assert_never(command)

@@ -51,11 +51,6 @@ class Rounds:
         """Sorts batches by round."""
         return self.cohort(task).start, batch, task
 
-    def records(self, task: TaskId, batch: int) -> int:
-        """Records of the round that a batch belongs to."""
-        members = [TaskId(member) for member in self.cohort(task)]
-        return sum(self.plan.records_of(one, batch) for one in members if batch < self.plan.batches_of(one))
-
     def is_open(self, ledger: Ledger, task: TaskId, batch: int) -> bool:
         """Whether every round before that of a batch is complete."""
         earlier = next(ledger.missing(self.cohort(task).start), None)

@@ -15,83 +15,15 @@ from elasticdl.shared.messages.events import Envelope
 from elasticdl.shared.proto import control_pb2 as pb
 from elasticdl.shared.proto.reflection import Codec
 
-_ENVELOPE = Codec(Envelope, pb.Envelope)
-_TASK = Codec(TaskMessage, pb.TaskMessage)
-_HEARTBEAT = Codec(Heartbeat, pb.Heartbeat)
-_SPEC = Codec(JobSpec, pb.JobSpec)
-_COMMAND = Codec(Command, pb.CommandValue)
+_ENVELOPE: Codec[Envelope] = Codec(Envelope, pb.Envelope)
+_TASK: Codec[TaskMessage] = Codec(TaskMessage, pb.TaskMessage)
+_HEARTBEAT: Codec[Heartbeat] = Codec(Heartbeat, pb.Heartbeat)
+_SPEC: Codec[JobSpec] = Codec(JobSpec, pb.JobSpec)
+_COMMAND: Codec[Command] = Codec(Command, pb.CommandValue)
 
-
-def encode_envelope(envelope: Envelope) -> bytes:
-    """An envelope as the log stores it."""
-    return _ENVELOPE.encode(envelope)
-
-
-def decode_envelope(data: bytes) -> Envelope:
-    """The inverse of ``encode_envelope``.
-
-    Raises:
-        ProtocolError: the bytes are not an envelope, or one of a newer version.
-    """
-    envelope: Envelope = _ENVELOPE.decode(data)
-    return envelope
-
-
-def encode_task(task: TaskMessage) -> bytes:
-    """A task as the queue stores it."""
-    return _TASK.encode(task)
-
-
-def decode_task(data: bytes) -> TaskMessage:
-    """The inverse of ``encode_task``.
-
-    Raises:
-        ProtocolError: the bytes are not a task.
-    """
-    task: TaskMessage = _TASK.decode(data)
-    return task
-
-
-def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
-    """A heartbeat."""
-    return _HEARTBEAT.encode(heartbeat)
-
-
-def decode_heartbeat(data: bytes) -> Heartbeat:
-    """The inverse of ``encode_heartbeat``.
-
-    Raises:
-        ProtocolError: the bytes are not a heartbeat.
-    """
-    heartbeat: Heartbeat = _HEARTBEAT.decode(data)
-    return heartbeat
-
-
-def encode_spec(spec: JobSpec) -> bytes:
-    """A job's specification, as it is stored with the snapshots."""
-    return _SPEC.encode(spec)
-
-
-def decode_spec(data: bytes) -> JobSpec:
-    """The inverse of ``encode_spec``.
-
-    Raises:
-        ProtocolError: the bytes are not a specification.
-    """
-    spec: JobSpec = _SPEC.decode(data)
-    return spec
-
-
-def encode_command(command: Command) -> bytes:
-    """A command."""
-    return _COMMAND.encode(command)
-
-
-def decode_command(data: bytes) -> Command:
-    """The inverse of ``encode_command``.
-
-    Raises:
-        ProtocolError: the bytes are not a command, or one of a newer version.
-    """
-    command: Command = _COMMAND.decode(data)
-    return command
+# See ``Codec.encode`` and ``Codec.decode``.
+encode_envelope, decode_envelope = _ENVELOPE.encode, _ENVELOPE.decode
+encode_task, decode_task = _TASK.encode, _TASK.decode
+encode_heartbeat, decode_heartbeat = _HEARTBEAT.encode, _HEARTBEAT.decode
+encode_spec, decode_spec = _SPEC.encode, _SPEC.decode
+encode_command, decode_command = _COMMAND.encode, _COMMAND.decode

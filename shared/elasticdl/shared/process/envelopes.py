@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.events import Envelope, Event
-from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.names import Incarnation, PodName, Service, new_incarnation
 from elasticdl.shared.process.clock import Clock
 
 
@@ -21,15 +21,15 @@ class EnvelopeFactory:
     Attributes:
         service: service of the process.
         name: its pod name.
-        incarnation: its instance.
         clock: for the time of each event.
+        incarnation: its instance.
         number: number of the last envelope.
     """
 
     service: Service
     name: PodName
-    incarnation: Incarnation
     clock: Clock
+    incarnation: Incarnation = field(default_factory=new_incarnation)
     number: int = field(default=0, init=False)
 
     def envelope(self, event: Event, *, cause: str = "") -> Envelope:

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import open_run
 from elasticdl.shared.messages.events import Envelope, Event
-from elasticdl.shared.names import PodName, Service, new_incarnation
-from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 
@@ -48,14 +46,12 @@ class QueuedEventPublisher:
 
     Args:
         log: the job's log.
-        clock: for the time of each event.
-        service: the service that publishes.
-        name: its pod name.
+        envelopes: creates the envelopes.
     """
 
-    def __init__(self, log: EventLog, clock: Clock, service: Service, name: PodName) -> None:
+    def __init__(self, log: EventLog, envelopes: EnvelopeFactory) -> None:
         self._log = log
-        self._envelopes = EnvelopeFactory(service=service, name=name, incarnation=new_incarnation(), clock=clock)
+        self._envelopes = envelopes
         self._queue: asyncio.Queue[Envelope] = asyncio.Queue()
 
     def publish(self, event: Event, cause: str = "") -> None:

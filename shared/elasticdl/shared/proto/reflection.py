@@ -29,13 +29,14 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from elasticdl.shared.errors import ElasticDLError, InvariantError, ProtocolError
 
+T = TypeVar("T")
 Encode: TypeAlias = Callable[[Any], Any]
 """A dataclass' field value -> what protobuf takes."""
 Decode: TypeAlias = Callable[[Any], Any]
@@ -331,7 +332,7 @@ def _in_real_oneof(field: Any) -> bool:
     return field.containing_oneof is not None and not field.containing_oneof.name.startswith("_")
 
 
-class Codec:
+class Codec(Generic[T]):
     """Bytes to and from one kind of value."""
 
     def __init__(self, kind: Any, message: type[Message]) -> None:
@@ -356,7 +357,7 @@ class Codec:
         self._write = value.write
         self._decode = value.decode
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: T) -> bytes:
         """Deterministic: equal values give equal bytes with one version of protobuf."""
         message = self._message()
         try:
@@ -365,11 +366,15 @@ class Codec:
             raise InvariantError(f"{type(value).__name__} does not fit its message: {error!r}: {value}") from error
         return bytes(message.SerializeToString(deterministic=True))
 
-    def decode(self, data: bytes) -> Any:
-        """Decode a value; anything wrong with the bytes is a ProtocolError."""
+    def decode(self, data: bytes) -> T:
+        """The inverse of ``encode``.
+
+        Raises:
+            ProtocolError: the bytes are not such a value, or one of a newer version.
+        """
         name = self._message.DESCRIPTOR.full_name
         try:
-            return self._decode(self._message.FromString(data))
+            return cast("T", self._decode(self._message.FromString(data)))
         except ProtocolError:
             raise
         except (DecodeError, ValueError, ElasticDLError) as error:

@@ -12,6 +12,8 @@ from typing import Protocol
 
 import psutil
 
+from elasticdl.cli.local.exits import Exit
+
 
 class Starter(Protocol):
     """Starts processes: ``Spawner``, or ``ForkServers``."""
@@ -21,21 +23,6 @@ class Starter(Protocol):
     ) -> int:
         """See ``Spawner.start``; the process is a child of this one."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
-    """The end of one process.
-
-    Attributes:
-        name: the name that it ran under.
-        pid: its process id.
-        exit_code: its exit code, or minus the number of the signal that ended it.
-    """
-
-    name: str
-    pid: int
-    exit_code: int
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,26 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from elasticdl.ps.controller.commands import (
-    AdoptPlacement,
-    DropRows,
-    Log,
-    PinModel,
-    PsCommand,
-    PublishEvent,
-    ReadKey,
-    UnpinModel,
-)
-from elasticdl.ps.controller.events import (
-    BatchAbsorbed,
-    CommandFailed,
-    CommandSucceeded,
-    KeyChanged,
-    ModelCreated,
-    OrderReceived,
-    ProcessStarted,
-    PsEvent,
-)
+from elasticdl.ps.controller import commands, events
 from elasticdl.ps.controller.moves import Moves
 from elasticdl.ps.controller.registration import Registration
 from elasticdl.ps.controller.snapshots import Snapshots
@@ -86,7 +67,7 @@ class PsController:
         self._registration = Registration(settings.ps, settings.incarnation, settings.address)
         self._snapshots = Snapshots(core, self._registration, writer, settings.policy)
         self._moves = Moves(core, settings.ps, self._snapshots)
-        self._procedures: Procedures[PsCommand] = Procedures()
+        self._procedures: Procedures[commands.PsCommand] = Procedures()
         self._orders: deque[SnapshotRequest | HoldRequest] = deque()
         self._sequence_runs = False
         self._has_joined = False
@@ -99,7 +80,7 @@ class PsController:
 
     # --- called by the shell ------------------------------------------------------------------------------------------
 
-    def handle(self, event: PsEvent, now_s: float) -> Sequence[Issued[PsCommand] | SetTimer]:
+    def handle(self, event: events.PsEvent, now_s: float) -> Sequence[Issued[commands.PsCommand] | SetTimer]:
         """Decide what follows from an event.
 
         Args:
@@ -167,29 +148,29 @@ class PsController:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
-    def _on_event(self, event: PsEvent) -> None:
+    def _on_event(self, event: events.PsEvent) -> None:
         match event:
-            case ProcessStarted():
+            case events.ProcessStarted():
                 self._start_sequence(self._start_up())
-            case CommandSucceeded(number=number, result=result):
+            case events.CommandSucceeded(number=number, result=result):
                 self._procedures.done(number, result)
-            case CommandFailed(number=number, error=error):
+            case events.CommandFailed(number=number, error=error):
                 self._procedures.failed(number, error)
-            case OrderReceived(command=command, cause=cause):
+            case events.OrderReceived(command=command, cause=cause):
                 self._on_order(command, cause)
-            case KeyChanged(name=name, entry=entry) if name == PLACEMENT:
+            case events.KeyChanged(name=name, entry=entry) if name == PLACEMENT:
                 self._procedures.start(self._adopt(decode_placement(entry.value)))
-            case KeyChanged(name=name, entry=entry):
+            case events.KeyChanged(name=name, entry=entry):
                 if name == self._settings.ps:
                     self._registration.check_owner(entry)
-            case BatchAbsorbed(step=step):
+            case events.BatchAbsorbed(step=step):
                 self._snapshots.on_step(step)
                 every = self._settings.evaluation_steps
                 if every and step % every == 0:
                     self._procedures.start(self._publish(StepReached(step=step)))
             case TimerFired():
                 self._timer_s = 0.0
-            case ModelCreated():
+            case events.ModelCreated():
                 pass  # ``_continue`` takes the first snapshot.
             case _:
                 assert_never(event)
@@ -289,7 +270,7 @@ class PsController:
             retry_s = self._settings.policy.retry_s
             self._retry_at_s = snapshots.now_s + retry_s
             facts = {"reason": str(error), "retry_s": retry_s}
-            yield Log(level="warning", message="snapshot postponed", facts=facts)
+            yield commands.Log(level="warning", message="snapshot postponed", facts=facts)
         self._has_rows_to_drop = True
 
     def _execute(self, request: SnapshotRequest) -> Procedure[None]:
@@ -298,7 +279,7 @@ class PsController:
         if not self._core.has_model:
             # The order was for a former incarnation, and the groups that it is about have moved away since.
             facts = {"request": request.request, "move": request.move}
-            yield Log(level="warning", message="there is nothing to take a snapshot of", facts=facts)
+            yield commands.Log(level="warning", message="there is nothing to take a snapshot of", facts=facts)
         elif answer is not None and answer.manifest != request.damaged:
             snapshots.answer(answer, request)
         elif request.copy:
@@ -309,7 +290,7 @@ class PsController:
     def _drop_rows(self) -> Procedure[None]:
         """Drop rows that belong to other ps now, little by little, until something else is due."""
         while not self._is_due(self._snapshots.now_s):
-            if not (yield DropRows()):
+            if not (yield commands.DropRows()):
                 # Nothing is left, or a pin or cut is open; then it is tried again after the next snapshot.
                 self._has_rows_to_drop = False
                 return
@@ -317,32 +298,32 @@ class PsController:
     # --- procedures beside the sequence -------------------------------------------------------------------------------
 
     def _adopt(self, placement: Placement) -> Procedure[None]:
-        if (yield AdoptPlacement(placement=placement)):
+        if (yield commands.AdoptPlacement(placement=placement)):
             self._has_rows_to_drop = True
             facts = {"version": placement.version, "partitions": self._core.owned}
-            yield Log(level="info", message="placement changed", facts=facts)
+            yield commands.Log(level="info", message="placement changed", facts=facts)
 
     def _find_copy(self, command: HoldGroup, cause: str) -> Procedure[None]:
         """Queue the order to hold a group; a donor that is gone is read from the snapshot that it registered."""
         manifest = command.manifest
         if not manifest:
-            entry = yield ReadKey(name=command.donor)
+            entry = yield commands.ReadKey(name=command.donor)
             manifest = decode_register(entry.value).manifest if entry else ""
         request = HoldRequest(move=command.move, partitions=command.partitions, manifest=manifest, cause=cause)
         self._orders.append(request)
 
     def _pin(self, evaluation: int, cause: str) -> Procedure[None]:
         try:
-            step = yield PinModel(evaluation=evaluation)
+            step = yield commands.PinModel(evaluation=evaluation)
         except RefusedError as error:
             facts = {"evaluation": evaluation, "reason": str(error)}
-            yield Log(level="warning", message="the model was not pinned", facts=facts)
+            yield commands.Log(level="warning", message="the model was not pinned", facts=facts)
             return
-        yield PublishEvent(event=ModelPinned(evaluation=evaluation, step=step), cause=cause)
+        yield commands.PublishEvent(event=ModelPinned(evaluation=evaluation, step=step), cause=cause)
 
     def _unpin(self, evaluation: int) -> Procedure[None]:
-        yield UnpinModel(evaluation=evaluation)
+        yield commands.UnpinModel(evaluation=evaluation)
         self._has_rows_to_drop = self._has_rows_to_drop or self._core.has_undropped
 
     def _publish(self, event: StepReached) -> Procedure[None]:
-        yield PublishEvent(event=event)
+        yield commands.PublishEvent(event=event)

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.ps.controller.commands import (
-    CloseCut,
-    CutCopy,
-    FreezePushes,
-    LoadNextObject,
-    Log,
-    PrepareRows,
-    ReadChain,
-)
+from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.snapshots import Snapshots
 from elasticdl.ps.moves.incoming import IncomingGroups
 from elasticdl.ps.moves.outgoing import OutgoingCopies
@@ -46,15 +38,15 @@ class Moves:
         if request.move <= self._core.placement.version:
             return  # The move is over.
         if request.freeze:
-            yield FreezePushes(move=request.move)
+            yield commands.FreezePushes(move=request.move)
         self._outgoing.begin(request.move)
-        cut = yield CutCopy(since=self._outgoing.since)
+        cut = yield commands.CutCopy(since=self._outgoing.since)
         try:
             written = yield from self._snapshots.upload(cut, base=self._outgoing.base, copy=target)
         except ElasticDLError:
-            yield CloseCut(cut=cut, finished=False)
+            yield commands.CloseCut(cut=cut, finished=False)
             raise
-        yield CloseCut(cut=cut, finished=False)
+        yield commands.CloseCut(cut=cut, finished=False)
         self._outgoing.add(written.uri, cut)
         taken = SnapshotTaken(
             manifest=written.uri,
@@ -66,7 +58,7 @@ class Moves:
         )
         self._snapshots.answer(taken, request)
         facts = {"move": request.move, "manifest": written.uri, "size_bytes": written.size_bytes}
-        yield Log(level="info", message="partitions copied", facts=facts)
+        yield commands.Log(level="info", message="partitions copied", facts=facts)
 
     def hold(self, request: HoldRequest) -> Procedure[None]:
         """Load groups and register them. A copy that can't be loaded fails the move and not this ps."""
@@ -82,14 +74,14 @@ class Moves:
             yield from self._register(request.move)
         self._snapshots.announce_next(held, request.cause)
         facts = {"move": request.move, "manifest": request.manifest, "failure": held.failure}
-        yield Log(level="info", message="group held", facts=facts)
+        yield commands.Log(level="info", message="group held", facts=facts)
 
     def _load(self, request: HoldRequest) -> Procedure[GroupHeld | None]:
-        chain = yield ReadChain(uri=request.manifest)
+        chain = yield commands.ReadChain(uri=request.manifest)
         uri, last = chain[-1]
         check_belongs(self._core, uri, last)
         signature = ModelSignature.from_json(last.signature)
-        expected = yield PrepareRows(signature=signature, move=request.move, partitions=request.partitions)
+        expected = yield commands.PrepareRows(signature=signature, move=request.move, partitions=request.partitions)
         if not expected:
             return None
         self._incoming.begin(request, chain)
@@ -97,7 +89,7 @@ class Moves:
             yield from self._snapshots.write(flush=False)
             self._snapshots.plan_next()
         load = self._incoming.load(self._core, request)
-        while (yield LoadNextObject(load=load)):
+        while (yield commands.LoadNextObject(load=load)):
             pass
         self._incoming.loaded()
         return load.held

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from elasticdl.ps.controller.commands import (
-    CloseCut,
-    CutSnapshot,
-    DeleteObjects,
-    DeleteSnapshot,
-    ListGarbage,
-    Log,
-    PublishEvent,
-    StartServing,
-    WriteNextObject,
-    WriteObject,
-)
+from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.registration import Registration
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.shard_cut import ShardCut
@@ -107,9 +96,11 @@ class Snapshots:
             raise InvariantError("there is no model to take the first snapshot of")
         yield from self.take(None)
         yield from self.announce()
-        yield PublishEvent(event=ModelInitialised(signature=shard.signature.digest(), parameters=shard.part.size))
+        yield commands.PublishEvent(
+            event=ModelInitialised(signature=shard.signature.digest(), parameters=shard.part.size)
+        )
         self.initialised = True
-        yield StartServing()
+        yield commands.StartServing()
 
     def take(self, request: SnapshotRequest | None) -> Procedure[None]:
         """Take and register a snapshot; ``announce`` has to follow.
@@ -133,7 +124,7 @@ class Snapshots:
             seconds=self.now_s - began_s,
         )
         self.answer(taken, request)
-        yield Log(
+        yield commands.Log(
             level="info",
             message="snapshot taken",
             facts={"manifest": uri, "step": manifest.step, "size_bytes": taken.size_bytes},
@@ -153,7 +144,7 @@ class Snapshots:
         """Publish the event about what is registered, if that did not succeed before."""
         if self._unannounced is not None:
             event, cause = self._unannounced
-            yield PublishEvent(event=event, cause=cause)
+            yield commands.PublishEvent(event=event, cause=cause)
             self._unannounced = None
 
     def write(self, *, flush: bool, extend: bool = False) -> Procedure[Written | None]:
@@ -168,7 +159,7 @@ class Snapshots:
         """
         newest = self.history.newest[1] if self.history else None
         base = self.history.base(extend=extend)
-        following = yield CutSnapshot(newest=newest, base=base, dropped_rows=self._dropped_rows, flush=flush)
+        following = yield commands.CutSnapshot(newest=newest, base=base, dropped_rows=self._dropped_rows, flush=flush)
         if following is None:
             return None
         base, cut = following
@@ -177,9 +168,9 @@ class Snapshots:
             older = self.history.older_than(written.uri, written.manifest)
             yield from self._registration.publish(written.uri, cut.step, older)
         except ElasticDLError:
-            yield CloseCut(cut=cut, finished=False)
+            yield commands.CloseCut(cut=cut, finished=False)
             raise
-        yield CloseCut(cut=cut, finished=True)
+        yield commands.CloseCut(cut=cut, finished=True)
         self._dropped_rows = cut.dropped_rows
         self.history.add(written.uri, written.manifest)
         return written
@@ -187,7 +178,7 @@ class Snapshots:
     def upload(self, cut: ShardCut, *, base: str, copy: CopyTarget | None = None) -> Procedure[Written]:
         """Write the objects of a cut; arguments as ``SnapshotWriter.upload``."""
         upload = self._writer.upload(self._core, cut, number=self._next_number(), base=base, copy=copy)
-        while (yield WriteNextObject(upload=upload)):
+        while (yield commands.WriteNextObject(upload=upload)):
             pass
         if upload.written is None:
             raise InvariantError("an upload ended without a manifest")
@@ -197,7 +188,7 @@ class Snapshots:
         """Register a snapshot that refers to copies; arguments as ``references.referred``."""
         number = self._next_number()
         uri, data = self._writer.reference(self._core, base, copies, number=number, move=move)
-        yield WriteObject(uri=uri, data=data)
+        yield commands.WriteObject(uri=uri, data=data)
         manifest = decode_manifest(data, uri)
         yield from self._registration.publish(uri, manifest.step, self.history.older_than(uri, manifest))
         self.history.add(uri, manifest)
@@ -206,27 +197,31 @@ class Snapshots:
         """Delete the snapshots that retention does not keep. What can't be deleted now is tried again later."""
         for uri, manifest in self.history.obsolete():
             try:
-                yield DeleteSnapshot(uri=uri, manifest=manifest)
+                yield commands.DeleteSnapshot(uri=uri, manifest=manifest)
             except (TransientError, PermanentError) as error:
                 facts = {"manifest": uri, "reason": str(error)}
-                yield Log(level="warning", message="an old snapshot was not deleted", facts=facts)
+                yield commands.Log(level="warning", message="an old snapshot was not deleted", facts=facts)
                 return
             self.history.forget((uri, manifest))
 
     def delete_garbage(self) -> Procedure[None]:
         """Delete what former incarnations left. Only the snapshots of the history are needed."""
         try:
-            garbage = yield ListGarbage(kept=self.history.snapshots)
+            garbage = yield commands.ListGarbage(kept=self.history.snapshots)
             # The objects of a successor look like garbage, too. If this incarnation still owns the name, none of these
             # objects belongs to a successor.
             yield from self._registration.confirm()
-            yield DeleteObjects(uris=garbage)
+            yield commands.DeleteObjects(uris=garbage)
         except FencedError:
             raise
         except (TransientError, PermanentError) as error:
-            yield Log(level="warning", message="garbage of former processes was not deleted", facts=_reason(error))
+            yield commands.Log(
+                level="warning", message="garbage of former processes was not deleted", facts=_reason(error)
+            )
             return
-        yield Log(level="debug", message="garbage of former processes deleted", facts={"objects": len(garbage)})
+        yield commands.Log(
+            level="debug", message="garbage of former processes deleted", facts={"objects": len(garbage)}
+        )
 
     def _next_number(self) -> int:
         self._number += 1

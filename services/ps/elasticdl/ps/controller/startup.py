@@ -8,16 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from elasticdl.ps.controller.commands import (
-    AdoptPlacement,
-    JoinJob,
-    Listen,
-    Log,
-    PublishEvent,
-    ReadKey,
-    RecoverShard,
-    StartServing,
-)
+from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.registration import Registration
 from elasticdl.ps.controller.snapshots import Snapshots
 from elasticdl.ps.shard.core import PsCore
@@ -61,27 +52,27 @@ class Startup:
             UserError: the snapshot belongs to another plan.
         """
         register = yield from self._registration.claim()
-        entry = yield ReadKey(name=PLACEMENT)
+        entry = yield commands.ReadKey(name=PLACEMENT)
         if entry is not None:
-            yield AdoptPlacement(placement=decode_placement(entry.value))
+            yield commands.AdoptPlacement(placement=decode_placement(entry.value))
         restored: str = ""
         ledgers: tuple[GroupLedger, ...] = ()
         if register.manifest:
             restored, ledgers = yield from self._restore(register)
-        yield Listen()
-        yield PublishEvent(
+        yield commands.Listen()
+        yield commands.PublishEvent(
             event=PsStarted(
                 address=self._address, ledgers=ledgers, restored_from=restored, claim=self._registration.seq
             )
         )
         if restored or not self._core.owned:
-            yield StartServing()
+            yield commands.StartServing()
         if not self._core.owned:
             self._snapshots.initialised = True  # The groups that come here are initialised already.
         self._snapshots.plan_next()
-        yield JoinJob()
+        yield commands.JoinJob()
         facts = {"address": self._address, "restored_from": restored, "step": self._core.step}
-        yield Log(level="info", message="ps started", facts=facts)
+        yield commands.Log(level="info", message="ps started", facts=facts)
 
     def _restore(self, register: PsRegister) -> Procedure[tuple[str, tuple[GroupLedger, ...]]]:
         """Install what the register names; returns the manifest URI that it was restored from, and its ledgers.
@@ -90,7 +81,7 @@ class Startup:
         its replacement: an older snapshot, or a new one of what was gathered from several.
         """
         try:
-            recovered: Recovered = yield RecoverShard(register=register)
+            recovered: Recovered = yield commands.RecoverShard(register=register)
         except NothingLeftError as error:
             yield from self._announce_damages(error.damages, "")
             raise
@@ -114,5 +105,5 @@ class Startup:
     def _announce_damages(self, damages: Iterable[DamagedError], replacement: str) -> Procedure[None]:
         for error in damages:
             facts = {"reason": str(error), "replacement": replacement}
-            yield Log(level="error", message="a snapshot is damaged", facts=facts)
-            yield PublishEvent(event=damage(self._ps, error, replacement))
+            yield commands.Log(level="error", message="a snapshot is damaged", facts=facts)
+            yield commands.PublishEvent(event=damage(self._ps, error, replacement))

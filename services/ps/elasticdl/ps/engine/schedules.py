@@ -50,38 +50,32 @@ def _positive(name: str, steps: float) -> np.float32:
     return np.float32(steps)
 
 
+def _periods(decay_steps: float, staircase: bool) -> Callable[[int], np.float32]:
+    steps = _positive("decay_steps", decay_steps)
+
+    def periods(iteration: int) -> np.float32:
+        passed = np.float32(iteration) / steps
+        return np.float32(np.floor(passed)) if staircase else passed
+
+    return periods
+
+
 def exponential_decay(
     initial_learning_rate: float, decay_steps: float, decay_rate: float, staircase: bool = False
 ) -> Schedule:
     """``initial * decay_rate ** (iteration / decay_steps)``."""
-    initial, steps, base = (
-        np.float32(initial_learning_rate),
-        _positive("decay_steps", decay_steps),
-        np.float32(decay_rate),
-    )
-
-    def rate(iteration: int) -> float:
-        periods = np.float32(iteration) / steps
-        return float(initial * base ** (np.floor(periods) if staircase else periods))
-
-    return rate
+    initial, base = np.float32(initial_learning_rate), np.float32(decay_rate)
+    periods = _periods(decay_steps, staircase)
+    return lambda iteration: float(initial * base ** periods(iteration))
 
 
 def inverse_time_decay(
     initial_learning_rate: float, decay_steps: float, decay_rate: float, staircase: bool = False
 ) -> Schedule:
     """``initial / (1 + decay_rate * iteration / decay_steps)``."""
-    initial, steps, factor = (
-        np.float32(initial_learning_rate),
-        _positive("decay_steps", decay_steps),
-        np.float32(decay_rate),
-    )
-
-    def rate(iteration: int) -> float:
-        periods = np.float32(iteration) / steps
-        return float(initial / (_ONE + factor * (np.floor(periods) if staircase else periods)))
-
-    return rate
+    initial, factor = np.float32(initial_learning_rate), np.float32(decay_rate)
+    periods = _periods(decay_steps, staircase)
+    return lambda iteration: float(initial / (_ONE + factor * periods(iteration)))
 
 
 def piecewise_constant_decay(boundaries: Sequence[float], values: Sequence[float]) -> Schedule:

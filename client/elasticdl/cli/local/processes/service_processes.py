@@ -1,0 +1,104 @@
+"""The processes of pods on this machine: how each is started, and what it leaves in the run directory."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.local.exits import Exit, OomWatch
+from elasticdl.cli.local.pods import ExitTraces
+from elasticdl.cli.local.processes.children import ChildProcesses
+from elasticdl.cli.local.processes.logs import last_error, tail
+from elasticdl.shared.messages.events import ExitCause
+from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.process.running_batches import file_of, read_batches, read_running_batches
+
+MODULES: Mapping[Service, str] = {
+    Service.MASTER: "elasticdl.master.main",
+    Service.PS: "elasticdl.ps.main",
+    Service.WORKER: "elasticdl.worker.main",
+}
+"""What ``python -m`` runs for each service."""
+_REFUSAL_LINES, _CRASH_LINES = 3, 8
+"""Lines of its log that are reported after a process refused to start, or crashed."""
+
+
+def service_command(service: Service) -> list[str]:
+    """The command line of a service; its settings are in its environment."""
+    return [sys.executable, "-m", MODULES[service]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings:
+    """How the processes of pods are started.
+
+    Attributes:
+        environment: (pod, service) -> all of the environment.
+        command: the command line of a service.
+        oom_watch: detects out-of-memory kills.
+    """
+
+    environment: Callable[[PodName, Service], Mapping[str, str]]
+    command: Callable[[Service], list[str]] = service_command
+    oom_watch: OomWatch = field(default_factory=OomWatch)
+
+
+class ServiceProcesses:
+    """See ``PodProcesses``.
+
+    Args:
+        children: the launcher's children.
+        run: the job's folder.
+        settings: how processes are started.
+    """
+
+    def __init__(self, children: ChildProcesses, run: RunDirectory, settings: ProcessSettings) -> None:
+        self._children = children
+        self._run = run
+        self._settings = settings
+        self._stopped: set[PodName] = set()
+
+    def start(self, pod: PodName, service: Service) -> tuple[int, bool]:
+        """See ``PodProcesses``."""
+        pid, is_new = self._children.start(
+            pod,
+            self._settings.command(service),
+            environment=self._settings.environment(pod, service),
+            log=self._run.log(pod),
+            output=self._run.output(pod) if service is Service.WORKER else None,
+        )
+        if is_new:
+            self._settings.oom_watch.started(pod)
+            if pod in self._stopped:
+                self._stopped.discard(pod)
+                self._children.usage[pod].ordered_stops += 1
+        return pid, is_new
+
+    def stop(self, pod: PodName, *, kill: bool) -> None:
+        """See ``PodProcesses``."""
+        if not kill and self._children.pid(pod):
+            self._stopped.add(pod)
+        self._children.signal(pod, signal.SIGKILL if kill else signal.SIGTERM)
+
+    def traces(self, ended: Exit, service: Service) -> ExitTraces:
+        """See ``PodProcesses``."""
+        is_out_of_memory = self._settings.oom_watch.has_killed(ended.name, ended.exit_code)
+        file = file_of(self._run.running_batches / ended.name, ended.pid)
+        if service is not Service.WORKER:
+            return ExitTraces(is_out_of_memory=is_out_of_memory)
+        running, batches = read_running_batches(file), read_batches(file)
+        file.unlink(missing_ok=True)
+        return ExitTraces(is_out_of_memory=is_out_of_memory, running_batches=running, batches=batches)
+
+    def log_tail(self, pod: str, cause: ExitCause) -> str:
+        """See ``PodProcesses``."""
+        match cause:
+            case ExitCause.REFUSED:
+                return last_error(self._run.log(pod), _REFUSAL_LINES)
+            case ExitCause.OWN_FAULT:
+                return tail(self._run.log(pod), _CRASH_LINES)
+            case _:
+                return ""
