@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tests.deadline import DEADLINE_S
 
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
@@ -215,12 +217,15 @@ def test_metric_states_are_those_of_the_tasks_own_batches(world: World) -> None:
 
 
 def run_and_stop_after_two(world: World) -> None:
-    """Run the plan; SIGTERM comes with the answer to the second push."""
+    """Run the plan; SIGTERM comes with the answer to the second push, and with a second task taken."""
 
     class StopAtTwo(type(world.ps)):  # type: ignore[misc]
         def push(self, push: object) -> object:
             outcome = super().push(push)
             if len(self.pushes) == 2:
+                deadline_s = time.monotonic() + DEADLINE_S
+                while len(world.tasks.deliveries) < 2 and time.monotonic() < deadline_s:
+                    time.sleep(0.001)
                 world.stop("SIGTERM")
             return outcome
 

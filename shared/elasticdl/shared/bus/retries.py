@@ -1,4 +1,4 @@
-"""Requests that are repeated until the broker answers; every adapter uses these rules.
+"""Retries of requests to the broker, until it answers; every adapter uses these rules.
 
 A repeated write may have been stored by an earlier try whose answer was lost. The broker recognises repetitions by the
 message id. Where a writer names the last record that it knows, the broker checks that first and refuses the repetition;

@@ -1,4 +1,4 @@
-"""Decides from heartbeats which processes have failed. Pure.
+"""The failure detector: decides from heartbeats which processes have failed. Pure.
 
 Time counts only while the observer receives its *own* heartbeats through NATS. While the observer is frozen or NATS is
 unreachable, missing heartbeats prove nothing about other processes.

@@ -1,6 +1,7 @@
 """Objects in S3, MinIO and other S3-compatible stores.
 
-The only module that imports minio; its errors, and urllib3's below it, become ours here.
+The only module that imports minio; its errors, and urllib3's below it, become ours here. Retries of requests to the
+store are decided here, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which operations of which batches may run now. This module alone decides what overlaps.
+"""Which operations of which batches may run now. This module alone decides what overlaps, and the batch prefetch.
 
 Each batch is read, pulled for, computed and pushed. Batches are kept in a window, in the order of their refs; the ps
 see pulls and pushes in an order that depends on the staleness alone, never on timing:

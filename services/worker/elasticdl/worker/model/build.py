@@ -1,4 +1,4 @@
-"""Makes the user's model with its large embedding tables left to the ps, the same on every worker."""
+"""Builds the user's model with its large embedding tables left to the ps; a model that can't be trained is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Calls to all ps as if they were one: split, send to every ps, wait, retry, follow moved groups. Pure procedures."""
+"""Calls to all ps as if they were one: split, send to every ps, wait, follow moved groups; and the retries of requests.
+
+Pure procedures.
+"""
 
 from __future__ import annotations
 

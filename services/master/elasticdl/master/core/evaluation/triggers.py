@@ -1,4 +1,4 @@
-"""What triggers an evaluation, and when a triggered one may start.
+"""Evaluation triggers: what makes an evaluation due, and when one that is due may start.
 
 Triggers are the end of an epoch (``evaluate_epochs``), a step (``evaluation_steps``), the clock
 (``evaluation_interval_s``), and the end of training.

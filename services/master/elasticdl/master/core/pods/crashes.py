@@ -1,4 +1,4 @@
-"""Batches that crash workers ("poison" batches): too many crashes with the same batch running end the job."""
+"""Poison batches: too many crashes of workers with the same batch running end the job."""
 
 from __future__ import annotations
 

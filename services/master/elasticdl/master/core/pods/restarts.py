@@ -1,4 +1,4 @@
-"""Which pods to start, restart and stop, and when a pod that keeps failing ends the job."""
+"""Pod restarts: which pods to start, restart (with backoff) and stop, and when a pod that keeps failing ends the job."""
 
 from __future__ import annotations
 

@@ -1,0 +1,50 @@
+"""The documentation names modules that exist, and says where things are decided."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PORTIONS = [ROOT / folder for folder in ("shared", "client", "services/master", "services/worker", "services/ps")]
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MODULE = re.compile(r"`(elasticdl(?:\.\w+)+)`")
+NOT_MODULES = frozenset({"elasticdl.v1"})
+"""Packages of protobuf."""
+
+
+def source_of(name: str) -> str:
+    """The source of a module or package, or of the module that defines a name; empty: there is none."""
+    for module, attribute in ((name, ""), name.rpartition(".")[::2]):
+        path = Path(*module.split("."))
+        for portion in PORTIONS:
+            for file in (portion / path.with_suffix(".py"), portion / path / "__init__.py"):
+                if file.exists() and attribute in file.read_text():
+                    return file.read_text()
+            if not attribute and (portion / path).is_dir():
+                return " "
+    return ""
+
+
+def decisions() -> list[tuple[str, str]]:
+    """(term, module) of each row of the table in architecture.md."""
+    table = (ROOT / "docs/architecture.md").read_text().partition("## Where is it decided")[2]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if "`elasticdl." in line]
+    return [(row[0], module) for row in rows for module in MODULE.findall(row[2])]
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_documents_name_modules_that_exist(path: Path) -> None:
+    names = set(MODULE.findall(path.read_text())) - NOT_MODULES
+    assert sorted(name for name in names if not source_of(name)) == []
+
+
+def test_each_decision_is_found_by_its_term() -> None:
+    found = decisions()
+    assert len(found) > 10
+    for term, module in found:
+        docstring = ast.get_docstring(ast.parse(source_of(module))) or ""
+        assert term in " ".join(docstring.lower().split()), f"the docstring of {module} does not say {term!r}"
