@@ -1,4 +1,4 @@
-"""Pod restarts: which pods to start, restart (with backoff) and stop, and when a pod that keeps failing ends the job."""
+"""Pod restarts with backoff: which pods to start and stop, and when a pod that keeps failing ends the job."""
 
 from __future__ import annotations
 
