@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.sim import master
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
+from elasticdl.cli.jobs import resumption
 from elasticdl.master.core.job import lifecycle
 from elasticdl.ps.snapshots.job_recovery import recover_job, settle_placement
 from elasticdl.shared.bus.memory.log import Records
@@ -35,6 +35,7 @@ def a_run_opens_after_the_last_record() -> Iterator[None]:
 @mutation(
     "a placement that a lost end of the log had published is replaced, even if no snapshot has it",
     protects=Protects.LIVENESS,
+    scenario="a-lost-end-had-published-a-placement",
 )
 def published_placement_is_replaced() -> Iterator[None]:
     """Liveness: the master credits no task that was absorbed by a version that it does not know, so none finishes."""
@@ -45,5 +46,5 @@ def published_placement_is_replaced() -> Iterator[None]:
             return None
         return await settle_placement(registers, store, spec, recovered, lost, now_s)
 
-    with replaced(master, "settle_placement", settle):
+    with replaced(resumption, "settle_placement", settle):
         yield
