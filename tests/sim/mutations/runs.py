@@ -35,10 +35,13 @@ def a_run_opens_after_the_last_record() -> Iterator[None]:
 @mutation(
     "a placement that a lost end of the log had published is replaced, even if no snapshot has it",
     protects=Protects.LIVENESS,
-    scenario="a-lost-end-had-published-a-placement",
+    scenario="the-end-of-the-log-is-lost-with-a-new-placement",
 )
 def published_placement_is_replaced() -> Iterator[None]:
-    """Liveness: the master credits no task that was absorbed by a version that it does not know, so none finishes."""
+    """Liveness: the master credits no task that was absorbed by a version that it does not know, so none finishes.
+
+    Nothing is learned twice either: each ps refuses what was split by another version, and a part that does not fit.
+    """
 
     async def settle(registers: Any, store: Any, spec: Any, recovered: Any, lost: Any, now_s: float) -> Any:
         found = recovered or recover_job(store, spec.storage, spec.job)
