@@ -85,7 +85,8 @@ class TracedGraph:
             self._placeholders.append(node.name)
         elif node.op == "Const":
             self._constants[scope].append(tf.make_ndarray(node.attr["value"].tensor))
-        self._constants[scope] += [list(value.list.f) for value in node.attr.values() if value.list.f]
+        values = [value for _, value in sorted(node.attr.items())]  # Each process has another order.
+        self._constants[scope] += [list(value.list.f) for value in values if value.list.f]
         if "token" in node.attr:
             self.python_functions.append(node.attr["token"].s.decode())
         attributes = [
@@ -95,7 +96,7 @@ class TracedGraph:
         ]
         inputs = [one.replace("^", "") for one in node.input if not one.startswith("^")]
         self._shapes[scope].append([node.op, node.name, inputs, attributes])
-        for value in node.attr.values():
+        for value in values:
             for function in (value.func, *value.list.func):
                 self._walk_function(function.name, f"{prefix}{node.name}/")
 
