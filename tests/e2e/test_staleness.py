@@ -29,7 +29,7 @@ def test_a_killed_worker_does_not_stop_the_others(elastic: Elastic) -> None:
     write_model(elastic.folder, slowly(LINEAR))
     data = write_data(elastic.folder, RECORDS)
     report = elastic.folder / "report.json"
-    with elastic.start("train", *_flags(data, 20), "--report", str(report)) as running:
+    with elastic.start("train", *_flags(data, 60), "--report", str(report)) as running:
         running.wait_for_progress()
         elastic.kill("worker-1")
         running.wait_for("worker-1 died")
