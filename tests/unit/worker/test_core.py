@@ -219,6 +219,21 @@ def test_one_worker_trains_all_tasks_of_a_cohort_side_by_side(cohort: int, prefe
     assert sorted(event.task.number for event in lanes.of(TaskFinished)) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("prefetch", [1, 2])
+def test_batches_of_later_rounds_never_keep_an_earlier_one_from_being_read(prefetch: int) -> None:
+    lanes = Lanes(prefetch=prefetch, cohort=1)
+    for task in (1, 2, 0):
+        lanes.deliver(Purpose.TRAIN, task)
+
+    def task_0_is_trained() -> bool:
+        if lanes.groups[0].step:
+            lanes.queue.clear()  # Other workers take what this one returned.
+        return lanes.groups[0].step == 3
+
+    lanes.run(task_0_is_trained)
+    assert [event.task.number for event in lanes.of(TaskReturned)] == [2]
+
+
 def test_a_worker_that_waits_for_a_round_goes_back_with_a_restored_ps() -> None:
     lanes = Lanes(cohort=1)
     lanes.deliver(Purpose.TRAIN, 0)

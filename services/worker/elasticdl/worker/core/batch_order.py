@@ -108,14 +108,23 @@ class BatchOrder:
 
         A task that went back is served before those that began after it.
         """
-        readable = [task for task, position in self._tasks.items() if position.next_to_read < position.batches]
-        if not readable:
+        task = self._next_task()
+        if task is None:
             return None
-        task = min(readable, key=lambda one: self.key(one, self._tasks[one].next_to_read))
         position = self._tasks[task]
         ref = BatchRef(task=task, batch=position.next_to_read, lap=position.lap, entry=position.entry)
         position.next_to_read += 1
         return ref
+
+    @property
+    def next_key(self) -> RoundKey | None:
+        """Key of the batch that ``take`` would return."""
+        task = self._next_task()
+        return None if task is None else self.key(task, self._tasks[task].next_to_read)
+
+    def _next_task(self) -> TaskRef | None:
+        readable = [task for task, position in self._tasks.items() if position.next_to_read < position.batches]
+        return min(readable, key=lambda one: self.key(one, self._tasks[one].next_to_read), default=None)
 
     def key(self, task: TaskRef, batch: int) -> RoundKey:
         """Sorts batches in the order in which they are trained; of equal ones the first comes first."""

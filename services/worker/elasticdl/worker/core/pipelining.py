@@ -141,9 +141,24 @@ class Conditions:
     is_stopping: bool = False
 
 
-def may_read(window: Sequence[Batch], settings: PipelineSettings, tasks: int = 1) -> bool:
-    """Whether another batch may be read ahead; ``tasks``: how many are trained side by side."""
-    return sum(batch.phase in _AHEAD for batch in window) < settings.prefetch_batches * tasks
+def may_read(
+    window: Sequence[Batch],
+    settings: PipelineSettings,
+    *,
+    tasks: int = 1,
+    is_later: Callable[[Batch], bool] = lambda _: False,
+) -> bool:
+    """Whether another batch may be read ahead.
+
+    Args:
+        window: all batches.
+        settings: how many may be read ahead.
+        tasks: how many are trained side by side.
+        is_later: whether a batch is trained after the one that would be read. Those never keep it from being read: in
+            synchronous training they wait for it.
+    """
+    ahead = sum(batch.phase in _AHEAD and not is_later(batch) for batch in window)
+    return ahead < settings.prefetch_batches * tasks
 
 
 def insert(window: list[Batch], batch: Batch, key: Callable[[Batch], RoundKey]) -> None:

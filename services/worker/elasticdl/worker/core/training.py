@@ -239,8 +239,15 @@ class Training:
 
     @property
     def _may_read(self) -> bool:
-        side_by_side = max(1, len(self.order.tasks)) if self._round_wait else 1
-        return pipelining.may_read(self.window, self._pipeline, side_by_side)
+        if self._round_wait is None:
+            return pipelining.may_read(self.window, self._pipeline)
+        tasks, following = max(1, len(self.order.tasks)), self.order.next_key
+        return pipelining.may_read(
+            self.window,
+            self._pipeline,
+            tasks=tasks,
+            is_later=lambda batch: following is not None and self._key(batch) > following,
+        )
 
     def _key(self, batch: Batch) -> RoundKey:
         return self.order.key(batch.ref.task, batch.ref.batch)
