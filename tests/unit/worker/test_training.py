@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -225,7 +226,7 @@ def run_and_stop_after_two(world: World) -> None:
             if len(self.pushes) == 2:
                 deadline_s = time.monotonic() + DEADLINE_S
                 while len(world.tasks.deliveries) < 2 and time.monotonic() < deadline_s:
-                    time.sleep(0.001)
+                    threading.Event().wait(0.001)
                 world.stop("SIGTERM")
             return outcome
 
