@@ -18,6 +18,9 @@ from benchmarks.quality.results import Cell, Result
 ROOT = Path(__file__).parents[2]
 ELASTICDL = (sys.executable, "-m", "elasticdl.cli.main")
 
+DEADLINE_S = 400
+"""Seconds after which a run has failed."""
+
 
 class RunError(Exception):
     """A run that failed, or a job whose audit is not exact."""
@@ -106,10 +109,17 @@ class Runner:
         log = self.folder / f"{name.replace(' ', '-')}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w") as errors:
-            run = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True, check=False)
+            run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True)
+            try:
+                output, _ = run.communicate(timeout=DEADLINE_S)
+                problem = f"exit code {run.returncode}"
+            except subprocess.TimeoutExpired:
+                run.terminate()  # A job stops its processes.
+                output, _ = run.communicate()
+                problem = f"no end after {DEADLINE_S} s"
         if run.returncode != 0:
             with log.open("a") as errors:
-                errors.write(run.stdout)
-            raise RunError(f"{name}: exit code {run.returncode}; see {log}")
+                errors.write(output)
+            raise RunError(f"{name}: {problem}; see {log}")
         log.unlink()
-        return run.stdout
+        return output
