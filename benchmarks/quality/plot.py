@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,5 +47,5 @@ def _panel(axis: Any, results: Sequence[Result], case: Case) -> None:
         axis.plot([place - 0.3, place + 0.3], [summary.median] * 2, color=COLORS[mode], linewidth=1.2)
     axis.set_xticks(range(len(groups)), ["fit", *(str(workers) for _, workers in groups[1:])])
     axis.set_xlabel("workers")
-    axis.set_title(f"{case.title.replace('`', '')}: {metric}")
+    axis.set_title("\n".join(textwrap.wrap(f"{case.title.replace('`', '')}: {metric}", 36)))
     axis.spines[["top", "right"]].set_visible(False)
