@@ -217,15 +217,15 @@ def test_metric_states_are_those_of_the_tasks_own_batches(world: World) -> None:
     assert all({"read", "feed", "pull", "compute", "push", "total"} <= set(e.seconds) for e in world.finished())
 
 
-def run_and_stop_after_two(world: World) -> None:
-    """Run the plan; SIGTERM comes with the answer to the second push, and with a second task taken."""
+def run_and_stop_after_two(world: World, *, tasks: int = 2) -> None:
+    """Run the plan; SIGTERM comes with the answer to the second push, when so many tasks are taken."""
 
     class StopAtTwo(type(world.ps)):  # type: ignore[misc]
         def push(self, push: object) -> object:
             outcome = super().push(push)
             if len(self.pushes) == 2:
                 deadline_s = time.monotonic() + DEADLINE_S
-                while len(world.tasks.deliveries) < 2 and time.monotonic() < deadline_s:
+                while len(world.tasks.deliveries) < tasks and time.monotonic() < deadline_s:
                     threading.Event().wait(0.001)
                 world.stop("SIGTERM")
             return outcome
@@ -248,8 +248,7 @@ def test_stopping_gives_everything_back(world: World) -> None:
 
 def test_a_task_that_is_given_back_says_what_was_counted_of_it(make_world: MakeWorld) -> None:
     world = make_world(per_task=5)
-
-    run_and_stop_after_two(world)
+    run_and_stop_after_two(world, tasks=1)
     (event,) = world.returned()
     assert (event.task.number, event.counted, event.records) == (0, ((0, 2),), 4)
     assert event.loss_sum == 0.5 + 2.5
