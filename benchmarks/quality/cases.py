@@ -43,7 +43,7 @@ class Case:
         return (MODELS if self.columns else ZOO) / f"{self.name}.py"
 
 
-HIGHER_IS_BETTER = {"accuracy", "auc", "kind/accuracy", "top10"}
+HIGHER_IS_BETTER = {"accuracy", "auc", "kind_accuracy", "top10"}
 """Metrics of which the greater value is the better one. Of losses and errors the lesser is."""
 KNOWN = {"maximum"}
 """Metrics with a true value, which ``fit`` finds; any other value is wrong."""
@@ -121,7 +121,7 @@ CASES = (
         records=8064,
         batch=36,
         epochs=4,
-        metrics=("loss", "kind/accuracy"),
+        metrics=("loss", "kind_accuracy"),
     ),
     Case(
         name="large_embedding",

@@ -45,9 +45,9 @@ def read(file: Path) -> Columns:
 
 
 def texts() -> Columns:
-    """Texts of 30 words; what a word says about the class depends on the words before it."""
+    """Texts of 40 words; what a word says about the class depends on the words before it."""
     random = np.random.default_rng(1)
-    records, length, vocabulary = 8064 + VALIDATION, 30, 2000
+    records, length, vocabulary = 8064 + VALIDATION, 40, 2000
     words = random.zipf(1.3, size=(records, length)) % vocabulary
     meaning = random.normal(size=vocabulary)
     score, context = np.zeros(records), np.zeros(records)

@@ -68,7 +68,7 @@ def evaluate(module: ModuleType, model: keras.Model, batches: tf.data.Dataset) -
         for output, _, metric in entries:
             pair = (labels, predictions) if output is None else (labels[output], predictions[output])
             metric.update_state(*pair)
-    results = {name if output is None else f"{output}/{name}": metric for output, name, metric in entries}
+    results = {name if output is None else f"{output}_{name}": metric for output, name, metric in entries}
     return {"loss": float(mean.result())} | {name: float(metric.result()) for name, metric in results.items()}
 
 

@@ -1,4 +1,4 @@
-"""Which of two classes a text of 30 words has: a Transformer of one block."""
+"""Which of two classes a text of 40 words has: a Transformer of one block."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-VOCABULARY, LENGTH, WIDTH = 2000, 30, 32
+VOCABULARY, LENGTH, WIDTH = 2000, 40, 32
 
 
 def custom_model() -> keras.Model:
