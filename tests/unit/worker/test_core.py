@@ -332,6 +332,17 @@ def test_an_evaluation_runs_between_two_batches() -> None:
     assert (evaluated.batches, evaluated.counted) == (3, ())
 
 
+def test_a_batch_of_an_evaluation_that_can_not_be_read_waits_for_the_one_that_is_computed() -> None:
+    lanes = Lanes()
+    lanes.deliver(Purpose.EVALUATE, 4, evaluation=7)
+    lanes.run(lambda: any(isinstance(one, commands.EvaluateBatch) for one in lanes.lanes[commands.COMPUTE]))
+    lanes.run(lambda: lanes.lanes[commands.INPUT])
+    lanes.step(commands.INPUT, fails=True)
+    assert not lanes.of(TaskFailed)
+    lanes.run(lambda: lanes.of(TaskFailed))
+    assert [event.batch for event in lanes.of(TaskFailed)] == [1]
+
+
 def test_an_evaluation_without_data_is_returned() -> None:
     lanes = Lanes(validation=False)
     lanes.deliver(Purpose.EVALUATE, 4, evaluation=7)

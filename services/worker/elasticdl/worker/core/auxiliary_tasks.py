@@ -55,7 +55,7 @@ class AuxiliaryTasks:
     def is_computing(self) -> bool:
         """Whether the main thread works on the running task."""
         if self.evaluation is not None:
-            return self.evaluation.is_computing
+            return self.evaluation.computing is not None
         return self._running is not None
 
     def add(self, lease: LeasedTask) -> None:
@@ -102,7 +102,7 @@ class AuxiliaryTasks:
             case PinLost():
                 self._end_evaluation()
                 self._drop(event.ref.task, f"evaluation {evaluation.pin} is over")
-            case BatchFailed() if evaluation.is_computing:
+            case BatchFailed() if event.ref == evaluation.computing:
                 self._report(evaluation, event)
             case _:
                 evaluation.on_read(event)

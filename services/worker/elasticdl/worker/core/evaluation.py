@@ -32,8 +32,8 @@ class Evaluation:
         self.entry = lease.number
         """Distinguishes this attempt from others of the same task."""
         self.tally = Tally()
-        self.is_computing = False
-        """Whether the main thread works on a batch."""
+        self.computing: BatchRef | None = None
+        """The batch that the main thread works on."""
         self.failed_read: BatchFailed | BatchUnreadable | None = None
         """Why the next batch could not be read; every earlier one is evaluated."""
         self._effects = effects
@@ -70,7 +70,7 @@ class Evaluation:
 
     def on_computed(self, event: BatchComputed) -> None:
         """The current batch is evaluated."""
-        self.is_computing = False
+        self.computing = None
         if self._current is not None:
             self._count(self._current, event.loss or 0.0)
             self.tally.add_seconds(event.seconds)
@@ -98,7 +98,7 @@ class Evaluation:
             self._count(read, 0.0)
 
     def _compute(self, ref: BatchRef) -> None:
-        self.is_computing = True
+        self.computing = ref
         self._effects.issue(EvaluateBatch(ref=ref))
 
     def _count(self, read: BatchRead, loss: float) -> None:
