@@ -167,8 +167,9 @@ class Job:
 
 def snapshot(job: Job, request: int, *, flush: bool = False, number: int = 0) -> SnapshotTaken:
     """Order a snapshot and wait for it."""
-    job.order(TakeSnapshot(ps=PodName(f"ps-{number}"), request=request, reason="test", flush=flush), number)
-    return job.await_event(SnapshotTaken, where=lambda taken: taken.request == request)
+    ps = PodName(f"ps-{number}")
+    job.order(TakeSnapshot(ps=ps, request=request, reason="test", flush=flush), number)
+    return job.await_event(SnapshotTaken, where=lambda taken: taken.request == request and f"/{ps}/" in taken.manifest)
 
 
 def die(service: PsService) -> None:
