@@ -52,7 +52,11 @@ def only_equal_groups_merge() -> Iterator[None]:
         yield
 
 
-@mutation("each group of a ps judges a batch by its own ledger", protects=Protects.EXACTLY_ONCE)
+@mutation(
+    "each group of a ps judges a batch by its own ledger",
+    protects=Protects.EXACTLY_ONCE,
+    scenario="a-recipient-is-killed-after-it-deleted-garbage",
+)
 def each_group_has_its_ledger() -> Iterator[None]:
     original = ModelShard.divide
 
