@@ -172,6 +172,7 @@ def fallbacks_are_not_garbage() -> Iterator[None]:
 @mutation(
     "a state that was flushed differs from the one before, so it is saved although no batch came",
     protects=Protects.EXACTLY_ONCE,
+    scenario="storage-is-away-for-a-flushed-final-snapshot",
 )
 def a_flush_is_saved() -> Iterator[None]:
     original = ModelShard.versions

@@ -18,7 +18,11 @@ from elasticdl.worker.core.training import Training
 from elasticdl.worker.ps_client import connection, rules
 
 
-@mutation("a worker continues at the least next batch of all groups", protects=Protects.EXACTLY_ONCE)
+@mutation(
+    "a worker continues at the least next batch of all groups",
+    protects=Protects.EXACTLY_ONCE,
+    scenario="the-end-of-the-log-is-lost-with-a-new-placement",
+)
 def minimum_over_groups() -> Iterator[None]:
     outcome_of, progress_of = rules.outcome_of, rules.progress_of
 
