@@ -62,15 +62,18 @@ class Accumulator:
         self._dense = np.zeros(size, np.float32)
         self._rows = {name: _RowSums(width) for name, width in self._widths.items()}
 
-    def add(self, gradients: Gradients, weight: int = 1) -> None:
+    def add(self, gradients: Gradients, weight: int = 1, layer_state: Floats | None = None) -> None:
         """Add one batch; a table that is not named adds zeros.
 
         Args:
             gradients: of the batch's mean loss; what ``dense`` lacks at its end is zero.
             weight: how much it counts in the mean.
+            layer_state: float32[statistics], the batch's updates of layer state, to be averaged as well.
         """
-        factor = np.float32(weight)
-        self._dense[: gradients.dense.size] += gradients.dense if weight == 1 else factor * gradients.dense
+        factor, size = np.float32(weight), gradients.dense.size
+        self._dense[:size] += gradients.dense if weight == 1 else factor * gradients.dense
+        if layer_state is not None:
+            self._dense[size:] += factor * layer_state
         for name, (ids, rows) in gradients.rows.items():
             self._rows[name].add(ids, rows if weight == 1 else factor * rows)
         self.weight += weight

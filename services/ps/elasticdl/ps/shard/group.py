@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -219,8 +219,7 @@ class Group:
 
     def _learn(self, gradients: Gradients, push: Push, staleness: int) -> None:
         if self.policy.rounds is not None:
-            dense = np.concatenate([push.dense, push.statistics])
-            self.accumulator.add(replace(gradients, dense=dense), weight=push.records)
+            self.accumulator.add(gradients, weight=push.records, layer_state=push.statistics)
             return
         if self.policy.grads_to_wait > 1:
             self.accumulator.add(gradients)

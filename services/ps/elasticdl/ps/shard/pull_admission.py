@@ -33,6 +33,8 @@ class PullAdmission:
 
     def wait(self, is_refused: Callable[[], bool], timeout_s: float) -> None:
         """Wait for pushes while a pull would be refused, at most for ``timeout_s``."""
+        if self._policy.rounds is None and self.gate is None:
+            return  # Nothing delays pulls, so they need not take the lock for this.
         with self._pushed:
             self._pushed.wait_for(lambda: not is_refused(), timeout_s)
 

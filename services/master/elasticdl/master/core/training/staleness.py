@@ -56,9 +56,7 @@ class StalenessTotals:
         """Add batches by their exact staleness."""
         for updates, batches in staleness.items():
             limit = updates if updates <= EXACT_MAX else 1 << (updates - 1).bit_length()
-            self.batches[limit] = self.batches.get(limit, 0) + batches
-            self.updates += updates * batches
-            self.largest = max(self.largest, updates)
+            self._count({limit: batches}, updates * batches, updates)
 
     def add_seconds(self, seconds: Mapping[str, float]) -> None:
         """Add a worker's time by part, with their sum as ``total``."""
@@ -70,10 +68,13 @@ class StalenessTotals:
         """The sums over all workers."""
         total = cls()
         for one in many:
-            for limit, batches in one.batches.items():
-                total.batches[limit] = total.batches.get(limit, 0) + batches
-            total.updates += one.updates
-            total.largest = max(total.largest, one.largest)
+            total._count(one.batches, one.updates, one.largest)
             total.exchange_s += one.exchange_s
             total.total_s += one.total_s
         return total
+
+    def _count(self, batches: Mapping[int, int], updates: int, largest: int) -> None:
+        for limit, number in batches.items():
+            self.batches[limit] = self.batches.get(limit, 0) + number
+        self.updates += updates
+        self.largest = max(self.largest, largest)

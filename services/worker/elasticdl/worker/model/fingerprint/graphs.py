@@ -85,18 +85,18 @@ class TracedGraph:
             self._placeholders.append(node.name)
         elif node.op == "Const":
             self._constants[scope].append(tf.make_ndarray(node.attr["value"].tensor))
-        values = [value for _, value in sorted(node.attr.items())]  # Each process has another order.
-        self._constants[scope] += [list(value.list.f) for value in values if value.list.f]
+        given = sorted(node.attr.items())  # Each process has another order.
+        self._constants[scope] += [list(value.list.f) for _, value in given if value.list.f]
         if "token" in node.attr:
             self.python_functions.append(node.attr["token"].s.decode())
         attributes = [
-            f"{name}={value}"
-            for name, value in sorted((name, _attribute(value)) for name, value in node.attr.items())
+            f"{name}={_attribute(value)}"
+            for name, value in given
             if not name.startswith("_") and name not in _IGNORED_ATTRIBUTES
         ]
         inputs = [one.replace("^", "") for one in node.input if not one.startswith("^")]
         self._shapes[scope].append([node.op, node.name, inputs, attributes])
-        for value in values:
+        for _, value in given:
             for function in (value.func, *value.list.func):
                 self._walk_function(function.name, f"{prefix}{node.name}/")
 
