@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 import typer
@@ -50,6 +50,16 @@ def test_values_go_to_their_target_and_none_leaves_its_default() -> None:
     assert "seed" not in plan
     assert values_for("Plan", dataclasses.replace(flags, seed=0))["seed"] == 0
     assert values_for("JobSpec", flags)["workers"] == 5
+
+
+@pytest.mark.parametrize(("rule", "scale"), [("none", 1.0), ("linear", 4.0), ("sqrt", 2.0)])
+def test_the_learning_rate_follows_the_minibatches_per_update(
+    rule: Literal["none", "linear", "sqrt"], scale: float
+) -> None:
+    flags = TrainFlags(model_def="m", training_data="d", use_async="false", num_workers=4, lr_scaling=rule)
+    assert flags.learning_rate_scale == scale
+    assert dataclasses.replace(flags, use_async="true").learning_rate_scale == 1.0
+    assert dataclasses.replace(flags, use_async="true", grads_to_wait=4).learning_rate_scale == scale
 
 
 def test_every_command_takes_debug() -> None:

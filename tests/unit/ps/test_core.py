@@ -228,6 +228,16 @@ def test_a_stale_push_moves_less() -> None:
     np.testing.assert_allclose(moved * 2, moved_plain, rtol=1e-3, atol=1e-6)
 
 
+def test_a_scaled_learning_rate_moves_more() -> None:
+    scaled, plain = core_of("sgd", policy=UpdatePolicy(learning_rate_scale=2.0)), core_of("sgd")
+    before = np.frombuffer(state(plain)[2], np.float32)
+    for core in (scaled, plain):
+        core.push(wire_push(0, 0))
+    moved, moved_plain = (np.frombuffer(state(core)[2], np.float32)[:18] - before[:18] for core in (scaled, plain))
+    np.testing.assert_allclose(moved, 2 * moved_plain, rtol=1e-5, atol=1e-7)
+    assert np.abs(moved_plain).max() > 1e-3
+
+
 def test_the_answer_to_a_push_says_its_staleness() -> None:
     core = core_of("sgd")
     assert core.push(wire_push(0, 0)).staleness == 0

@@ -6,6 +6,7 @@ value; a flag that needs more than that is read where it is used.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -261,6 +262,15 @@ class TrainFlags:
             limits=(1, 1 << 30),
         ),
     ] = None
+    lr_scaling: Annotated[
+        Literal["none", "linear", "sqrt"],
+        Flag(
+            "How the learning rate grows with the minibatches per update (see --grads_to_wait): not at all, by their "
+            "number, or by its square root.",
+            metavar="RULE",
+            panel=TRAINING,
+        ),
+    ] = "none"
     max_staleness: Annotated[
         int | None,
         Flag(
@@ -431,6 +441,11 @@ class TrainFlags:
     def batches_per_update(self) -> int:
         """Minibatches that are averaged into one update."""
         return self.grads_to_wait or (self.num_workers if self.is_synchronous else 1)
+
+    @property
+    def learning_rate_scale(self) -> float:
+        """Factor of the optimizer's learning rate."""
+        return math.pow(self.batches_per_update, {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[self.lr_scaling])
 
     @property
     def records_per_minibatch(self) -> int:

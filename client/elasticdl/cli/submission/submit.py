@@ -97,6 +97,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         epoch_checksum=sum(index.total for index in data.indices) & ((1 << 64) - 1),
         evaluate_epochs=flags.evaluates_epochs and validation is not None,
         grads_to_wait=flags.batches_per_update,
+        learning_rate_scale=flags.learning_rate_scale,
         synchronous=flags.is_synchronous,
         **values_for("JobSpec", flags),
     )

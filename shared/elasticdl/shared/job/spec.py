@@ -149,6 +149,7 @@ class JobSpec:
         max_staleness: asynchronous training: optimizer updates that a ps may make between a batch's pull and its
             absorption; None: any number.
         staleness_scaled_rate: divide the rate of a push by the number of updates since its pull.
+        learning_rate_scale: factor of the optimizer's learning rate in every update.
         envs: environment variables for worker and ps processes.
         best: how evaluated versions of the model are compared; None: they are not.
         log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
@@ -175,6 +176,7 @@ class JobSpec:
     synchronous: bool = False
     max_staleness: int | None = None
     staleness_scaled_rate: bool = False
+    learning_rate_scale: float = 1.0
     envs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     log_level: str = "INFO"
     evaluate_epochs: bool = False

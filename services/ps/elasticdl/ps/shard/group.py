@@ -31,6 +31,7 @@ class UpdatePolicy:
     Attributes:
         grads_to_wait: batches whose gradients are averaged into one update.
         staleness_scaled_rate: divide the rate by the number of updates since the push's pull.
+        learning_rate_scale: factor of the optimizer's learning rate.
         rounds: synchronous training: which batches make one update; None: asynchronous.
         max_staleness: asynchronous training: updates that a gradient may lack; None: any number.
         overdue_s: with ``max_staleness``, see ``StalenessGate``.
@@ -38,6 +39,7 @@ class UpdatePolicy:
 
     grads_to_wait: int = 1
     staleness_scaled_rate: bool = False
+    learning_rate_scale: float = 1.0
     rounds: Rounds | None = None
     max_staleness: int | None = None
     overdue_s: float = OVERDUE_S
@@ -48,6 +50,7 @@ class UpdatePolicy:
         return cls(
             grads_to_wait=spec.grads_to_wait,
             staleness_scaled_rate=spec.staleness_scaled_rate,
+            learning_rate_scale=spec.learning_rate_scale,
             rounds=spec.rounds,
             max_staleness=spec.max_staleness,
         )
@@ -240,7 +243,8 @@ class Group:
         self.iteration += 1
 
     def _base_rate(self) -> float:
-        return self._rate if self.signature.optimizer.rate_from_worker else self._schedule(self.iteration)
+        rate = self._rate if self.signature.optimizer.rate_from_worker else self._schedule(self.iteration)
+        return rate * self.policy.learning_rate_scale
 
     def _table(self, table: int) -> RowStore:
         if table >= len(self.tables):
