@@ -2,6 +2,7 @@
 
 python -m benchmarks.quality                      # what has no result yet; then the page
 python -m benchmarks.quality --models gru --modes async --workers 2 --again
+python -m benchmarks.quality --modes pss          # TensorFlow's ParameterServerStrategy; half an hour more
 python -m benchmarks.quality --page               # only the page
 """
 
@@ -17,7 +18,7 @@ from pathlib import Path
 from benchmarks.quality.cases import CASES, Case
 from benchmarks.quality.page import Setting, page
 from benchmarks.quality.plot import plot
-from benchmarks.quality.results import ASYNC, FIT, SYNC, Cell, ResultFile, wanted
+from benchmarks.quality.results import ASYNC, FIT, PSS, SYNC, Cell, ResultFile, wanted
 from benchmarks.quality.runs import ROOT, RunError, Runner
 from benchmarks.quality.setting import describe_machine
 
@@ -32,7 +33,7 @@ def arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=[case.name for case in CASES], default=[c.name for c in CASES])
-    parser.add_argument("--modes", nargs="+", choices=[FIT, ASYNC, SYNC], default=[FIT, ASYNC, SYNC])
+    parser.add_argument("--modes", nargs="+", choices=[FIT, ASYNC, SYNC, PSS], default=[FIT, ASYNC, SYNC])
     parser.add_argument("--workers", nargs="+", type=int, choices=list(SEEDS), default=list(SEEDS))
     parser.add_argument("--seeds", type=int, help="seeds of each job (default: 1, 2 and 2 with 1, 2 and 6 workers)")
     parser.add_argument("--again", action="store_true", help="run also what has a result already")
@@ -51,6 +52,8 @@ def run(cells: list[Cell], results: ResultFile, runner: Runner) -> list[str]:
         try:
             if mode == FIT:
                 found = runner.fit(case, [cell.seed for cell in group])
+            elif mode == PSS:
+                found = [runner.strategy(case, workers, group[0].seed)]
             else:
                 found = [runner.job(case, mode, workers, group[0].seed)]
         except RunError as error:
@@ -76,7 +79,7 @@ def _run_of(cell: Cell) -> tuple[str, str, int, int]:
 def write_page(results: ResultFile) -> None:
     """Write docs/quality.md and its plot."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    wall_s = sum(result.wall_s for result in results.results)
+    wall_s = sum(result.wall_s for result in results.results if result.cell.mode != PSS)
     setting = Setting(machine=describe_machine(), date=today, wall_s=wall_s)
     PAGE.write_text(page(results.results, CASES, setting))
     plot(results.results, CASES, PLOT)

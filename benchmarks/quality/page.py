@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.quality.cases import KNOWN, Case
-from benchmarks.quality.results import ASYNC, FIT, SYNC, Result, Summary, summarize
+from benchmarks.quality import comparison
+from benchmarks.quality.cases import Case
+from benchmarks.quality.results import ASYNC, PSS, SYNC, Result
+from benchmarks.quality.rows import WORKERS, Row, number, table, table_rows, worker_count
 
-WORKERS = (1, 2, 6)
 TITLES = {ASYNC: "Asynchronous (the default)", SYNC: "Synchronous (`--use_async=false`)"}
 
 
@@ -27,41 +28,19 @@ class Setting:
     wall_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One metric of one model: ``fit``, and jobs by number of workers."""
-
-    case: Case
-    metric: str
-    fit: Summary | None
-    jobs: dict[int, Summary]
-
-    def is_worse(self, workers: int) -> bool:
-        """Whether the job's median is outside the range of ``fit``'s seeds, on the worse side."""
-        return self.fit is not None and workers in self.jobs and self.jobs[workers].is_worse_than(self.fit, self.metric)
-
-
 def page(results: Sequence[Result], cases: Sequence[Case], setting: Setting) -> str:
     """The whole page."""
     parts = [_INTRODUCTION]
     rows = {mode: table_rows(results, cases, mode) for mode in (ASYNC, SYNC)}
-    parts.append("## Results in short\n\n" + "\n".join(_short(rows[mode], mode) for mode in rows))
+    pairs = comparison.pairs_of(results, cases)
+    short = [*(_short(rows[mode], mode) for mode in rows), *comparison.in_short(pairs)]
+    parts.append("## Results in short\n\n" + "\n".join(short))
     parts.append(_CHOICE)
     parts += [f"## {TITLES[mode]}\n\n{_table(rows[mode])}" for mode in rows]
-    parts.append(_ending(results, setting))
+    if pairs:
+        parts.append(comparison.section(pairs, results))
+    parts.append(_ending([each for each in results if each.cell.mode != PSS], setting))
     return "\n\n".join(parts) + "\n"
-
-
-def table_rows(results: Sequence[Result], cases: Sequence[Case], mode: str) -> list[Row]:
-    """The rows of one mode's table."""
-    found = []
-    for case in cases:
-        for metric in case.metrics:
-            jobs = {workers: summarize(results, case.name, mode, workers, metric) for workers in WORKERS}
-            fit = summarize(results, case.name, FIT, 0, metric)
-            present = {workers: summary for workers, summary in jobs.items() if summary}
-            found.append(Row(case=case, metric=metric, fit=fit, jobs=present))
-    return found
 
 
 def _short(rows: list[Row], mode: str) -> str:
@@ -72,41 +51,27 @@ def _short(rows: list[Row], mode: str) -> str:
         worse = {row.case.name for row in rows if row.is_worse(workers)}
         names = "; ".join(tried[name] for name in tried if name in worse)
         lines.append(
-            f"- {TITLES[mode]}, {_count(workers)}: {len(tried) - len(worse)} of {len(tried)} models are as good as "
-            f"`fit`{f'. Worse: {names}' if names else ''}."
+            f"- {TITLES[mode]}, {worker_count(workers)}: {len(tried) - len(worse)} of {len(tried)} models "
+            f"are as good as `fit`{f'. Worse: {names}' if names else ''}."
         )
     return "\n".join(lines)
 
 
-def _count(workers: int) -> str:
-    return "1 worker" if workers == 1 else f"{workers} workers"
-
-
 def _table(rows: list[Row]) -> str:
-    lines = [
-        "| model | metric | `fit`: median (least to greatest) | 1 worker | 2 workers | 6 workers |",
-        "|---|---|---|---|---|---|",
-    ]
-    previous = ""
-    for row in rows:
-        title = "" if row.case.name == previous else row.case.title
-        previous = row.case.name
-        fit = f"{_number(row.fit.median)} ({_number(row.fit.least)} to {_number(row.fit.greatest)})" if row.fit else "-"
-        jobs = " | ".join(_cell(row, workers) for workers in WORKERS)
-        metric = f"{row.metric} (one true value)" if row.metric in KNOWN else row.metric
-        lines.append(f"| {title} | {metric} | {fit} | {jobs} |")
-    return "\n".join(lines)
+    header = ["`fit`: median (least to greatest)", *map(worker_count, WORKERS)]
+    return table(rows, header, [[_fit(row), *(_cell(row, workers) for workers in WORKERS)] for row in rows])
+
+
+def _fit(row: Row) -> str:
+    fit = row.fit
+    return f"{number(fit.median)} ({number(fit.least)} to {number(fit.greatest)})" if fit else "-"
 
 
 def _cell(row: Row, workers: int) -> str:
     if workers not in row.jobs:
         return "-"
-    text = _number(row.jobs[workers].median)
+    text = number(row.jobs[workers].median)
     return f"**{text}** ▼" if row.is_worse(workers) else text
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.2e}"
 
 
 def _ending(results: Sequence[Result], setting: Setting) -> str:
@@ -114,7 +79,7 @@ def _ending(results: Sequence[Result], setting: Setting) -> str:
         workers: sorted({each.cell.seed for each in results if each.cell.workers == workers})
         for workers in (0, *WORKERS)
     }
-    jobs = ", ".join(f"{len(seeds[workers])} with {_count(workers)}" for workers in WORKERS)
+    jobs = ", ".join(f"{len(seeds[workers])} with {worker_count(workers)}" for workers in WORKERS)
     return _ENDING.format(
         fit=len(seeds[0]), jobs=jobs, machine=setting.machine, date=setting.date, minutes=round(setting.wall_s / 60)
     )

@@ -9,14 +9,14 @@ from typing import Any
 
 import matplotlib as mpl
 from benchmarks.quality.cases import Case
-from benchmarks.quality.page import WORKERS
-from benchmarks.quality.results import ASYNC, FIT, SYNC, Result, summarize
+from benchmarks.quality.results import ASYNC, FIT, PSS, SYNC, Result, summarize
+from benchmarks.quality.rows import WORKERS
 from matplotlib import pyplot
 from matplotlib.lines import Line2D
 
 COLUMNS = 4
-COLORS = {FIT: "#555555", ASYNC: "#c2410c", SYNC: "#1d4ed8"}
-LABELS = {FIT: "fit", ASYNC: "asynchronous", SYNC: "synchronous"}
+COLORS = {FIT: "#555555", ASYNC: "#c2410c", SYNC: "#1d4ed8", PSS: "#15803d"}
+LABELS = {FIT: "fit", ASYNC: "asynchronous", SYNC: "synchronous", PSS: "ParameterServerStrategy"}
 
 
 def plot(results: Sequence[Result], cases: Sequence[Case], path: Path) -> None:
@@ -36,7 +36,7 @@ def plot(results: Sequence[Result], cases: Sequence[Case], path: Path) -> None:
 
 def _panel(axis: Any, results: Sequence[Result], case: Case) -> None:
     metric = case.metrics[0]
-    groups = [(FIT, 0), *((mode, workers) for mode in (ASYNC, SYNC) for workers in WORKERS)]
+    groups = [(FIT, 0), *((mode, workers) for mode in (ASYNC, SYNC, PSS) for workers in WORKERS)]
     for place, (mode, workers) in enumerate(groups):
         summary = summarize(results, case.name, mode, workers, metric)
         if summary is None:

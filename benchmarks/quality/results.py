@@ -12,6 +12,8 @@ from benchmarks.quality.cases import HIGHER_IS_BETTER, KNOWN
 
 FIT = "fit"
 ASYNC, SYNC = "async", "sync"
+PSS = "pss"
+"""TensorFlow's ParameterServerStrategy."""
 ROUNDING = 1e-5
 """Relative difference that is not a difference: metrics are sums of float32."""
 
@@ -22,8 +24,8 @@ class Cell:
 
     Attributes:
         case: name of the model.
-        mode: ``fit``, ``async`` or ``sync``.
-        workers: of the job; 0 for ``fit``.
+        mode: ``fit``, ``async``, ``sync`` or ``pss``.
+        workers: of the job or the strategy; 0 for ``fit``.
         seed: of initial weights and order of records.
     """
 
@@ -39,7 +41,8 @@ class Result:
 
     Attributes:
         cell: the run.
-        metrics: results on the validation data, ``loss`` among them.
+        metrics: results on the validation data, ``loss`` among them. With ``pss`` also ``staleness``: updates of other
+            workers between a step's pull and its push, mean over the steps.
         train_s: seconds of training, without the start of processes.
         wall_s: seconds that the run took; with ``fit``, an equal part for each seed.
     """
@@ -102,10 +105,19 @@ class Summary:
 
     def is_worse_than(self, fit: Summary, metric: str) -> bool:
         """Whether the median is worse than the worst of ``fit``'s seeds, by more than rounding."""
-        below, above = self.median < fit.least - ROUNDING * abs(fit.least), self.median > fit.greatest * (1 + ROUNDING)
-        if metric in KNOWN:
-            return below or above
-        return below if metric in HIGHER_IS_BETTER else above
+        return _is_outside(self.median, fit.least, fit.greatest, metric)
+
+    def is_worse_than_median(self, other: Summary, metric: str) -> bool:
+        """Whether the median is worse than the median of another configuration, by more than rounding."""
+        return _is_outside(self.median, other.median, other.median, metric)
+
+
+def _is_outside(value: float, least: float, greatest: float, metric: str) -> bool:
+    """Whether a value is outside a range on the metric's worse side, by more than rounding."""
+    below, above = value < least - ROUNDING * abs(least), value > greatest + ROUNDING * abs(greatest)
+    if metric in KNOWN:
+        return below or above
+    return below if metric in HIGHER_IS_BETTER else above
 
 
 def summarize(results: Iterable[Result], case: str, mode: str, workers: int, metric: str) -> Summary | None:
@@ -123,7 +135,7 @@ def wanted(cases: Sequence[str], modes: Sequence[str], seeds: dict[int, int], fi
 
     Args:
         cases: names of models.
-        modes: ``fit``, ``async``, ``sync``.
+        modes: ``fit``, ``async``, ``sync``, ``pss``.
         seeds: number of workers -> how many seeds; seeds begin at 1.
         fit_seeds: how many seeds ``fit`` gets.
     """

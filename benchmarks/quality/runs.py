@@ -1,4 +1,4 @@
-"""Runs one cell of the comparison: ``fit`` with several seeds, or one job."""
+"""Runs one cell of the comparison: ``fit`` with several seeds, one job, or ParameterServerStrategy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.quality import data
 from benchmarks.quality.cases import Case
-from benchmarks.quality.results import Cell, Result
+from benchmarks.quality.results import PSS, Cell, Result
 
 ROOT = Path(__file__).parents[2]
 ELASTICDL = (sys.executable, "-m", "elasticdl.cli.main")
@@ -62,6 +62,19 @@ class Runner:
             )
             for each in found
         ]
+
+    def strategy(self, case: Case, workers: int, seed: int) -> Result:
+        """Train with TensorFlow's ParameterServerStrategy."""
+        started_s = time.monotonic()
+        script = [sys.executable, "-m", "benchmarks.quality.pss"]
+        command = [*script, case.name, str(self.data_of(case)), str(workers), str(seed)]
+        facts = json.loads(self._run(command, f"{case.name} pss {workers} seed {seed}").splitlines()[-1])
+        return Result(
+            cell=Cell(case=case.name, mode=PSS, workers=workers, seed=seed),
+            metrics=facts["metrics"],
+            train_s=facts["train_s"],
+            wall_s=round(time.monotonic() - started_s, 1),
+        )
 
     def job(self, case: Case, mode: str, workers: int, seed: int) -> Result:
         """Train with one job, asynchronous or synchronous.

@@ -36,6 +36,15 @@ def test_the_median_of_a_job_counts() -> None:
     assert not Summary(values=(0.25, 9.0, 0.1)).is_worse_than(fit, "loss")
 
 
+@pytest.mark.parametrize(
+    ("metric", "other", "is_worse"),
+    [("loss", 0.29, True), ("loss", 0.3, False), ("auc", 0.29, False), ("auc", 0.4, True)],
+)
+def test_medians_are_compared(metric: str, other: float, is_worse: bool) -> None:
+    job = Summary(values=(0.2, 0.3, 0.9))
+    assert job.is_worse_than_median(Summary(values=(other,)), metric) is is_worse
+
+
 def test_a_configuration_is_a_mode_with_a_number_of_workers() -> None:
     results = [result(ASYNC, 2, 1, loss=1), result(ASYNC, 2, 2, loss=3), result(ASYNC, 6, 1, loss=9), result(loss=7)]
     found = summarize(results, "gru", ASYNC, 2, "loss")
