@@ -56,21 +56,27 @@ def write_model(folder: Path, text: str = LINEAR, name: str = "model.py") -> Pat
 
 _TAKES_TIME = """
 
-def _take_time():
+def _take_time(batch_s):
     import os, time
-    if not os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "remove_delay")):
-        time.sleep(0.05)
+    folder = os.path.dirname(os.path.abspath(__file__))
+    if os.path.exists(os.path.join(folder, "remove_delay")):
+        return
+    time.sleep(batch_s)
+    slow = os.path.join(folder, "slow_process")
+    if os.path.exists(slow) and open(slow).read() == str(os.getpid()):
+        time.sleep(4)
 """
 _FEED = "def feed_batch(records, mode, metadata):\n"
 
 
-def slowly(model: str) -> str:
-    """A model file that takes 50 ms longer for each batch, until a file ``remove_delay`` lies beside it.
+def slowly(model: str, batch_s: float = 0.05) -> str:
+    """A model file that takes ``batch_s`` longer for each batch, until a file ``remove_delay`` lies beside it.
 
-    So a job lasts until its test has done what it wants to do, however slow the machine is, and no longer.
+    So a job lasts until its test has done what it wants to do, however slow the machine is, and no longer. The process
+    whose id is in a file ``slow_process`` takes 4 s longer.
     """
     assert _FEED in model
-    return model.replace(_FEED, _FEED + "    tf.py_function(_take_time, [], [])\n") + _TAKES_TIME
+    return model.replace(_FEED, _FEED + f"    tf.py_function(lambda: _take_time({batch_s}), [], [])\n") + _TAKES_TIME
 
 
 SLOW = slowly(LINEAR)

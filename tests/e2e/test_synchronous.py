@@ -60,9 +60,9 @@ def rounds() -> list[list[int]]:
     return found * EPOCHS
 
 
-@pytest.mark.parametrize("kill", [False, True])
-def test_a_synchronous_job_gives_the_model_of_one_process(elastic: Elastic, kill: bool) -> None:
-    write_model(elastic.folder, slowly(MODEL))
+@pytest.mark.parametrize("disturbance", ["none", "kill", "slow"])
+def test_a_synchronous_job_gives_the_model_of_one_process(elastic: Elastic, disturbance: str) -> None:
+    write_model(elastic.folder, slowly(MODEL, batch_s=0.4))
     data = write_data(elastic.folder, RECORDS)
     flags = [
         "--model_def=model.py",
@@ -78,10 +78,14 @@ def test_a_synchronous_job_gives_the_model_of_one_process(elastic: Elastic, kill
     ]
     report = elastic.folder / "report.json"
     with elastic.start("train", *flags, "--report", str(report)) as running:
-        if kill:
+        if disturbance != "none":
             running.wait_for_progress()
+        if disturbance == "kill":
             elastic.kill("worker-1")
             running.wait_for("worker-1 died")
+        if disturbance == "slow":
+            (elastic.folder / "slow_process").write_text(str(elastic.pid("worker-1")))
+            running.wait_for("worker-1 is slow")
         elastic.remove_delay()
         assert running.wait() == 0, running.output
     facts = json.loads(report.read_text())

@@ -367,6 +367,30 @@ def test_an_idle_worker_gets_a_second_attempt_at_a_slow_task(driver: Driver) -> 
     assert driver.is_in(JobState.CLOSING)
 
 
+def test_a_task_that_all_wait_for_in_synchronous_training_gets_a_second_attempt() -> None:
+    driver = Driver(job_spec(synchronous=True, grads_to_wait=2))
+    driver.start_all(initialised=True)
+    driver.start_all()
+    assert driver.dispatched() == list(range(6))
+    take_task(driver, 0, "worker-0")
+    take_task(driver, 1, "worker-1")
+    take_task(driver, 2, "worker-0")
+    waits(driver, 2)
+    assert driver.dispatched() == [], "task 0 and 1 come first"
+    waits(driver, 0)
+    assert driver.dispatched() == [1]
+    waits(driver, 0)
+    take_task(driver, 1, "worker-0")
+    waits(driver, 0)
+    assert driver.dispatched() == [], "two attempts are enough"
+    driver.check_replay()
+
+
+def waits(driver: Driver, task: int, worker: str = "worker-0") -> None:
+    event = events.RoundDelayed(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=1)
+    driver.feed(event, Service.WORKER, worker, driver.incarnation(worker))
+
+
 def test_no_speculation_while_the_queue_has_tasks(driver: Driver) -> None:
     driver.start_all()
     driver.dispatched()

@@ -175,6 +175,12 @@ class Lanes:
                 self.fire("pull again")
         raise AssertionError(f"stuck: {self.lanes}, {self.published}")
 
+    def advance(self, seconds: float) -> None:
+        """Let time pass while the core waits for others."""
+        self.now_s += seconds
+        steps = iter(range(20))
+        self.run(lambda: next(steps, None) is None)
+
     def deliver(self, purpose: Purpose, number: int, **facts: Any) -> None:
         task = TaskRef(purpose=purpose, number=number)
         self.queue.append(TaskMessage(task=task, dispatch=1, term=1, **facts))

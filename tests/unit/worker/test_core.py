@@ -13,7 +13,10 @@ from tests.unit.worker.core_lanes import PLAN, Lanes
 
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.job.ledger import Ledger
+from elasticdl.shared.job.rounds import Rounds
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import (
+    RoundDelayed,
     TaskFailed,
     TaskFinished,
     TaskReturned,
@@ -22,7 +25,8 @@ from elasticdl.shared.messages.events import (
 )
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
-from elasticdl.worker.core import commands, events
+from elasticdl.worker.core import BatchRef, commands, events
+from elasticdl.worker.core.round_wait import RoundWait
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
@@ -67,6 +71,31 @@ def test_a_worker_that_waits_for_a_round_goes_back_with_a_restored_ps() -> None:
     lanes.groups = [Ledger(), Ledger()]
     lanes.run(lambda: lanes.groups[0].step == 3)
     assert lanes.next_batch(TaskId(0), 3) == 3
+
+
+def test_a_worker_that_waits_for_a_slow_one_tells_the_master_once_per_wait() -> None:
+    lanes = Lanes(cohort=2)
+    lanes.deliver(Purpose.TRAIN, 0)
+    lanes.run(lambda: lanes.groups[0].step == 1)
+    lanes.advance(0.0)
+    lanes.advance(2.9)
+    assert lanes.of(RoundDelayed) == []
+    lanes.advance(0.2)
+    (delayed,) = lanes.of(RoundDelayed)
+    assert (delayed.task.number, delayed.batch) == (0, 1)
+    lanes.deliver(Purpose.TRAIN, 1)
+    lanes.run(lambda: lanes.groups[0].step == 6)
+    assert len(lanes.of(RoundDelayed)) == 1, "it trains both tasks now"
+
+
+def test_a_worker_that_computes_slowly_itself_waits_longer() -> None:
+    wait = RoundWait(Rounds(plan=PLAN, tasks_per_cohort=2), patience_s=0.0, straggler_s=3.0)
+    wait.on_computed(2.0)
+    wait.on_computed(4.0)
+    wait.on_incomplete(BatchRef(task=TaskRef(purpose=Purpose.TRAIN, number=0), batch=1), now_s=10.0)
+    assert not wait.reports_delay(18.9)
+    assert wait.reports_delay(19.1)
+    assert not wait.reports_delay(30.0)
 
 
 def test_a_stop_pushes_the_running_batch_and_returns_the_task() -> None:

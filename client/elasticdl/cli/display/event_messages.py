@@ -8,10 +8,11 @@ from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_t
 from elasticdl.cli.display.incidents import damage_text, lost_row, lost_text
 from elasticdl.cli.local.exits import describe_exit
 from elasticdl.master.core import State
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import events
-from elasticdl.shared.messages.commands import Command, EndTraining, JobState, StartPod, StopPod
+from elasticdl.shared.messages.commands import Command, Dispatch, EndTraining, JobState, StartPod, StopPod
 from elasticdl.shared.messages.events import ExitCause, LogRecord
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.storage import display
 
 
@@ -26,11 +27,13 @@ class EventMessages:
         self._state = JobState.STARTING
         self._owners: tuple[int, ...] = ()
         self._stopping: set[PodName] = set()
+        self._slow: set[PodName] = set()
 
     def lines(self, record: LogRecord, state: State) -> Iterator[str]:
         """Messages about a record that was just folded into ``state``."""
         # The final error of a job is printed in full when the job has ended, so not here as well.
         yield from self._event(record.envelope, continues=state.failure is None)
+        yield from self._slow_workers(record.envelope.event, state)
         yield from self._moves(state)
         yield from self._epochs(state)
         yield from self._evaluations(state)
@@ -101,6 +104,20 @@ class EventMessages:
                 self._stopping.discard(pod)
             case _:
                 pass
+
+    def _slow_workers(self, event: events.Event, state: State) -> Iterator[str]:
+        second_attempts = [
+            TaskRef(purpose=command.purpose, number=task)
+            for command in (event.commands if isinstance(event, events.Decided) else ())
+            if isinstance(command, Dispatch) and command.again and command.purpose is Purpose.TRAIN
+            for start, end in command.tasks
+            for task in range(start, end)
+        ]
+        for task in second_attempts:
+            for attempt in state.running_attempts.get(task, {}).values():
+                if attempt.worker not in self._slow:
+                    self._slow.add(attempt.worker)
+                    yield f"{attempt.worker} is slow. Its task {task.number} goes to another worker, too."
 
     def _moves(self, state: State) -> Iterator[str]:
         before, self._owners = self._owners, state.placement.owners

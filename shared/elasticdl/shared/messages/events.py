@@ -239,6 +239,19 @@ class TaskReturned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoundDelayed:
+    """Synchronous training: a worker has waited much longer than it computes, for a batch that another worker trains.
+
+    Attributes:
+        task: the task that the waiting worker trains.
+        batch: its batch that can't be computed yet.
+    """
+
+    task: TaskRef
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed:
     """An attempt of a task failed.
 
@@ -451,6 +464,7 @@ Event = (
     | TaskFinished
     | TaskReturned
     | TaskFailed
+    | RoundDelayed
     | PsStarted
     | ModelInitialised
     | SnapshotTaken

@@ -1997,6 +1997,29 @@ class ModelPinned(_message.Message):
 Global___ModelPinned: _TypeAlias = ModelPinned  # noqa: Y015
 
 @_typing.final
+class RoundDelayed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    batch: _builtins.int
+    @_builtins.property
+    def task(self) -> Global___TaskRef: ...
+    def __init__(
+        self,
+        *,
+        task: Global___TaskRef | None = ...,
+        batch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoundDelayed: _TypeAlias = RoundDelayed  # noqa: Y015
+
+@_typing.final
 class StepReached(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2221,6 +2244,7 @@ class Envelope(_message.Message):
     SCALE_REQUESTED_FIELD_NUMBER: _builtins.int
     SNAPSHOT_DAMAGED_FIELD_NUMBER: _builtins.int
     GROUP_HELD_FIELD_NUMBER: _builtins.int
+    ROUND_DELAYED_FIELD_NUMBER: _builtins.int
     service: Global___Service.ValueType
     name: _builtins.str
     incarnation: _builtins.str
@@ -2279,6 +2303,8 @@ class Envelope(_message.Message):
     def snapshot_damaged(self) -> Global___SnapshotDamaged: ...
     @_builtins.property
     def group_held(self) -> Global___GroupHeld: ...
+    @_builtins.property
+    def round_delayed(self) -> Global___RoundDelayed: ...
     def __init__(
         self,
         *,
@@ -2314,12 +2340,13 @@ class Envelope(_message.Message):
         scale_requested: Global___ScaleRequested | None = ...,
         snapshot_damaged: Global___SnapshotDamaged | None = ...,
         group_held: Global___GroupHeld | None = ...,
+        round_delayed: Global___RoundDelayed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held", "round_delayed"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

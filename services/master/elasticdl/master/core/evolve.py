@@ -78,6 +78,7 @@ HANDLERS: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     events.TaskFinished: training.on_task_finished,
     events.TaskReturned: training.on_task_returned,
     events.TaskFailed: training.on_task_failed,
+    events.RoundDelayed: training.on_round_delayed,
     events.SnapshotTaken: on_snapshot_taken,
     events.SnapshotDamaged: on_snapshot_damaged,
     events.GroupHeld: on_group_held,

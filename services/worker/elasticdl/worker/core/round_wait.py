@@ -1,4 +1,7 @@
-"""Synchronous training: what a worker does while the round of its next batch is not open."""
+"""Synchronous training: what a worker does while the round of its next batch is not open.
+
+It looks for another task of the cohort. If it has none after a while, another worker is slow, and the master is told.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import TaskId
 from elasticdl.worker.core.batch_order import BatchRef
+
+SLOWER = 3.0
+"""A worker is slow if others wait for its batch so many times as long as they compute one."""
 
 
 class RoundWait:
@@ -20,13 +26,18 @@ class RoundWait:
     Args:
         rounds: of the job.
         patience_s: seconds after which waiting means that no other worker trains a task of the cohort.
+        straggler_s: seconds after which waiting means that another worker is slow, at least.
     """
 
-    def __init__(self, rounds: Rounds, patience_s: float) -> None:
+    def __init__(self, rounds: Rounds, *, patience_s: float, straggler_s: float) -> None:
         self._rounds = rounds
         self._patience_s = patience_s
+        self._straggler_s = straggler_s
         self._waiting: BatchRef | None = None
         self._since_s = 0.0
+        self._is_reported = False
+        self._computed_s = 0.0
+        self._computed = 0
         self._is_short = False
         """Whether a further task helped the last time: there are fewer workers than tasks in a cohort."""
 
@@ -35,6 +46,19 @@ class RoundWait:
         if self._waiting is None:
             self._since_s = now_s
             self._waiting = ref
+
+    def on_computed(self, seconds: float) -> None:
+        """This worker has computed a batch in so many seconds."""
+        self._computed_s += seconds
+        self._computed += 1
+
+    def reports_delay(self, now_s: float) -> bool:
+        """Whether to tell the master now that another worker is slow; True once per wait."""
+        if self._waiting is None or self._is_reported:
+            return False
+        usual_s = self._computed_s / max(self._computed, 1)
+        self._is_reported = now_s - self._since_s >= max(self._straggler_s, SLOWER * usual_s)
+        return self._is_reported
 
     def on_task(self, task: TaskRef) -> None:
         """A further task arrived."""
@@ -58,7 +82,7 @@ class RoundWait:
             Tasks for other workers: all but one of those that the worker has not begun, and that it need not train
             itself.
         """
-        self._waiting = None
+        self._waiting, self._is_reported = None, False
         present = self._rounds.cohort(TaskId(ref.task.number))
         unbegun = [task for task in tasks if task not in begun and task != ref.task]
         siblings = [task for task in unbegun if task.number in present]

@@ -27,6 +27,7 @@ class CoreSettings:
         rounds: synchronous training: which batches make one update; None: asynchronous.
         pull_poll_s: seconds between two pulls for a batch that has to wait for other workers.
         round_patience_s: seconds of waiting for a round before the worker looks for a further task of the cohort.
+        straggler_s: seconds of waiting for a round before the master is told, at least.
     """
 
     plan: Plan
@@ -41,3 +42,4 @@ class CoreSettings:
     rounds: Rounds | None = None
     pull_poll_s: float = 0.002
     round_patience_s: float = 0.5
+    straggler_s: float = 3.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.rounds import RoundKey
 from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import FailureKind
+from elasticdl.shared.messages.events import FailureKind, RoundDelayed
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.process.core_runner import SetTimer
 from elasticdl.shared.process.procedures import Procedure
@@ -15,6 +15,7 @@ from elasticdl.worker.core.commands import (
     AskProgress,
     ComputeBatch,
     DiscardMetrics,
+    PublishEvent,
     PullBatch,
     PushBatch,
     ReadBatch,
@@ -58,7 +59,10 @@ class Training:
         self.order = BatchOrder(settings.rounds)
         self._plan = settings.plan
         self._pipeline = settings.pipeline
-        self._round_wait = RoundWait(settings.rounds, settings.round_patience_s) if settings.rounds else None
+        self._round_wait: RoundWait | None = None
+        if settings.rounds:
+            patience_s, straggler_s = settings.round_patience_s, settings.straggler_s
+            self._round_wait = RoundWait(settings.rounds, patience_s=patience_s, straggler_s=straggler_s)
         self._pull_poll_s = settings.pull_poll_s
         self._effects = effects
         self._leases = leases
@@ -136,6 +140,8 @@ class Training:
             if not batch.is_void:
                 self._round_wait.on_incomplete(event.ref, self._effects.now_s)
                 self._effects.start(self._find_position(event.ref))
+                if self._round_wait.reports_delay(self._effects.now_s):
+                    self._effects.start(self._report_delay(event.ref))
         self._effects.issue(SetTimer(name=PULL_TIMER, due_s=self._effects.now_s + self._pull_poll_s))
 
     def _find_position(self, ref: BatchRef) -> Procedure[None]:
@@ -146,6 +152,9 @@ class Training:
             return
         if self.order.reposition(ref.task, progress.next_batch) is AnswerMeaning.FINISHED:
             self._finish(ref.task, progress)
+
+    def _report_delay(self, ref: BatchRef) -> Procedure[None]:
+        yield PublishEvent(event=RoundDelayed(task=ref.task, batch=ref.batch))
 
     def on_pull_timer(self) -> None:
         """Pull again for the batches that were delayed."""
@@ -159,6 +168,8 @@ class Training:
         batch.phase = Phase.COMPUTED
         self._leases.progress(self._effects.now_s)
         self.meter.batches += 1
+        if self._round_wait:
+            self._round_wait.on_computed(sum(event.seconds.values()))
         if event.loss is not None:
             self.meter.loss = event.loss
         if not self.order.is_of_current_attempt(event.ref):

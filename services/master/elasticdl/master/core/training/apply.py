@@ -11,8 +11,16 @@ from elasticdl.master.core.pods.crashes import forget_crashes
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import RunningAttempt
 from elasticdl.shared.messages.commands import Dispatch
-from elasticdl.shared.messages.events import Envelope, FailureKind, TaskFailed, TaskFinished, TaskReturned, TaskTaken
-from elasticdl.shared.names import Incarnation, Purpose
+from elasticdl.shared.messages.events import (
+    Envelope,
+    FailureKind,
+    RoundDelayed,
+    TaskFailed,
+    TaskFinished,
+    TaskReturned,
+    TaskTaken,
+)
+from elasticdl.shared.names import Incarnation, Purpose, TaskId
 
 FATAL_FAILURES = (FailureKind.NOT_FINITE, FailureKind.DATA, FailureKind.ENVIRONMENT)
 """Kinds of failure that another attempt would not change: they end the job at once."""
@@ -80,6 +88,12 @@ def on_task_failed(state: State, envelope: Envelope, event: TaskFailed) -> None:
         state.fail(failure_text(event, envelope.name), guilty=envelope.name, kind=event.kind)
 
 
+def on_round_delayed(state: State, envelope: Envelope, event: RoundDelayed) -> None:
+    """Apply that a worker waits for another one, in synchronous training."""
+    if state.training and (rounds := state.job.rounds):
+        state.training.waiting[envelope.incarnation] = rounds.cohort(TaskId(event.task.number)).start
+
+
 def _end_attempt(state: State, envelope: Envelope, event: TaskFinished | TaskReturned | TaskFailed) -> None:
     attempts = state.running_attempts.get(event.task)
     if attempts:
@@ -92,6 +106,8 @@ def drop_attempts(state: State, incarnation: Incarnation) -> None:
     """Drop the attempts of a worker that has ended; their deliveries are returned to the queue."""
     if not incarnation:
         return
+    if state.training:
+        state.training.waiting.pop(incarnation, None)
     for task, attempts in list(state.running_attempts.items()):
         attempt = attempts.pop(incarnation, None)
         if attempt:

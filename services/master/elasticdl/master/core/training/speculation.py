@@ -1,4 +1,7 @@
-"""Speculative execution: idle workers get a second attempt of tasks that are slow at the end of a job or an epoch.
+"""Speculative execution: second attempts of slow tasks, at the end of a job or an epoch for idle workers.
+
+In synchronous training all workers wait for the slowest one, so there it happens at any time: as soon as a worker says
+that it waits.
 
 The ledger makes a second attempt harmless: a batch is absorbed once, whichever worker pushes it first.
 """
@@ -13,9 +16,10 @@ from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.epochs import dispatch_limit
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import SPECULATION
+from elasticdl.master.core.training.state import Training
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import Command, Dispatch, JobState, SetTimer
-from elasticdl.shared.names import Purpose, Service
+from elasticdl.shared.names import Purpose, Service, TaskId
 
 
 class SpeculationPolicy(Protocol):
@@ -48,11 +52,11 @@ DEFAULT = MultipleOfMean()
 def decide_speculation(state: State, now_s: float, policy: SpeculationPolicy = DEFAULT) -> Decisions:
     """Dispatch slow tasks once more, as many as there are idle workers, if no other task is left for them."""
     training = state.training
-    if (
-        training is None
-        or state.job_state is not JobState.TRAINING
-        or not training.is_dispatched(dispatch_limit(state))
-    ):
+    if training is None or state.job_state is not JobState.TRAINING:
+        return []
+    if awaited := _awaited_tasks(state, training):
+        return [_second_attempts(state, awaited)]
+    if not training.is_dispatched(dispatch_limit(state)):
         return []
     running = {ref.number: attempts for ref, attempts in state.running_attempts.items() if ref.purpose is Purpose.TRAIN}
     if training.lacking or not training.outstanding <= running.keys():
@@ -73,6 +77,21 @@ def decide_speculation(state: State, now_s: float, policy: SpeculationPolicy = D
     if state.timers.get(SPECULATION) == due_s:
         return []
     return [(SetTimer(timer=SPECULATION, due_s=due_s), "the oldest running task will count as slow then")]
+
+
+def _awaited_tasks(state: State, training: Training) -> list[int]:
+    """Synchronous training: tasks that the workers of the present cohort wait for, each run by one worker."""
+    rounds, first = state.job.rounds, training.complete.first_missing(0)
+    if rounds is None or first >= training.plan.tasks:
+        return []
+    cohort = rounds.cohort(TaskId(first))
+    waiting = {worker for worker, start in training.waiting.items() if start == cohort.start}
+    awaited = []
+    for task in cohort if waiting else ():
+        attempts = state.running_attempts.get(TaskRef(purpose=Purpose.TRAIN, number=task), {})
+        if len(attempts) == 1 and not waiting & attempts.keys() and task in training.outstanding - training.speculated:
+            awaited.append(task)
+    return awaited
 
 
 def _idle_workers(state: State) -> int:

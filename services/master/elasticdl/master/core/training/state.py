@@ -60,6 +60,7 @@ class Training:
         finished: finished by a worker at least once, whether or not every ps still has them.
         credits: what each ps is credited with.
         speculated: tasks of which a second attempt was dispatched.
+        waiting: synchronous training: worker that waited for others -> first task of its cohort at that time.
         statistics: losses, metrics and times that the workers reported.
     """
 
@@ -72,6 +73,7 @@ class Training:
     finished: RangeSet = field(default_factory=RangeSet)
     credits: dict[PodName, Credit] = field(default_factory=dict)
     speculated: set[int] = field(default_factory=set)
+    waiting: dict[Incarnation, int] = field(default_factory=dict)
     statistics: TrainingStatistics = field(default_factory=TrainingStatistics)
 
     @property
@@ -152,6 +154,7 @@ class Training:
         """Apply that the task queue is empty."""
         self.outstanding.clear()
         self.speculated.clear()
+        self.waiting.clear()
         self._recompute()
 
     def on_task_finished(self, event: TaskFinished, envelope: Envelope, placement_version: int) -> bool:
