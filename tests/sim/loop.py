@@ -59,13 +59,14 @@ class Instance:
 class Handle:
     """A callback with its context."""
 
-    __slots__ = ("_arguments", "_callback", "_context", "_owner", "cancelled_", "when_s")
+    __slots__ = ("arguments", "callback", "cancelled_", "context", "owner", "when_s")
 
-    def __init__(self, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context) -> None:
-        self._callback = callback
-        self._arguments = arguments
-        self._context = context
-        self._owner: Instance | None = context.get(_OWNER)
+    def __init__(self, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context | None) -> None:
+        owner = _OWNER.get() if context is None else context.get(_OWNER)
+        self.owner: Instance | None = owner
+        self.context = _context_of(owner) if context is None else context
+        self.callback = callback
+        self.arguments = arguments
         self.cancelled_ = False
         self.when_s = 0.0
 
@@ -81,18 +82,6 @@ class Handle:
         """See ``asyncio.TimerHandle``."""
         return self.when_s
 
-    def run(self) -> None:
-        """Run it, unless its process can't."""
-        if self.cancelled_:
-            return
-        owner = self._owner
-        if owner is not None and not owner.alive:
-            return
-        if owner is not None and owner.frozen:
-            owner.keep(self)
-            return
-        self._context.run(self._callback, *self._arguments)
-
 
 class VirtualLoop:
     """As much of a loop as tasks, futures, queues, timers and ``to_thread`` need."""
@@ -103,6 +92,8 @@ class VirtualLoop:
         """What asyncio takes it for."""
         self.events = 0
         """Callbacks run so far."""
+        self.is_stopped = False
+        """Whether the simulation is over."""
         self._timers: list[tuple[float, int, Handle]] = []
         self._now_s = 0.0
         self._count = 0
@@ -113,28 +104,36 @@ class VirtualLoop:
         """Virtual seconds."""
         return self._now_s
 
-    def run_until(self, done: Callable[[], bool], *, limit_s: float, events_max: int) -> None:
-        """Run until ``done``, or the time or the number of callbacks is used up, or nothing is left to do."""
+    def run(self, *, limit_s: float, events_max: int) -> None:
+        """Run until ``is_stopped``, or the time or the number of callbacks is used up, or nothing is left to do."""
         asyncio._set_running_loop(self.asyncio)
+        ready, timers = self.ready, self._timers
         try:
-            while not done() and self.events < events_max and not self.errors:
-                if not self.ready:
-                    if not self._timers or self._timers[0][0] > limit_s:
-                        return
-                    self._now_s, _, handle = heapq.heappop(self._timers)
-                    self.ready.append(handle)
+            while not self.is_stopped and self.events < events_max and not self.errors:
+                if ready:
+                    handle = ready.popleft()
+                elif not timers or timers[0][0] > limit_s:
+                    return
+                else:
+                    self._now_s, _, handle = heapq.heappop(timers)
                 self.events += 1
-                self.ready.popleft().run()
+                owner = handle.owner
+                if handle.cancelled_ or (owner is not None and not owner.alive):
+                    continue
+                if owner is not None and owner.frozen:
+                    owner.keep(handle)
+                else:
+                    handle.context.run(handle.callback, *handle.arguments)
         finally:
             asyncio._set_running_loop(None)
 
     def later(self, delay_s: float, callback: Callable[..., object], *arguments: Any) -> None:
         """``call_later`` for what belongs to no process."""
-        self.call_later(delay_s, callback, *arguments, context=NO_PROCESS)
+        self._add_timer(self._now_s + delay_s, Handle(callback, arguments, NO_PROCESS))
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
         """See ``AbstractEventLoop``."""
-        handle = Handle(callback, args, _present() if context is None else context)
+        handle = Handle(callback, args, context)
         self.ready.append(handle)
         return handle
 
@@ -142,12 +141,14 @@ class VirtualLoop:
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Any:
         """See ``AbstractEventLoop``."""
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        return self._add_timer(self._now_s + delay, Handle(callback, args, context))
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
         """See ``AbstractEventLoop``."""
-        handle = Handle(callback, args, _present() if context is None else context)
-        handle.when_s = max(when, self._now_s)
+        return self._add_timer(when, Handle(callback, args, context))
+
+    def _add_timer(self, when_s: float, handle: Handle) -> Handle:
+        handle.when_s = max(when_s, self._now_s)
         self._count += 1
         heapq.heappush(self._timers, (handle.when_s, self._count, handle))
         return handle
@@ -158,7 +159,9 @@ class VirtualLoop:
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> Any:
         """See ``AbstractEventLoop``."""
-        return asyncio.Task(coro, loop=self.asyncio, name=name, context=_present() if context is None else context)
+        return asyncio.Task(
+            coro, loop=self.asyncio, name=name, context=_context_of(_OWNER.get()) if context is None else context
+        )
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
         """A thread is a moment in which it is done."""
@@ -190,7 +193,6 @@ class VirtualLoop:
         """
 
 
-def _present() -> Context:
-    """The running process' context. Shared, not copied: the code that runs here sets no context variables."""
-    owner = _OWNER.get()
+def _context_of(owner: Instance | None) -> Context:
+    """The context of a process. Shared, not copied: the code that runs here sets no context variables."""
     return NO_PROCESS if owner is None else owner.context

@@ -56,7 +56,7 @@ class Oracle:
         self._saved.add(evaluation)
 
     def judge(self, world: World, master: MasterProcess) -> list[str]:
-        """Everything that is wrong with a finished job."""
+        """Everything that is wrong with a finished job, besides what ``replayed`` tells when its master ends."""
         state = master.master.state
         problems = list(self._pin_problems)
         if state.job_state is not JobState.SUCCEEDED:
@@ -73,7 +73,6 @@ class Oracle:
         problems += self._ended_wrongly(state)
         problems += self._not_the_best(state)
         self._planned = sum(task < state.plan.tasks for task, _ in self._job.batches)
-        problems += self.replayed(world.records(), master)
         covered = np.zeros(PARTITIONS, np.int64)
         for ps, manifest in sorted(state.closing.manifests.items()):
             problems += self._count(world, state.placement, ps, manifest, covered)

@@ -24,7 +24,8 @@ from elasticdl.cli.jobs.run_directory import LogEnd
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.job.ledger import Verdict
-from elasticdl.shared.messages.events import LogRecord, ScaleRequested
+from elasticdl.shared.messages.codec import decode_envelope
+from elasticdl.shared.messages.events import Envelope, LogRecord, ScaleRequested
 from elasticdl.shared.messages.registers import decode_register
 from elasticdl.shared.model.manifests import MANIFEST_NAME, chunk_uri
 from elasticdl.shared.names import PodName
@@ -107,18 +108,18 @@ class World:
         self._problems: list[str] = []
         self._schedule = schedule
         self._pids = 0
+        self._envelopes: dict[bytes, Envelope] = {}
         self.log_end = LogEnd()
         self.launchers: list[Launcher] = []
         self._launcher: Launcher | None = None
-        self._done = False
 
     def run(self) -> Outcome:
         """From submission to judgement."""
         self.start_launcher(False)
         self.faults.start()
         limit_s = self._schedule.horizon_s + CALM_S_MAX
-        self.loop.run_until(lambda: self._done, limit_s=limit_s, events_max=EVENTS_MAX)
-        if not self._done:
+        self.loop.run(limit_s=limit_s, events_max=EVENTS_MAX)
+        if not self.loop.is_stopped:
             self._problems += [f"{type(error).__name__}: {error}" for error in self.loop.errors]
             if not self.loop.errors:
                 self._problems.append(self._stuck())
@@ -145,8 +146,14 @@ class World:
 
     def records(self) -> list[LogRecord]:
         """The log."""
-        numbers = range(1, len(self.broker.records.data) + 1)
-        return [record for seq in numbers if (record := self.broker.records.read(seq)) is not None]
+        data = self.broker.records.data
+        return [LogRecord(seq=seq, envelope=self._envelope(data[seq - 1])) for seq in range(1, len(data) + 1)]
+
+    def _envelope(self, data: bytes) -> Envelope:
+        """The envelope of a record, decoded once for all who judge the run; processes decode for themselves."""
+        if data not in self._envelopes:
+            self._envelopes[data] = decode_envelope(data)
+        return self._envelopes[data]
 
     def clock_of(self, name: str) -> ProcessClock:
         """The clock of a process' machine; it outlives the process."""
@@ -161,7 +168,7 @@ class World:
     def fail(self, problem: str) -> None:
         """The job can't succeed any more."""
         self._problems.append(problem)
-        self._done = True
+        self.loop.is_stopped = True
 
     def ended(self, process: Process, exit_code: int) -> None:
         """A process has ended: its connections break, the launcher notices."""
@@ -181,7 +188,7 @@ class World:
             return
         self.store.heal()
         self._problems += self.oracle.judge(self, process)
-        self._done = True
+        self.loop.is_stopped = True
 
     def _add_epochs(self) -> None:
         self.lose_everything()
@@ -275,7 +282,7 @@ class World:
 
     def start_launcher(self, resumed: bool, ps: int = 0) -> None:
         """Somebody types ``elasticdl train`` or ``elasticdl resume``, perhaps with another number of ps."""
-        if self._launcher is None and not self._done:
+        if self._launcher is None and not self.loop.is_stopped:
             self._launcher = Launcher(self, resumed=resumed, ps=ps)
             self.launchers.append(self._launcher)
             self._launcher.start()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from enum import Enum
+from enum import StrEnum
+from functools import lru_cache
 from typing import NewType
 
 from elasticdl.shared.errors import UserError
@@ -31,7 +32,7 @@ JOB_NAME_CHARS_MAX = 50
 _JOB_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
-class Service(Enum):
+class Service(StrEnum):
     """The kind of a process."""
 
     MASTER = "master"
@@ -41,7 +42,7 @@ class Service(Enum):
     CLIENT = "client"
 
 
-class Purpose(Enum):
+class Purpose(StrEnum):
     """The purpose of a task."""
 
     TRAIN = "train"
@@ -81,6 +82,7 @@ def check_job_name(name: str) -> None:
         )
 
 
+@lru_cache(maxsize=4096)
 def pod_name(service: Service, number: int) -> PodName:
     """``worker-0``, ``ps-1``; see ``MASTER`` and ``LAUNCHER`` for those without a number."""
     return PodName(f"{service.value}-{number}")

@@ -69,16 +69,23 @@ class RangeSet:
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The ranges of ``[start, end)`` that are not in the set, in order."""
         position = start
-        for low, high in self.ranges():
-            if high <= position:
-                continue
+        for index in range(bisect_right(self._ends, start), len(self._starts)):
+            low = self._starts[index]
             if low >= end:
                 break
             if low > position:
                 yield position, low
-            position = high
+            position = self._ends[index]
         if position < end:
             yield position, end
+
+    def contains_all(self, other: RangeSet) -> bool:
+        """Whether every integer of the other set is in this one."""
+        for start, end in zip(other._starts, other._ends, strict=True):
+            index = bisect_right(self._starts, start) - 1
+            if index < 0 or self._ends[index] < end:
+                return False
+        return True
 
     def intersection(self, other: RangeSet) -> RangeSet:
         """The integers that both sets have."""

@@ -85,7 +85,8 @@ class JsonCodec:
         if isinstance(origin, type) and issubclass(origin, Mapping):
             return self._mapping(origin, *arguments)
         if isinstance(hint, type) and issubclass(hint, Enum):
-            return _Conversion(f"{hint.__name__}{sorted(hint.__members__)}", lambda value: value.name, hint.__getitem__)
+            members = dict(hint.__members__)
+            return _Conversion(f"{hint.__name__}{sorted(members)}", lambda value: value.name, members.__getitem__)
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             return self._dataclass(hint)
         raise InvariantError(f"there is no rule to make plain values of {hint!r}")

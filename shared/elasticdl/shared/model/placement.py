@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, groupby
 
 from google.protobuf.message import DecodeError
@@ -31,7 +32,7 @@ def group_id(partitions: Ranges) -> GroupId:
     return GroupId(",".join(f"{start}-{end - 1}" for start, end in partitions))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Placement:
     """The table from partition to ps.
 
@@ -54,7 +55,7 @@ class Placement:
             raise ValueError(f"{ps} ps: there can be 1 to {PARTITIONS}")
         return cls(version=1, owners=tuple(partition * ps // PARTITIONS for partition in range(PARTITIONS)))
 
-    @property
+    @cached_property
     def holders(self) -> tuple[int, ...]:
         """Numbers of the ps that own something, ascending."""
         return tuple(sorted(set(self.owners)))

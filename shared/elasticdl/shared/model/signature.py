@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -162,30 +162,14 @@ class ModelSignature:
     def to_json(self) -> str:
         """Canonical JSON."""
 
-        def plain(value: object) -> object:
+        def plain(value: Any) -> object:
             if isinstance(value, Enum):
                 return value.value
             if isinstance(value, Mapping):
-                return {key: plain(item) for key, item in value.items()}
-            if isinstance(value, list | tuple):
-                return [plain(item) for item in value]
-            return value
+                return dict(value)
+            return {field.name: getattr(value, field.name) for field in fields(value)}
 
-        optimizer = {
-            "name": self.optimizer.name,
-            "learning_rate": self.optimizer.learning_rate,
-            "hyperparameters": dict(self.optimizer.hyperparameters),
-            "schedule": self.optimizer.schedule,
-            "schedule_config": dict(self.optimizer.schedule_config),
-            "rate_from_worker": self.optimizer.rate_from_worker,
-        }
-        facts = {
-            "dense": [asdict(variable) for variable in self.dense],
-            "tables": [asdict(table) for table in self.tables],
-            "optimizer": optimizer,
-            "seed": self.seed,
-        }
-        return json.dumps(plain(facts), sort_keys=True)
+        return json.dumps(plain(self), sort_keys=True, default=plain)
 
     @classmethod
     def from_json(cls, text: str) -> ModelSignature:

@@ -175,12 +175,14 @@ class State:
     @property
     def running_holders(self) -> list[Pod]:
         """The ps that own partitions and have reported ready."""
-        return [pod for pod in self.running(Service.PS) if pod.name in self.holders]
+        holders = self.holders
+        return [pod for pod in self.running(Service.PS) if pod.name in holders]
 
     @property
     def all_ps_running(self) -> bool:
         """Whether every ps that owns partitions is ready."""
-        return self.spec is not None and len(self.running_holders) == len(self.holders)
+        pods = (self.pods.get(name) for name in self.holders)
+        return self.spec is not None and all(pod is not None and pod.phase is PodPhase.RUNNING for pod in pods)
 
     def fail(self, message: str, guilty: str = "", kind: FailureKind = FailureKind.ENVIRONMENT) -> None:
         """Record why the job has to end; the first reason stays."""

@@ -79,6 +79,8 @@ class SnapshotHistory:
 
     def obsolete(self) -> list[Snapshot]:
         """The snapshots that can be deleted: whole chains only."""
+        if len(self._complete) <= self._chains_kept:
+            return []
         kept = {uri for uri, _ in _kept(self._complete, self._chains_kept)}
         return [one for one in self._complete if one[0] not in kept]
 

@@ -22,7 +22,7 @@ computed. A push then waits until the next batch has its weights, or until the q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -75,10 +75,10 @@ class Phase(Enum):
     PUSHING = "pushing"
 
 
-_BUSY = frozenset({Phase.READING, Phase.PULLING, Phase.COMPUTING, Phase.PUSHING})
-_AHEAD = frozenset({Phase.READING, Phase.READ, Phase.FAILED})
-_UNPUSHED = frozenset({Phase.COMPUTED, Phase.PUSHING})
-_HAS_WEIGHTS = frozenset({Phase.PULLED, Phase.COMPUTING, Phase.COMPUTED, Phase.PUSHING})
+_BUSY = (Phase.READING, Phase.PULLING, Phase.COMPUTING, Phase.PUSHING)
+_AHEAD = (Phase.READING, Phase.READ, Phase.FAILED)
+_UNPUSHED = (Phase.COMPUTED, Phase.PUSHING)
+_HAS_WEIGHTS = (Phase.PULLED, Phase.COMPUTING, Phase.COMPUTED, Phase.PUSHING)
 
 
 @dataclass(slots=True)
@@ -244,14 +244,15 @@ def may_start_auxiliary(window: Sequence[Batch], settings: PipelineSettings) -> 
     return is_between_batches(window) and not is_awaited
 
 
-def _valid(window: Iterable[Batch]) -> Iterable[Batch]:
-    return (batch for batch in window if not batch.is_void)
+def _valid(window: Sequence[Batch]) -> list[Batch]:
+    return [batch for batch in window if not batch.is_void]
 
 
-def _trainable(window: Sequence[Batch]) -> Iterable[Batch]:
+def _trainable(window: Sequence[Batch]) -> list[Batch]:
     """Valid batches of tasks of which no pull is delayed."""
     waiting = {batch.ref.task for batch in window if batch.is_delayed}
-    return (batch for batch in _valid(window) if batch.ref.task not in waiting)
+    valid = _valid(window)
+    return [batch for batch in valid if batch.ref.task not in waiting] if waiting else valid
 
 
 def _first(window: Sequence[Batch]) -> Batch | None:
@@ -259,4 +260,5 @@ def _first(window: Sequence[Batch]) -> Batch | None:
 
 
 def _any(window: Sequence[Batch], *phases: Phase) -> bool:
-    return any(batch.phase in phases for batch in window)
+    present = [batch.phase for batch in window]
+    return any(map(present.__contains__, phases))

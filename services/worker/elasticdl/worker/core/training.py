@@ -235,8 +235,9 @@ class Training:
             InvariantError: the state is wrong.
         """
         valid = [batch for batch in self.window if self.order.is_valid(batch.ref)]
+        phases = [batch.phase for batch in self.window]
         for phase in (Phase.PULLING, Phase.COMPUTING, Phase.PUSHING):
-            if sum(batch.phase is phase for batch in self.window) > 1:
+            if phases.count(phase) > 1:
                 raise InvariantError(f"more than one batch is {phase.value}")
         pulled = sum(batch.has_weights for batch in valid)
         if pulled > self._pipeline.staleness + 1:

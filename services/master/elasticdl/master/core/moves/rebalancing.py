@@ -34,11 +34,13 @@ def is_stored(state: State, ps: PodName) -> bool:
 
 def decide_begin(state: State) -> Decisions:
     """The beginning of a move, if one is needed and possible: from the fullest donor to the emptiest recipient."""
-    running = {pod.name for pod in state.running(Service.PS)}
-    counts = _counts(state)
-    recipients = [number for number in range(state.ps) if pod_name(Service.PS, number) in running]
-    if state.job_state not in _MOVING_STATES or not recipients:
+    if state.job_state not in _MOVING_STATES:
         return []
+    running = {pod.name for pod in state.running(Service.PS)}
+    recipients = [number for number in range(state.ps) if pod_name(Service.PS, number) in running]
+    if not recipients:
+        return []
+    counts = _counts(state)
     recipient = min(recipients, key=lambda number: counts[number])
     for donor in _donors(state, counts):
         name = pod_name(Service.PS, donor)

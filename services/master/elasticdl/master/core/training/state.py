@@ -89,7 +89,7 @@ class Training:
     @property
     def is_behind(self) -> bool:
         """Whether a ps lost tasks that were finished once, and has not absorbed all of them again."""
-        return len(self.finished.intersection(self.complete)) < len(self.finished)
+        return not self.complete.contains_all(self.finished)
 
     @property
     def begun(self) -> int:
