@@ -11,7 +11,7 @@ import pytest
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.source_check import check_contents, check_sources, rebuild_indices
+from elasticdl.cli.submission.source_check import check_data
 from elasticdl.cli.submission.submit import Submission, prepare
 from elasticdl.shared.data import IndexStore, Reader
 from elasticdl.shared.data.index_store import to_bytes
@@ -57,7 +57,7 @@ def assert_whole(submission: Submission) -> None:
 
 def test_complete_indices_are_not_rebuilt(submission: Submission, tmp_path: Path) -> None:
     told: list[str] = []
-    rebuild_indices(run_of(submission, tmp_path), submission.spec, told.append)
+    check_data(run_of(submission, tmp_path), submission.spec, told.append)
     assert told == []
 
 
@@ -71,8 +71,7 @@ def test_lost_and_damaged_indices_are_rebuilt(submission: Submission, tmp_path: 
         for file in storage.iterdir():
             file.write_bytes(damage)
     told: list[str] = []
-    check_sources(run_of(submission, tmp_path), submission.spec)
-    rebuild_indices(run_of(submission, tmp_path), submission.spec, told.append)
+    check_data(run_of(submission, tmp_path), submission.spec, told.append)
     assert len(told) == 3
     assert all("Rebuilding it" in line for line in told)
     assert_whole(submission)
@@ -82,7 +81,7 @@ def test_an_index_with_another_checksum_is_refused(submission: Submission, tmp_p
     shutil.rmtree(Path(submission.spec.storage.removeprefix("file://")) / "index")
     other = replace(submission.spec, checksum=submission.spec.checksum ^ 1)
     with pytest.raises(UserError, match="changed since job"):
-        rebuild_indices(run_of(submission, tmp_path), other, print)
+        check_data(run_of(submission, tmp_path), other, print)
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
@@ -91,11 +90,10 @@ def test_a_copy_is_the_same_and_read_once(submission: Submission, tmp_path: Path
     content = file.read_bytes()
     os.unlink(file)
     with pytest.raises(UserError, match="does not exist any more"):
-        check_sources(run, submission.spec)
+        check_data(run, submission.spec, print)
     file.write_bytes(content)
     spec, told = submission.spec, list[str]()
-    check_sources(run, spec)
-    check_contents(run, spec, told.append)
+    check_data(run, spec, told.append)
     assert told == [f"{file.absolute()} was copied, touched or changed. Comparing its content."] * (1 + (name == "b"))
     # The result is saved, so a worker reads the file as it is.
     folder = Path(spec.storage.removeprefix("file://")) / "index"
@@ -120,12 +118,11 @@ def test_other_content_of_the_same_size_is_refused(
 ) -> None:
     file = Path("data/a.csv")
     file.write_bytes(file.read_bytes().replace(*change))
-    check_sources(run_of(submission, tmp_path), submission.spec)
     with pytest.raises(UserError, match=r"data/a\.csv changed since job"):
-        check_contents(run_of(submission, tmp_path), submission.spec, print)
+        check_data(run_of(submission, tmp_path), submission.spec, print)
     file.write_bytes(file.read_bytes() + b"1;a\n")
     with pytest.raises(UserError, match=r"data/a\.csv changed since job"):
-        check_sources(run_of(submission, tmp_path), submission.spec)
+        check_data(run_of(submission, tmp_path), submission.spec, print)
 
 
 def test_a_lost_index_of_a_copy(submission: Submission, tmp_path: Path) -> None:
@@ -134,7 +131,6 @@ def test_a_lost_index_of_a_copy(submission: Submission, tmp_path: Path) -> None:
         Path(f"data/{name}.csv").write_bytes(Path(f"data/{name}.csv").read_bytes())
         os.utime(f"data/{name}.csv", (1, 1))
     with pytest.raises(UserError, match=r"data/b\.csv changed"):  # Validation data has no checksum.
-        rebuild_indices(run_of(submission, tmp_path), submission.spec, print)
+        check_data(run_of(submission, tmp_path), submission.spec, print)
     training = replace(submission.spec, validation=None)
-    rebuild_indices(run_of(submission, tmp_path), training, print)
-    check_contents(run_of(submission, tmp_path), training, print)
+    check_data(run_of(submission, tmp_path), training, print)

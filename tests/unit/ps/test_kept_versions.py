@@ -10,7 +10,11 @@ from tests.unit.ps.job_with_snapshots import job
 from tests.unit.ps.jobs import Job, snapshot
 from tests.unit.ps.servers import weights
 
+from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.snapshots.kept_versions import KeptVersion, kept_versions, write_version
+from elasticdl.ps.snapshots.reader import gather, gather_weights
+from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.model.whole_model import Floats, read_model
 
 __all__ = ["job"]
@@ -42,3 +46,13 @@ def test_a_version_has_the_weights_that_the_ps_serve_and_those_that_were_never_t
 
 def test_without_registers_all_snapshots_in_the_storage_count(job: Job) -> None:
     assert [one.step for one in kept_versions(job.store, job.spec, [])] == [3, 1, 0]
+
+
+def test_a_version_is_read_without_the_slots_of_the_optimizer(job: Job) -> None:
+    newest, *_ = kept_versions(job.store, job.spec, [])
+    core = PsCore(plan=job.spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy.of(job.spec))
+    trained, weights_only = gather(job.store, core, newest.parts), gather_weights(job.store, core, newest.parts)
+    assert trained.signature.optimizer.name == "adam"
+    assert [table.slab_width for table in trained.tables] == [12, 6]
+    assert [table.slab_width for table in weights_only.tables] == [4, 2]
+    assert weights_only.rows == trained.rows > 0

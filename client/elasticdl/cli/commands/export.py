@@ -10,19 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticdl.cli.display.consoles import JobConsole
-from elasticdl.cli.display.next_steps import NOTHING_TO_RESUME
 from elasticdl.cli.jobs import run_directory, working_directory
 from elasticdl.cli.jobs.open_log import open_bus
+from elasticdl.cli.jobs.resumption import recover_without_log
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.model_check import CheckRuntime, export_model
 from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.submission.extras import check_extras
 from elasticdl.cli.submission.preflight import check_writable
-from elasticdl.cli.submission.source_check import check_contents, check_model_files, check_sources, rebuild_indices
+from elasticdl.cli.submission.source_check import check_data, check_model_files
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
-from elasticdl.ps.snapshots.job_recovery import recover_job
 from elasticdl.ps.snapshots.kept_versions import KeptVersion, kept_versions, write_version
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
@@ -97,9 +96,7 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
                 hint=f"Give one: elasticdl export {run.arguments} --output=DIR",
                 usage=True,
             )
-        check_sources(run, past.spec)
-        rebuild_indices(run, past.spec, console.print_line)
-        check_contents(run, past.spec, console.print_line)
+        check_data(run, past.spec, console.print_line)
         check_writable(f"the output {display(output)}", output)
         with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
             folder = Path(name)
@@ -125,11 +122,7 @@ async def _read(run: RunDirectory, record: JobRecord) -> _Job:
             entries = [await bus.registers.read(ps) for ps in state.holders]
             registers = [decode_register(entry.value) for entry in entries if entry]
             return _Job(run=run, spec=await read_spec(bus.log), state=state, registers=registers, store=store)
-    recovered = await asyncio.to_thread(recover_job, store, record.storage, run.job)
-    if recovered is None:
-        raise UserError(
-            f"job {run.job} has no event log, and no snapshot in {display(record.storage)}", hint=NOTHING_TO_RESUME
-        )
+    recovered = await recover_without_log(run, store, record.storage)
     return _Job(run=run, spec=recovered.spec, state=state, registers=[*recovered.registers.values()], store=store)
 
 

@@ -9,19 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticdl.cli.display.consoles import JobConsole
-from elasticdl.cli.display.next_steps import NOTHING_TO_RESUME
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import run_directory, working_directory
 from elasticdl.cli.jobs.open_log import open_bus
-from elasticdl.cli.jobs.resumption import lost_part, resume_event
+from elasticdl.cli.jobs.resumption import lost_part, recover_without_log, resume_event
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.running import RunOptions, run_job
 from elasticdl.cli.submission.extras import check_extras
 from elasticdl.cli.submission.preflight import check_report, check_writable
-from elasticdl.cli.submission.source_check import check_contents, check_model_files, check_sources, rebuild_indices
+from elasticdl.cli.submission.source_check import check_data, check_model_files
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
-from elasticdl.ps.snapshots.job_recovery import recover_job
 from elasticdl.shared.bus.reading import record_at
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.job.spec import JobSpec
@@ -69,19 +67,17 @@ def resume(job: str, root: Path, settings: ResumeSettings) -> int:
     if report:
         check_report(report)
     output = to_uri(settings.output) if settings.output else ""
-    if output:
-        check_writable(f"--output={settings.output}", output)
     run = run_directory.find(root, job)
     record = run.read()
     working_directory.enter(record)
     check_model_files(run, record)
     with run.lock():
         past = asyncio.run(_past(run, record, replace(settings, output=output)))
-        check_sources(run, past.spec)
+        if past.spec.output:
+            check_writable(f"the output {display(past.spec.output)}", past.spec.output)
         run.create()
         console = JobConsole()
-        rebuild_indices(run, past.spec, console.print_line)
-        check_contents(run, past.spec, console.print_line)
+        check_data(run, past.spec, console.print_line)
         record = replace(record, launcher_pid=os.getpid(), state=JobState.STARTING.value, message="", next_step="")
         if settings.epochs or output:
             record = replace(record, epochs=settings.epochs or record.epochs, output=display(past.spec.output))
@@ -121,12 +117,7 @@ async def _past(run: RunDirectory, record: JobRecord, settings: ResumeSettings) 
         recovered = None
         spec = state.spec
         if spec is None:
-            recovered = await asyncio.to_thread(recover_job, store, record.storage, run.job)
-            if recovered is None:
-                raise UserError(
-                    f"job {run.job} has no event log, and no snapshot in {display(record.storage)}",
-                    hint=NOTHING_TO_RESUME,
-                )
+            recovered = await recover_without_log(run, store, record.storage)
             spec = recovered.spec
         lost = lost_part(left, run.read_log_end())
         # A log that is lost, or lacks its end, may lack the resume that added epochs.

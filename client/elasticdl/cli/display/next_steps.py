@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from elasticdl.cli.jobs.open_log import open_bus
+from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
@@ -16,10 +17,6 @@ from elasticdl.shared.model.manifests import NOTHING_LEFT
 from elasticdl.shared.names import Service
 from elasticdl.shared.storage import open_store
 
-NOTHING_TO_RESUME = (
-    "There is nothing to resume: the job trained nothing, or its event log and its snapshots are lost. "
-    "Start a new job with: elasticdl train"
-)
 _UNTRAINED = {
     FailureKind.USER_CODE: "Fix the model file, then start a new job. Nothing was trained yet.",
     FailureKind.DATA: "Fix the data, then start a new job. Nothing was trained yet.",

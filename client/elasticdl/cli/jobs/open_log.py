@@ -34,8 +34,7 @@ async def open_bus(run: RunDirectory, *, held: bool = False) -> AsyncIterator[Bu
         return
     problem = run.disk_problem(DISK_BYTES_MIN if held else READ_BYTES_MIN)
     if problem:
-        command = "resume" if held else "status"
-        raise UserError(problem, hint=f"Free some space there, then run: elasticdl {command} {run.arguments}")
+        raise UserError(problem, hint="Free some space there, then try again.")
     with contextlib.nullcontext() if held else run.lock():
         server = NatsServer(run.nats, token=secrets.token_hex(16), before_exec=die_with_parent())
         url = await asyncio.to_thread(Spawner().call, server.start)

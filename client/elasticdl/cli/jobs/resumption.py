@@ -1,15 +1,42 @@
-"""What a resume appends to the log: which part of the log is lost, and which placement the snapshots support."""
+"""What is left of a job that ended: its snapshots where the log is lost, and what a resume appends to the log."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
-from elasticdl.cli.jobs.run_directory import LogEnd
-from elasticdl.ps.snapshots.job_recovery import RecoveredJob, restore_registers, settle_placement
+from elasticdl.cli.jobs.run_directory import LogEnd, RunDirectory
+from elasticdl.ps.snapshots.job_recovery import RecoveredJob, recover_job, restore_registers, settle_placement
 from elasticdl.shared.bus.ports import KeyValue
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import JobResumed, LogRecord, LostLog
-from elasticdl.shared.storage import ObjectStore
+from elasticdl.shared.storage import ObjectStore, display
+
+NOTHING_TO_RESUME = (
+    "There is nothing to resume: the job trained nothing, or its event log and its snapshots are lost. "
+    "Start a new job with: elasticdl train"
+)
+
+
+async def recover_without_log(run: RunDirectory, store: ObjectStore, storage: str) -> RecoveredJob:
+    """A job whose log is lost, from its snapshots.
+
+    Args:
+        run: the job's folder.
+        store: holds the snapshots.
+        storage: the job's storage, a URI.
+
+    Raises:
+        UserError: there are none.
+        TransientError, PermanentError: the store.
+    """
+    recovered = await asyncio.to_thread(recover_job, store, storage, run.job)
+    if recovered is None:
+        raise UserError(
+            f"job {run.job} has no event log, and no snapshot in {display(storage)}", hint=NOTHING_TO_RESUME
+        )
+    return recovered
 
 
 async def resume_event(

@@ -45,12 +45,27 @@ def check_model_files(run: RunDirectory, record: JobRecord) -> None:
         )
 
 
-def check_sources(run: RunDirectory, spec: JobSpec) -> None:
-    """Refuse data of another size: the ledgers count records of the old data.
+def check_data(run: RunDirectory, spec: JobSpec, progress: Progress) -> None:
+    """Refuse data that is not the data that the job was planned with, and rebuild lost or damaged indices.
+
+    A file that was only copied or touched is the same.
+
+    Args:
+        run: the job's folder.
+        spec: the job.
+        progress: is called with a line for each index that is rebuilt, and for each source that is read.
 
     Raises:
-        UserError: a source is missing or changed.
+        UserError: names the source that is missing or changed.
+        TransientError, PermanentError: the storage.
     """
+    _check_sizes(run, spec)
+    _rebuild_indices(run, spec, progress)
+    _check_contents(run, spec, progress)
+
+
+def _check_sizes(run: RunDirectory, spec: JobSpec) -> None:
+    """Refuse data of another size: the ledgers count records of the old data."""
     for plan in (spec.plan, spec.validation):
         for source in plan.sources if plan else ():
             try:
@@ -64,20 +79,8 @@ def check_sources(run: RunDirectory, spec: JobSpec) -> None:
                 raise _changed(run, source)
 
 
-def rebuild_indices(run: RunDirectory, spec: JobSpec, progress: Progress) -> None:
-    """Rebuild indices that are lost or damaged. The checksum of the rebuilt data has to be the plan's.
-
-    Call ``check_sources`` first.
-
-    Args:
-        run: the job's folder.
-        spec: the job.
-        progress: is called with a line for each index that is rebuilt.
-
-    Raises:
-        UserError: the data is not the data that the job was planned with.
-        TransientError, PermanentError: the storage.
-    """
+def _rebuild_indices(run: RunDirectory, spec: JobSpec, progress: Progress) -> None:
+    """Rebuild indices that are lost or damaged. The checksum of the rebuilt data has to be the plan's."""
     for plan, data in _data_sets(spec):
         saved, options = IndexStore.of_job(spec.storage), options_of(data)
         indices, rebuilt = [], []
@@ -95,19 +98,8 @@ def rebuild_indices(run: RunDirectory, spec: JobSpec, progress: Progress) -> Non
             saved.save(index, options)
 
 
-def check_contents(run: RunDirectory, spec: JobSpec, progress: Progress) -> None:
-    """Refuse data with other content. A file that was only copied or touched is the same.
-
-    Call ``rebuild_indices`` first.
-
-    Args:
-        run: the job's folder.
-        spec: the job.
-        progress: is called with a line for each source that is read.
-
-    Raises:
-        UserError: names the source that changed.
-    """
+def _check_contents(run: RunDirectory, spec: JobSpec, progress: Progress) -> None:
+    """Refuse data with other content; its indices are there."""
     for plan, data in _data_sets(spec):
         saved = IndexStore.of_job(spec.storage)
         for number, source in enumerate(plan.sources):

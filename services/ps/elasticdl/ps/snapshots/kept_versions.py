@@ -10,7 +10,7 @@ import numpy as np
 
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.snapshots.reader import Chain, gather, read_chain
+from elasticdl.ps.snapshots.reader import Chain, gather_weights, read_chain
 from elasticdl.ps.snapshots.recovery import choose
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.registers import PsRegister
@@ -69,7 +69,7 @@ def write_version(store: ObjectStore, spec: JobSpec, version: KeptVersion, file:
         UserError: a snapshot belongs to another plan.
     """
     core = PsCore(plan=spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy.of(spec))
-    shard = gather(store, core, version.parts)
+    shard = gather_weights(store, core, version.parts)
     numbers = {table.name: number for number, table in enumerate(shard.signature.tables)}
     values, dense = np.empty(shard.part.size, np.float32), np.empty(shard.part.size, np.float32)
     shard.pull([], NO_FLOATS, values)

@@ -27,7 +27,7 @@ from elasticdl.shared.model.manifests import (
 )
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import Ranges
-from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.model.signature import ModelSignature, Optimizer
 from elasticdl.shared.storage import ObjectStore
 
 Chain = list[Snapshot]
@@ -35,6 +35,8 @@ Chain = list[Snapshot]
 
 _Floats = npt.NDArray[np.float32]
 _Ids = npt.NDArray[np.int64]
+_NO_SLOTS = Optimizer(name="sgd", learning_rate=0.0)
+"""Keeps no state of its own."""
 
 
 def read_chain(store: ObjectStore, uri: str) -> Chain:
@@ -82,10 +84,12 @@ def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges
         DamagedError: an object is missing or damaged; it is named.
         UserError: a snapshot belongs to another plan.
     """
-    wanted = [
-        (chain, [common(group.partitions, partitions) for group in chain[-1][1].groups]) for chain, partitions in parts
-    ]
-    return _shard_of(store, core, wanted)
+    return _shard_of(store, core, _wanted(parts))
+
+
+def gather_weights(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges]]) -> ModelShard:
+    """``gather`` without optimizer slots: the shard answers pulls, but it can't be trained or saved."""
+    return _shard_of(store, core, _wanted(parts), weights_only=True)
 
 
 def check_belongs(core: PsCore, uri: str, manifest: Manifest) -> None:
@@ -153,16 +157,30 @@ def read_groups(store: ObjectStore, shard: ModelShard, snapshot: tuple[str, Mani
     return cuts
 
 
+def _wanted(parts: Sequence[tuple[Chain, Ranges]]) -> list[tuple[Chain, list[Ranges]]]:
+    """Each chain with the partitions to take from each group of its last manifest."""
+    return [
+        (chain, [common(group.partitions, partitions) for group in chain[-1][1].groups]) for chain, partitions in parts
+    ]
+
+
 def _shard_of(
-    store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Sequence[Ranges]]], *, held_since: int = 0
+    store: ObjectStore,
+    core: PsCore,
+    parts: Sequence[tuple[Chain, Sequence[Ranges]]],
+    *,
+    held_since: int = 0,
+    weights_only: bool = False,
 ) -> ModelShard:
     """A shard of some partitions of each group of each chain; groups of a move from ``held_since`` on stay held."""
-    shard = ModelShard(ModelSignature.from_json(parts[0][0][-1][1].signature), core.policy)
+    signature = ModelSignature.from_json(parts[0][0][-1][1].signature)
+    shard = ModelShard(replace(signature, optimizer=_NO_SLOTS) if weights_only else signature, core.policy)
     groups = []
     for chain, wanted in parts:
         check_belongs(core, *chain[-1])
         for _, table, ids, slabs in read_rows(store, chain, union(wanted)):
-            shard.tables[table].load(ids, slabs)
+            rows = shard.tables[table]
+            rows.load(ids, np.ascontiguousarray(slabs[:, : rows.slab_width]))
         for cut, partitions in zip(read_groups(store, shard, chain[-1]), wanted, strict=True):
             if partitions:
                 move = cut.move if held_since and cut.move >= held_since else 0
@@ -181,9 +199,10 @@ def _rows(data: bytearray, chunk: Chunk) -> tuple[_Ids, _Floats]:
 def _dense(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: DenseCut) -> DenseCut:
     (chunk,) = (chunk for chunk in chunks if chunk.part is ChunkPart.DENSE)
     values = np.frombuffer(read_chunk(store, uri, chunk), np.float32)
+    # Weights come first, and slots before fixed values: a cut without slots takes the two ends.
     return DenseCut(
         state=values[: like.state.size].reshape(like.state.shape),
-        fixed=values[like.state.size :],
+        fixed=values[values.size - like.fixed.size :],
     )
 
 
