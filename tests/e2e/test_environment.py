@@ -51,6 +51,23 @@ def test_a_full_disk_ends_the_job_with_a_message_and_room_lets_it_go_on(elastic:
     check_exact(resumed)
 
 
+def test_an_output_that_is_too_small_is_named_and_another_one_can_be_given(elastic: Elastic, small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=10m", str(small_disk)], check=True)
+    write_model(elastic.folder, BIG)
+    write_data(elastic.folder, records=300)
+    output = f"--output={small_disk / 'output'}"
+    outcome = elastic.run("train", "--model_def=model.py", "--training_data=data", "--num_workers=1", output)
+    exported = elastic.run("export", elastic.job)
+    for failed in (outcome, exported):
+        assert failed.exit_code == 1, failed.output
+        assert f"disk full: {small_disk / 'output'} can't be written" in failed.output, failed.output
+        assert "Traceback" not in failed.output, failed.output
+    assert "elasticdl resume" in outcome.output and "resume" not in exported.output
+    resumed = elastic.run("resume", elastic.job, "--output=elsewhere")
+    assert resumed.exit_code == 0, resumed.output
+    assert (elastic.folder / "elsewhere" / "model.keras").is_file()
+
+
 def test_two_jobs_share_a_nats_server_that_is_there_already(elastic: Elastic, tmp_path: Path) -> None:
     write_model(elastic.folder)
     write_data(elastic.folder)

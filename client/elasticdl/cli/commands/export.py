@@ -30,6 +30,7 @@ from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.model.whole_model import saved_model_uri
 from elasticdl.shared.process.model_check import MODEL_FILE
 from elasticdl.shared.storage import ObjectStore, display, open_store, to_uri
+from elasticdl.shared.storage.file_store import translate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,10 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
         check_writable(f"the output {display(output)}", output)
         with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
             folder = Path(name)
-            what = _write_version(past, settings, folder / MODEL_FILE)
+            try:
+                what = _write_version(past, settings, folder / MODEL_FILE)
+            except OSError as error:
+                raise translate(error, to_uri(folder)) from error
             console.print_line(f"Exporting {what} of job {run.job}.")
             environment = job_environment({**os.environ, "TMPDIR": name}, past.spec, run, "")
             runtime = CheckRuntime(starter=Spawner(), environment=environment, logs=run.logs)

@@ -7,10 +7,13 @@ model's ``model.keras`` needs the user's class to load, as always with Keras; it
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
+from elasticdl.shared.storage import to_uri
+from elasticdl.shared.storage.file_store import translate
 from elasticdl.worker.model.build import make
 from elasticdl.worker.model.dense import Float32Array
 from elasticdl.worker.model.embeddings.swap import FLOAT_BYTES, Census, bytes_text
@@ -29,6 +34,7 @@ from elasticdl.worker.model.runner import ModelRunner
 
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "model.keras"
+_DISK_FULL = os.strerror(errno.ENOSPC)
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
 """What TensorFlow takes for a name."""
 ROWS_PER_READ = 1 << 16
@@ -82,11 +88,11 @@ def export(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, outp
 
     Raises:
         UserError: the model can't be exported, or what was written predicts something else than the trained model.
+        PermanentError, TransientError: the folder can't be written, because the disk is full for instance.
     """
     size = check_export(runner, np.iinfo(np.int64).max)
     model = _plain_model(runner, dense, rows_of)
-    output_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output_dir, prefix=".export-") as folder:
+    with _disk_errors_of(output_dir), _unfinished(output_dir) as folder:
         written = Path(folder)
         _write_saved_model(model, runner.example.spec.features, written / SAVED_MODEL)
         model.save(written / KERAS_FILE)
@@ -99,6 +105,27 @@ def export(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, outp
             compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
         for name in (SAVED_MODEL, KERAS_FILE):
             _replace(written / name, output_dir / name, written / f"old-{name}")
+
+
+@contextmanager
+def _unfinished(output_dir: Path) -> Iterator[str]:
+    """A folder on the same disk for files that are not complete; it is deleted in the end."""
+    output_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output_dir, prefix=".export-") as folder:
+        yield folder
+
+
+@contextmanager
+def _disk_errors_of(folder: Path) -> Iterator[None]:
+    """Translate errors of the disk, which Python and TensorFlow report each in their way, and name the folder."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if _DISK_FULL not in error.message:
+            raise
+        raise translate(OSError(errno.ENOSPC, _DISK_FULL), to_uri(folder)) from error
+    except OSError as error:
+        raise translate(error, to_uri(folder)) from error
 
 
 def _write_saved_model(model: Any, features: Any, folder: Path) -> None:
