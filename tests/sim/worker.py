@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,11 +62,9 @@ class WorkerProcess(Process):
         self.running_batches: tuple[RunningBatch, ...] = ()
         self.hangs = False
         """Whether the next step never ends."""
-        self.pipeline = PipelineSettings(
-            staleness=int(world.random.random() < 0.4), prefetch_batches=1 + int(3 * world.random.random())
-        )
-        spec = world.job.spec
-        self.pipeline = self.pipeline.of(spec)
+        staleness = int(world.random.random() < 0.4)
+        spec = replace(world.job.spec, prefetch_batches=1 + int(3 * world.random.random()))
+        self.pipeline = PipelineSettings.of(spec, staleness=staleness)
         self._core = WorkerCore(
             CoreSettings(
                 plan=spec.plan,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from tests.unit.ps.example import spec
 
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import Purpose
@@ -146,3 +149,10 @@ def test_a_failed_read_is_reported_after_the_batches_before_it() -> None:
 def test_settings_out_of_range_are_refused(staleness: int, prefetch: int) -> None:
     with pytest.raises(ValueError, match=r"staleness|read ahead"):
         PipelineSettings(staleness=staleness, prefetch_batches=prefetch)
+
+
+def test_a_job_says_what_its_workers_overlap() -> None:
+    asynchronous = replace(spec("memory://job"), prefetch_batches=5)
+    bounded = replace(asynchronous, max_staleness=3)
+    assert PipelineSettings.of(asynchronous, staleness=1) == PipelineSettings(staleness=1, prefetch_batches=5)
+    assert PipelineSettings.of(bounded, staleness=1) == PipelineSettings(prefetch_batches=5, is_admitted=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from elasticdl.shared.messages.events import (
     JobSubmitted,
     TaskFailed,
     TaskFinished,
+    TaskTaken,
     WorkerFailed,
     WorkerStarted,
     WorkerStopped,
@@ -41,7 +42,6 @@ from elasticdl.shared.process.settings import WorkerSettings
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.storage import open_store
 from elasticdl.shared.wire.server import WireServer
-from elasticdl.worker.core import PipelineSettings
 from elasticdl.worker.ps_client import PsAddress, PsClient, PsDirectory
 from elasticdl.worker.service import Worker
 
@@ -131,7 +131,7 @@ class Job:
     loop: LoopThread
     bus: Bus
     ps: Ps
-    pipeline: PipelineSettings
+    staleness: int
     exit_codes: list[int] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     appended: threading.Condition = field(default_factory=threading.Condition)
@@ -139,16 +139,15 @@ class Job:
     def __post_init__(self) -> None:
         self.loop.call(self.bus.log.append(self.envelope(JobSubmitted(spec=self.spec))))
         self.loop.spawn(self.follow())
+        name = PodName("worker-0")
+        settings = WorkerSettings(nats_url="nats://nobody", job=JOB, pod=name, token=TOKEN, idle_poll_s=0.05)
         self.worker = Worker(
-            settings=WorkerSettings(
-                nats_url="nats://nobody", job=JOB, pod=PodName("worker-0"), token=TOKEN, idle_poll_s=0.05
-            ),
+            settings=replace(settings, staleness=self.staleness),
             incarnation=new_incarnation(),
             spec=self.loop.call(read_spec(self.bus.log)),
             bus=self.bus,
             loop=self.loop,
             environment={"ELASTICDL_RUNNING_BATCHES": str(self.folder / "running_batches")},
-            pipeline=self.pipeline,
         )
         self.thread = threading.Thread(target=self.live, daemon=True)
 
@@ -204,7 +203,9 @@ MakeJob = Callable[..., Job]
 def make_job(tmp_path: Path) -> Iterator[MakeJob]:
     jobs: list[Job] = []
 
-    def make(*, model: str = MODEL, output: bool = False, staleness: int = 0) -> Job:
+    def make(
+        *, model: str = MODEL, output: bool = False, staleness: int = 0, prefetch: int = 2, eager: bool = False
+    ) -> Job:
         folder = tmp_path / f"job{len(jobs)}"
         folder.mkdir()
         (folder / "model.py").write_text(model)
@@ -225,14 +226,7 @@ def make_job(tmp_path: Path) -> Iterator[MakeJob]:
             shuffle=Shuffle.RECORDS,
             seed=11,
         )
-        validation = Plan(
-            sources=data.sources,
-            minibatch_size=8,
-            minibatches_per_task=4,
-            epochs=1,
-            shuffle=Shuffle.NONE,
-            seed=11,
-        )
+        validation = replace(plan, minibatches_per_task=4, epochs=1, shuffle=Shuffle.NONE)
         spec = JobSpec(
             job=JOB,
             created_s=0.0,
@@ -241,17 +235,17 @@ def make_job(tmp_path: Path) -> Iterator[MakeJob]:
             data=data_spec,
             validation=validation,
             validation_data=data_spec,
-            model=ModelSpec(path=str(folder / "model.py"), symbol="custom_model", params={"units": "5"}),
+            model=ModelSpec(path=str(folder / "model.py"), symbol="custom_model", params={"units": "5"}, eager=eager),
             output=(folder / "output").as_uri() if output else "",
             storage=storage,
+            prefetch_batches=prefetch,
         )
         loop = LoopThread()
 
         async def connect() -> Bus:
             return MemoryBroker().connect()
 
-        pipeline = PipelineSettings(staleness=staleness)
-        jobs.append(Job(spec, folder, loop, loop.call(connect()), Ps(plan), pipeline))
+        jobs.append(Job(spec, folder, loop, loop.call(connect()), Ps(plan), staleness))
         return jobs[-1]
 
     yield make
@@ -334,13 +328,39 @@ def test_user_code_that_raises_in_the_loss_is_refused_at_start(make_job: MakeJob
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
-def test_a_seeded_run_of_one_worker_is_bit_identical(make_job: MakeJob, staleness: int) -> None:
-    one, other = make_job(staleness=staleness), make_job(staleness=staleness)
+def test_a_seeded_run_of_one_worker_is_bit_identical_whatever_it_reads_ahead(make_job: MakeJob, staleness: int) -> None:
+    one, other = make_job(staleness=staleness, prefetch=1), make_job(staleness=staleness, prefetch=5)
     one.train()
     for number in range(3):  # No such pin: dropped between two batches.
         other.publish(Purpose.EVALUATE, number, evaluation=1)
     other.train()
     assert weights(one) == weights(other)
+
+
+HOLDS_STEPS = """
+import pathlib, time
+
+_plain_loss = loss
+
+
+def loss(labels, predictions):
+    while pathlib.Path(__file__).with_name("hold").exists():
+        time.sleep(0.01)
+    return _plain_loss(labels, predictions)
+"""
+
+
+def test_a_worker_reads_as_many_batches_ahead_as_the_job_says(make_job: MakeJob) -> None:
+    job = make_job(model=MODEL + HOLDS_STEPS, prefetch=5, eager=True)
+    job.start()
+    job.wait(lambda: job.of(WorkerStarted))
+    (job.folder / "hold").touch()
+    for task in job.spec.plan.task_ids():
+        job.publish(Purpose.TRAIN, task)
+    job.wait(lambda: len(job.of(TaskTaken)) == 3)  # 2 batches each: one is being computed, five are ahead.
+    assert job.finished(Purpose.TRAIN) == []
+    (job.folder / "hold").unlink()
+    job.wait(lambda: len(job.finished(Purpose.TRAIN)) == job.spec.plan.tasks)
 
 
 def test_a_feed_that_raises_names_the_record_and_the_worker_goes_on(make_job: MakeJob) -> None:

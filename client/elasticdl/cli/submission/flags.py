@@ -119,6 +119,17 @@ class TrainFlags:
             sets="ReaderOptions.csv_delimiter",
         ),
     ] = ""
+    prefetch_batches: Annotated[
+        int,
+        Flag(
+            "Minibatches that a worker reads and feeds ahead of the one that it trains. More of them hide slow storage "
+            "and take more memory; the model is the same.",
+            metavar="N",
+            panel=DATA,
+            limits=(1, 1024),
+            sets="JobSpec.prefetch_batches",
+        ),
+    ] = 2
     shuffle: Annotated[
         Shuffle,
         Flag(

@@ -19,7 +19,6 @@ from elasticdl.shared.names import Incarnation, Service, new_incarnation
 from elasticdl.shared.process import logs
 from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
 from elasticdl.shared.process.settings import WorkerSettings, describe, from_environment
-from elasticdl.worker.core import PipelineSettings
 from elasticdl.worker.model_imports import import_model_code
 from elasticdl.worker.service import Worker
 from elasticdl.worker.shutdown import catch_signals, watch
@@ -85,7 +84,6 @@ def run(settings: WorkerSettings, incarnation: Incarnation, signals: socket.sock
             bus=bus,
             loop=loop,
             environment=os.environ,
-            pipeline=PipelineSettings(staleness=settings.staleness),
         )
     )
     ready.set()

@@ -59,7 +59,6 @@ class Worker:
         bus: the broker.
         loop: where the bus lives.
         environment: tells where the running batches are recorded.
-        pipeline: staleness and prefetch depth.
     """
 
     settings: WorkerSettings
@@ -68,7 +67,6 @@ class Worker:
     bus: Bus
     loop: LoopThread
     environment: Mapping[str, str]
-    pipeline: PipelineSettings = field(default_factory=PipelineSettings)
     core: WorkerCore = field(init=False)
     store: BatchStore = field(default_factory=BatchStore)
     _clock: SystemClock = field(default_factory=SystemClock)
@@ -84,7 +82,7 @@ class Worker:
             CoreSettings(
                 plan=spec.plan,
                 validation=spec.validation,
-                pipeline=self.pipeline.of(spec),
+                pipeline=PipelineSettings.of(spec, staleness=self.settings.staleness),
                 rounds=spec.rounds,
                 lease_s=spec.limits.lease_s,
                 batch_deadline_s=spec.limits.batch_deadline_s,

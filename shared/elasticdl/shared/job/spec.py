@@ -148,6 +148,7 @@ class JobSpec:
         synchronous: the plan decides which batches these are, and none is computed before the update before is made.
         max_staleness: asynchronous training: optimizer updates that a ps may make between a batch's pull and its
             absorption; None: any number.
+        prefetch_batches: batches that a worker reads and feeds ahead of the one that it computes, at least 1.
         staleness_scaled_rate: divide the rate of a push by the number of updates since its pull.
         learning_rate_scale: factor of the optimizer's learning rate in every update.
         envs: environment variables for worker and ps processes.
@@ -175,6 +176,7 @@ class JobSpec:
     grads_to_wait: int = 1
     synchronous: bool = False
     max_staleness: int | None = None
+    prefetch_batches: int = 2
     staleness_scaled_rate: bool = False
     learning_rate_scale: float = 1.0
     envs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

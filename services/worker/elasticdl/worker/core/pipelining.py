@@ -23,7 +23,7 @@ computed. A push then waits until the next batch has its weights, or until the q
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 from elasticdl.shared.job.rounds import RoundKey
@@ -39,7 +39,8 @@ class PipelineSettings:
     Attributes:
         staleness: how many of its own batches a worker's weights may lack: 0 or 1. 1 hides the time of pulls and
             pushes behind computation, at the cost of gradients that are one batch old.
-        prefetch_batches: batches that are read and fed ahead of the one that is computed, across tasks, at least 1.
+        prefetch_batches: ``--prefetch_batches``: batches that are read and fed ahead of the one that is computed,
+            across tasks, at least 1.
         is_admitted: whether a ps decides when each batch may be pulled (synchronous training, bounded staleness). Other
             workers may wait for such a batch: it is pulled when it can be computed at once, and computed and pushed
             before anything else starts. Its pull is not joined to the push before, because it may have to wait.
@@ -55,10 +56,15 @@ class PipelineSettings:
         if self.prefetch_batches < 1:
             raise ValueError(f"at least 1 batch has to be read ahead, not {self.prefetch_batches}")
 
-    def of(self, spec: JobSpec) -> PipelineSettings:
-        """The same for a job."""
+    @classmethod
+    def of(cls, spec: JobSpec, *, staleness: int) -> PipelineSettings:
+        """What may overlap in a worker of a job; a bound of the staleness allows none within a worker."""
         is_admitted = spec.synchronous or spec.max_staleness is not None
-        return replace(self, staleness=0, is_admitted=True) if is_admitted else self
+        return cls(
+            staleness=0 if is_admitted else staleness,
+            prefetch_batches=spec.prefetch_batches,
+            is_admitted=is_admitted,
+        )
 
 
 class Phase(Enum):
