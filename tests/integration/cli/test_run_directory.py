@@ -26,12 +26,27 @@ def test_a_lock_is_held_until_its_process_ends(tmp_path: Path) -> None:
         assert holder.stdout is not None
         holder.stdout.readline()
         assert run.is_locked()
-        with pytest.raises(UserError, match=rf"job job-1 is running \(process {holder.pid}\)"), run.lock():
+        with pytest.raises(UserError, match=rf"job job-1 is in use by process {holder.pid}"), run.lock():
             pass
         holder.kill()
     assert not run.is_locked()
     with run.lock():
         assert run.is_locked()
+
+
+def test_a_dead_process_is_not_named_as_the_holder_of_a_lock(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, JobId("job-1"))
+    run.create()
+    with subprocess.Popen([sys.executable, "-c", ""]) as dead:
+        pass
+    with run.lock():
+        (run.path / "lock").write_text(
+            str(dead.pid)
+        )  # What a killed launcher leaves, until the next one writes its id.
+        with pytest.raises(UserError, match="job job-1 is in use") as refused, run.lock():
+            pass
+        assert str(dead.pid) not in str(refused.value)
+    assert run.holder() == 0
 
 
 def test_a_job_is_resumed_where_it_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,7 +195,9 @@ def test_the_reason_of_the_wait_for_the_first_batch_is_shown(log: Log) -> None:
 
 def test_goodput_is_shown_once_it_is_known() -> None:
     assert "goodput" not in progress_line(ProgressSnapshot(state=JobState.TRAINING))
-    assert "goodput 97%" in progress_line(ProgressSnapshot(state=JobState.TRAINING, goodput=0.9712))
+    first_run = ProgressSnapshot(state=JobState.TRAINING, goodput=0.9712)
+    assert "goodput 97%  workers" in progress_line(first_run)
+    assert "goodput 97% since the resume  workers" in progress_line(replace(first_run, is_resumed=True))
 
 
 def test_log_lines_are_made_readable(tmp_path: Path) -> None:

@@ -87,8 +87,7 @@ def stop(job: str, root: Path) -> None:
         # Its NATS server is unreachable. The launcher also stops the job when it gets SIGTERM.
         if run.holder() != record.launcher_pid:
             raise UserError(
-                f"job {run.job} is locked by process {run.holder()}, which is reading its log or about to resume it",
-                hint="Try again in a moment.",
+                f"another command is reading the log of job {run.job} or resuming it", hint="Try again in a moment."
             ) from None
         os.kill(record.launcher_pid, signal.SIGTERM)
     ends_s = time.monotonic() + STOP_S_MAX

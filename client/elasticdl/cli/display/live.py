@@ -110,7 +110,7 @@ def progress_line(progress: ProgressSnapshot) -> str:
     if progress.loss is not None:
         parts.append(f"loss {progress.loss:.4f}")
     if progress.goodput is not None:
-        parts.append(f"goodput {progress.goodput:.0%}")
+        parts.append(_goodput(progress))
     parts.append(f"workers {progress.workers[0]}/{progress.workers[1]}")
     parts.append(f"ps {progress.ps[0]}/{progress.ps[1]}")
     parts.append(f"queue {progress.queue[0]} ({progress.queue[1]} in progress)")
@@ -134,13 +134,19 @@ def _block(progress: ProgressSnapshot) -> Group:
         Text(f"workers {progress.workers[0]}/{progress.workers[1]}", style="dim"),
         Text(f"ps {progress.ps[0]}/{progress.ps[1]}", style="dim"),
         Text(f"queue {progress.queue[0]} ({progress.queue[1]} in progress)", style="dim"),
-        Text("" if progress.goodput is None else f"goodput {progress.goodput:.0%}", style="dim"),
+        Text(_goodput(progress), style="dim"),
         Text(_metrics(progress), style="dim"),
     )
     lines.append(below)
     if progress.waiting:
         lines.append(Text(progress.waiting, style="dim"))
     return Group(*lines)
+
+
+def _goodput(progress: ProgressSnapshot) -> str:
+    if progress.goodput is None:
+        return ""
+    return f"goodput {progress.goodput:.0%}{' since the resume' if progress.is_resumed else ''}"
 
 
 def _metrics(progress: ProgressSnapshot) -> str:

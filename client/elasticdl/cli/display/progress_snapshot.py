@@ -36,6 +36,7 @@ class ProgressSnapshot:
         queue: tasks dispatched and not finished, and how many of them workers are computing.
         elapsed_s: since the job was submitted.
         goodput: batches absorbed by batches computed in this run; None: unknown.
+        is_resumed: whether this run is not the job's first.
         waiting: what the job waits for until a worker has computed the first batch; empty after that.
     """
 
@@ -52,6 +53,7 @@ class ProgressSnapshot:
     queue: tuple[int, int] = (0, 0)
     elapsed_s: float = 0.0
     goodput: float | None = None
+    is_resumed: bool = False
     waiting: str = ""
 
     @property
@@ -110,6 +112,7 @@ def progress_snapshot(
         queue=(len(training.outstanding), len(state.running_attempts)),
         elapsed_s=max(0.0, (state.ended_s or now_s) - state.submitted_s - state.paused_s),
         waiting=_waiting(state, heartbeats),
+        is_resumed=state.resumes > 0,
     )
 
 

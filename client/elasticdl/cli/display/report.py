@@ -235,11 +235,10 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
         yield "task time", _task_shares(seconds) + _all_runs(report)
     yield from staleness_rows(report["staleness"])
     if report["goodput"] is not None:
-        since = " since the resume" if report["resumes"] else ""
         computed = count(report["batches_computed"], "computed batch", "computed batches")
-        yield "goodput", f"{report['goodput']:.1%} of {computed}{since} were useful"
+        yield "goodput", f"{report['goodput']:.1%} of {computed}{_this_run(report)} were useful"
     if sum(report["worker_seconds"].values()):
-        yield "worker time", _shares(report["worker_seconds"])
+        yield "worker time", _shares(report["worker_seconds"]) + _this_run(report)
     for name, usage in report["services"].items():
         restarts = f", restarted {times(usage['restarts'])}" if usage["restarts"] else ""
         yield name, f"{usage['cpu_s']:.1f} s CPU, {size(usage['rss_max_bytes'])}{restarts}"
@@ -315,6 +314,10 @@ def _all_runs(report: Report) -> str:
     return "  (all runs)" if report["resumes"] else ""
 
 
+def _this_run(report: Report) -> str:
+    return " since the resume" if report["resumes"] else ""
+
+
 def _time_text(report: Report) -> str:
     parts = []
     if report["start_s"] is not None:
@@ -323,9 +326,8 @@ def _time_text(report: Report) -> str:
         parts.append(f"training {report['train_s']:.1f} s")
     if report["close_s"] is not None:
         succeeded = report["state"] == JobState.SUCCEEDED.value
-        parts.append(f"{'audit and export' if succeeded else 'stopping'} {report['close_s']:.1f} s")
-    since = " since the resume" if report["resumes"] else ""
-    return f"{report['wall_s']:.1f} s{since}" + (f": {', '.join(parts)}" if parts else "")
+        parts.append(f"{'finishing' if succeeded else 'stopping'} {report['close_s']:.1f} s")
+    return f"{report['wall_s']:.1f} s{_this_run(report)}" + (f": {', '.join(parts)}" if parts else "")
 
 
 def _shares(seconds: Mapping[str, float]) -> str:

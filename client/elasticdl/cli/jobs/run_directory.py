@@ -225,9 +225,11 @@ class RunDirectory:
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if not _try_lock(descriptor, attempts=3):
             os.close(descriptor)
+            holder = self.holder()
             raise UserError(
-                f"job {self.job} is running (process {self.holder()})",
-                hint=f"To stop it: elasticdl stop {self.arguments}",
+                f"job {self.job} is in use{f' by process {holder}' if holder else ''}",
+                hint=f"If it is running, stop it with: elasticdl stop {self.arguments}. If another command reads or "
+                "resumes it, try again in a moment.",
             )
         with suppress(OSError):  # On a full disk, messages can't name the process.
             os.ftruncate(descriptor, 0)
@@ -235,14 +237,18 @@ class RunDirectory:
         try:
             yield
         finally:
+            with suppress(OSError):
+                os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
     def holder(self) -> int:
-        """Id of the process that holds the lock, or held it last; 0 if unknown."""
+        """Id of the process that holds the lock; 0 if unknown: it has just locked the folder, or the disk is full."""
         try:
-            return int((self.path / "lock").read_text())
-        except (OSError, ValueError):
+            holder = int((self.path / "lock").read_text())
+            os.kill(holder, 0)
+        except (OSError, ValueError):  # A process that was killed leaves its id behind.
             return 0
+        return holder
 
     def disk_problem(self, bytes_min: int) -> str:
         """A message if fewer than ``bytes_min`` bytes are free on the disk of this folder; else empty."""
