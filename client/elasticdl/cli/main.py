@@ -113,7 +113,7 @@ def resume(
     num_epochs: Annotated[
         int,
         Flag(
-            "Total number of epochs, more than before (0: as before). Also continues a finished job.",
+            "New total number of epochs (0: as before). Also continues a finished job.",
             metavar="N",
             limits=(0, EPOCHS_MAX),
         ),
@@ -125,9 +125,9 @@ def resume(
     report: ReportFile = None,
     debug: Debug = False,
 ) -> None:
-    """Resume a job that was stopped, was interrupted or has failed, from its latest snapshots.
+    """Resume a stopped, interrupted or failed job from its latest snapshots.
 
-    With --num_epochs, a job that has finished or was ended early trains more epochs, too.
+    With --num_epochs, a job that has finished or stopped early also continues, and trains more epochs.
     """
     from elasticdl.cli.commands.resume import ResumeSettings, resume
 
@@ -169,8 +169,7 @@ def scale(
 ) -> None:
     """Change the number of workers or parameter servers of a running job.
 
-    Training continues. When the number of parameter servers changes, parts of the model move between them, and
-    pushes of gradients pause briefly at the end of the move.
+    Training continues. Parts of the model move to other parameter servers. Pushes pause briefly at the end of a move.
     """
     from elasticdl.cli.commands import jobs
 
@@ -188,7 +187,9 @@ def chaos(
             metavar="TARGET:S",
         ),
     ],
-    duration: Annotated[float, Flag("Seconds until it ends (0: with the job).", metavar="S", limits=(0, 1 << 31))] = 0,
+    duration: Annotated[
+        float, Flag("Stop after S seconds (0: when the job ends).", metavar="S", limits=(0, 1 << 31))
+    ] = 0,
     seed: Annotated[int | None, Flag("Seed of the random kills.", metavar="N", shows="random")] = None,
     run_dir: RunDir = None,
 ) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cli.submission.flags import TrainFlags, parse_columns
+from elasticdl.cli.submission.flag_items import parse_columns
+from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.plan_data import plan_data
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import ModelSpec

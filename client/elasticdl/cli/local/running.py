@@ -174,7 +174,7 @@ def try_model(submission: Submission) -> list[str]:
         if check is None:
             raise PermanentError(f"the model check did not finish:\n{tail(run.log('model-check-0'), _DEBUG_LINES)}")
         shown = [line for process, line in printed.take() if process == "model-check-0"]
-        return [*shown, *check.notes, "The model is made, and has computed the gradients of one batch."]
+        return [*shown, *check.notes, "The model was built and has computed the gradients of one batch."]
 
 
 def _checked(submission: Submission, run: RunDirectory, runtime: Runtime, console: JobConsole) -> JobSpec:

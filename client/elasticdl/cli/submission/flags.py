@@ -7,7 +7,6 @@ value; a flag that needs more than that is read where it is used.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -29,9 +28,6 @@ WORKERS_MAX = 1024
 PS_MAX = 256
 """A model has as many partitions: ``elasticdl.shared.model.placement.PARTITIONS``."""
 _COUNT_MAX = 1 << 62
-_NEXT_COLUMN = re.compile(r",(?=[^,=]+=)")
-_NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +118,8 @@ class TrainFlags:
     prefetch_batches: Annotated[
         int,
         Flag(
-            "Minibatches that a worker reads and feeds ahead of the one that it trains. More of them hide slow storage "
-            "and take more memory; the model is the same.",
+            "Minibatches that a worker reads ahead of the one that it trains. A higher number hides slow storage and "
+            "takes more memory. It does not change the model.",
             metavar="N",
             panel=DATA,
             limits=(1, 1024),
@@ -148,7 +144,7 @@ class TrainFlags:
     num_minibatches_per_task: Annotated[
         int,
         Flag(
-            "Minibatches per task. A task is what the master hands to a worker at a time.",
+            "Minibatches per task. The master dispatches whole tasks to workers.",
             metavar="N",
             panel=TRAINING,
             limits=(1, 1 << 20),
@@ -216,7 +212,7 @@ class TrainFlags:
         Flag(
             "Workers update the model independently of each other. With --use_async=false every update is the mean of "
             "--grads_to_wait minibatches that were computed from the same weights: the model does not depend on the "
-            "number of workers or on what happens to them.",
+            "number of workers or on their failures.",
             panel=TRAINING,
         ),
     ] = "true"
@@ -232,20 +228,25 @@ class TrainFlags:
     save_best_mode: Annotated[
         Literal["auto", "min", "max"],
         Flag(
-            "Whether the least or the greatest value of the metric is the best. auto: the greatest, if its name "
-            "contains acc, auc, precision, recall, f1 or r2.",
+            "Whether the smallest (min) or the largest (max) value of the metric is the best. auto: max if its name "
+            "contains acc, auc, precision, recall, f1 or r2, else min.",
             metavar="MODE",
             panel=TRAINING,
         ),
     ] = "auto"
     min_delta: Annotated[
         float,
-        Flag("Least change of the metric that counts as better.", metavar="X", panel=TRAINING, limits=(0, 1e300)),
+        Flag(
+            "Smallest change of the metric that counts as an improvement.",
+            metavar="X",
+            panel=TRAINING,
+            limits=(0, 1e300),
+        ),
     ] = 0.0
     early_stopping_patience: Annotated[
         int,
         Flag(
-            "End training after N epochs in a row without a better value of --save_best's metric, or of val_loss "
+            "Stop training after N epochs in a row without an improvement of --save_best's metric, or of val_loss "
             "(0: never).",
             metavar="N",
             panel=TRAINING,
@@ -414,7 +415,9 @@ class TrainFlags:
                 raise UserError(f"{flag_given} is not available in this version; use {instead}.", usage=True)
         for name in ("lr_staleness_modulation", "max_staleness"):
             if self.is_synchronous and getattr(self, name) not in (None, False):
-                raise UserError(f"--{name} has no meaning with --use_async=false: no gradient is stale.", usage=True)
+                raise UserError(
+                    f"--{name} needs --use_async=true: gradients of synchronous training are never stale.", usage=True
+                )
         self._check_global_batch_size()
         if self.best and not self.validation_data:
             given = f"--save_best={self.save_best}" if self.save_best else "--early_stopping_patience"
@@ -462,39 +465,3 @@ class TrainFlags:
     def records_per_minibatch(self) -> int:
         """Records of a minibatch: ``--minibatch_size``, or its part of ``--global_batch_size``."""
         return self.global_batch_size // self.batches_per_update if self.global_batch_size else self.minibatch_size
-
-
-def parse_envs(text: str) -> dict[str, str]:
-    """Split ``--envs`` (``NAME=value,NAME=value``). A comma belongs to a value unless ``NAME=`` follows it.
-
-    Raises:
-        UserError: an item has no name.
-    """
-    variables: dict[str, str] = {}
-    for item in _NEXT_VARIABLE.split(text) if text else ():
-        name, equals, value = item.partition("=")
-        if not equals or not _VARIABLE.fullmatch(name):
-            raise UserError(f"--envs: {item!r} is not of the form NAME=value", usage=True)
-        variables[name] = value
-    return variables
-
-
-def parse_columns(flag: str, text: str) -> dict[str, str]:
-    """Split ``NAME=VALUE,NAME=VALUE``. A comma belongs to a value unless ``NAME=`` follows it.
-
-    Args:
-        flag: without dashes, named in errors.
-        text: its value.
-
-    Raises:
-        UserError: an item is not of this form, or a column occurs twice.
-    """
-    columns: dict[str, str] = {}
-    for item in _NEXT_COLUMN.split(text) if text else ():
-        name, equals, value = item.partition("=")
-        if not equals or not name:
-            raise UserError(f"--{flag}: {item!r} is not of the form NAME=VALUE", usage=True)
-        if name in columns:
-            raise UserError(f"--{flag} names column {name!r} twice", usage=True)
-        columns[name] = value
-    return columns

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from elasticdl.cli.options import values_for
-from elasticdl.cli.submission.flags import TrainFlags, parse_columns
+from elasticdl.cli.submission.flag_items import parse_columns
+from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.shared.data import PlannedData, ReaderOptions, broken_link, plan_sources
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.errors import UserError

@@ -10,32 +10,34 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.shared.errors import PermanentError, UserError
-from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.errors import PermanentError, TransientError, UserError
+from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_store
 
 _PROBE = ".elasticdl-can-write"
 
 
-def check_destinations(flags: TrainFlags, spec: JobSpec) -> None:
-    """Write and delete a small file in each destination of the job, and connect to its NATS server.
+def check_destinations(flags: TrainFlags, job: JobId, *, output: str, storage: str) -> None:
+    """Write and delete a small file in each destination of a job, and connect to its NATS server.
 
     Args:
         flags: the values of the flags.
-        spec: the job.
+        job: its id.
+        output: URI of the folder for the exported model; empty: no export.
+        storage: URI of the folder for snapshots.
 
     Raises:
         ElasticDLError: names the destination that can't be used, and the reason.
     """
-    destinations = {"output": spec.output} if flags.output else {}
+    destinations = {"output": output} if output else {}
     flag_of_storage = "storage" if flags.storage else "checkpoint_dir" if flags.checkpoint_dir else "run_dir"
-    destinations[flag_of_storage] = spec.storage
+    destinations[flag_of_storage] = storage
     for flag, uri in destinations.items():
         check_writable(f"--{flag}={getattr(flags, flag) or display(uri)}", uri)
     if flags.report:
         check_report(flags.report)
     if flags.nats_url:
-        _check_nats_server(flags.nats_url, spec)
+        _check_nats_server(flags.nats_url, job)
 
 
 def check_report(report: Path) -> None:
@@ -73,7 +75,7 @@ def check_writable(what: str, uri: str) -> None:
         with _missing_folders_removed(probe):
             store.write(probe, b"")
             store.delete(probe)
-    except PermanentError as error:
+    except (PermanentError, TransientError) as error:
         # The missing object is our own probe, which the user never named.
         problem = "no file can be created there" if isinstance(error, ObjectNotFoundError) else error
         raise UserError(
@@ -96,7 +98,7 @@ def _missing_folders_removed(uri: str) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _check_nats_server(url: str, spec: JobSpec) -> None:
+def _check_nats_server(url: str, job: JobId) -> None:
     from elasticdl.shared.bus.nats_bus import check_server  # The import takes 0.1 s; only this check needs it.
 
-    asyncio.run(check_server(url, spec.job))
+    asyncio.run(check_server(url, job))

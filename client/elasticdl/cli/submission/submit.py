@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.cli.options import values_for
-from elasticdl.cli.submission.flags import TrainFlags, parse_envs
+from elasticdl.cli.submission.flag_items import parse_envs
+from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.model_digest import combined, file_digests
 from elasticdl.cli.submission.plan_data import Progress, plan_data
 from elasticdl.cli.submission.preflight import check_destinations
@@ -79,6 +80,9 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
     flags.check()
     model, digests = _model(flags)
     job = new_job_id(flags.job_name or _job_name(Path(model.path).stem))
+    envs = parse_envs(flags.envs)
+    output, storage = to_uri(flags.output) if flags.output else "", _storage(flags, root, job)
+    check_destinations(flags, job, output=output, storage=storage)
     data, validation = plan_data(flags, model, progress)
     plan = _training_plan(flags, data)
     spec = JobSpec(
@@ -90,9 +94,9 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         validation=_validation_plan(plan, validation) if validation else None,
         validation_data=spec_of(validation.schema, csv_header=flags.csv_header) if validation else None,
         model=model,
-        output=to_uri(flags.output) if flags.output else "",
-        storage=_storage(flags, root, job),
-        envs=parse_envs(flags.envs),
+        output=output,
+        storage=storage,
+        envs=envs,
         best=flags.best,
         epoch_checksum=sum(index.total for index in data.indices) & ((1 << 64) - 1),
         evaluate_epochs=flags.evaluates_epochs and validation is not None,
@@ -101,7 +105,6 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         synchronous=flags.is_synchronous,
         **values_for("JobSpec", flags),
     )
-    check_destinations(flags, spec)
     return Submission(spec=spec, model_files=digests, data=data, validation=validation)
 
 

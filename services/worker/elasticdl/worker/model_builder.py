@@ -87,7 +87,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
         export_notes = tuple(loading_notes(runner))
     built = Built(runner=runner, training=training, validation=validation, export_notes=export_notes)
     if spec.model.fingerprint:
-        problem = "this process made another model than the one that the job was started with"
+        problem = "this process built a model that differs from the one that the job was started with"
         built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)
     return built
 

@@ -72,7 +72,7 @@ def _check(spec: JobSpec, folder: Path) -> ModelCheck:
     other = _second(folder)
     if other is not None and other.fingerprint:  # Without one it failed by itself, and the workers compare.
         expected = Fingerprint.decode(other.fingerprint)
-        mine.check(expected, Path(spec.model.path), "each process that makes the model gets another one")
+        mine.check(expected, Path(spec.model.path), "each process builds a different model")
     if other is not None and other.error:
         return other
     return ModelCheck(notes=(*built.runner.describe(), *built.export_notes), fingerprint=mine.encode())

@@ -1,4 +1,4 @@
-"""SIGTERM: stop after the running batch, within a time limit whatever the batch does."""
+"""Graceful shutdown on SIGTERM: stop after the running batch, or at a time limit if the batch takes longer."""
 
 from __future__ import annotations
 

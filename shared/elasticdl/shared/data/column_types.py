@@ -1,4 +1,4 @@
-"""Decides the type of each column, once for a job, from what the scan of all sources found."""
+"""Column types: decides the type of each column, once for a job, from what the scan of all sources found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual partitions of a model, and the versioned table that says which ps owns each of them."""
+"""Sharding of a model: its virtual partitions, and the versioned table that says which ps owns each of them."""
 
 from __future__ import annotations
 

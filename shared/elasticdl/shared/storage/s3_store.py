@@ -17,7 +17,7 @@ import tenacity
 import urllib3
 from minio import Minio
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, MaxRetryError
 from urllib3.response import BaseHTTPResponse
 
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError, UserError
@@ -239,11 +239,18 @@ def translate(error: Exception, uri: str, endpoint: str) -> ElasticDLError:
         case S3Error():
             return _translate_code(error, uri, bucket, endpoint)
         case ServerError() | InvalidResponseError() | HTTPError():
-            return TransientError(f"object storage at {endpoint} does not answer ({uri}): {error}")
+            return TransientError(f"object storage at {endpoint} does not answer ({uri}): {_reason(error)}")
         case OSError():
             return PermanentError(f"{uri}: {error}")
         case _:
             return UserError(f"{uri}: {error}")
+
+
+def _reason(error: Exception) -> str:
+    """Why a request failed. Errors of urllib3 begin with the connection and repeat the URL."""
+    if isinstance(error, MaxRetryError) and error.reason:
+        return str(error.reason).partition(": ")[2] or str(error.reason)
+    return str(error)
 
 
 def _translate_code(error: S3Error, uri: str, bucket: str, endpoint: str) -> ElasticDLError:

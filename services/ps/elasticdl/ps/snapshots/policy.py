@@ -1,4 +1,4 @@
-"""Snapshot cadence and retention: when a ps takes snapshots by itself, and how long it keeps them."""
+"""Snapshot cadence and retention: when a ps takes snapshots (checkpoints) by itself, and how long it keeps them."""
 
 from __future__ import annotations
 

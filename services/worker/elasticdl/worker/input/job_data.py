@@ -68,5 +68,5 @@ def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBa
             return fed
     raise UserError(
         f"feed drops every record of the first {_EXAMPLES_MAX} batches",
-        hint="The model is built from a batch; does the filter do what it should?",
+        hint="The model is built from the first batch that is not empty. Check the filter in feed().",
     )

@@ -161,4 +161,6 @@ def _refuse(module: UserModule, model: Any) -> None:
             )
     for layer in model._flatten_layers():
         if getattr(layer, "stateful", False) is True:
-            raise UserError(f"{module.path}: layer {layer.name!r} is stateful; batches go to workers in no fixed order")
+            raise UserError(
+                f"{module.path}: layer {layer.name!r} is stateful, but workers get batches in no fixed order"
+            )

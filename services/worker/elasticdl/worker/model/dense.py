@@ -149,7 +149,7 @@ def _specs(
         if variable.constraint is not None:
             raise UserError(
                 f"variable {variable.path} has the constraint {type(variable.constraint).__name__}, "
-                "which can't be kept while several workers update it",
+                "which can't be enforced while several workers update it",
                 hint="Use a regularizer instead.",
             )
         trainable = kind is VariableKind.TRAINABLE

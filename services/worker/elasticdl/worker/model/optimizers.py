@@ -84,7 +84,7 @@ def translate(keras_optimizer: Any) -> TranslatedOptimizer:
     config = keras_optimizer.get_config()
     for option, instead in _REFUSED.items():
         if config.pop(option, None):
-            raise UserError(f"{option} of the optimizer can't be honoured", hint=f"Remove it: {instead}.")
+            raise UserError(f"{option} of the optimizer is not supported", hint=f"Remove it: {instead}.")
     clipping = {option: float(config.pop(option) or 0.0) for option in _ON_WORKER}
     pattern = getattr(keras_optimizer, "_exclude_from_weight_decay_pattern", None)
     return TranslatedOptimizer(

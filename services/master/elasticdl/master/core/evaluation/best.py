@@ -1,4 +1,4 @@
-"""The best evaluated version of the model: which one it is, how it is saved, and when training ends early."""
+"""The best model: which evaluated version it is, how it is saved, and early stopping, which ends training early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speculative execution: second attempts of slow tasks, at the end of a job or an epoch for idle workers.
+"""Speculative execution: second attempts of stragglers (slow tasks), at the end of a job or an epoch for idle workers.
 
 In synchronous training all workers wait for the slowest one, so there it happens at any time: as soon as a worker says
 that it waits.

@@ -100,9 +100,9 @@ def _check(path: Path, name: str, predicted: Predictions, computed: Predictions,
     if difference > limit:
         one, other = (np.asarray(each[0]).reshape(-1)[:3].tolist() for each in (predicted, computed))
         raise UserError(
-            f"{path}: {name} predicts {one} where the trained model predicts {other}: it is another model",
-            hint="State that is neither a variable nor in the configuration of a layer is lost, or was made again with "
-            "other values. Give random generators a seed, and return such state from get_config().",
+            f"{path}: {name} predicts {one} where the trained model predicts {other}, so it is not the trained model",
+            hint="A file keeps variables and the configuration of layers. Other state of a layer is lost, or gets new "
+            "values when the file is loaded. Give random generators a seed, and return such state from get_config().",
         )
 
 

@@ -166,7 +166,7 @@ class BatchFeeder:
         if count > records:
             raise UserError(
                 f"{self._module.path}: {self._name} made {count} elements of {records} records",
-                hint="It may drop records, it may not add any: one element per record keeps batches countable.",
+                hint="feed() may drop records, but it must not add any: return at most one element for each record.",
             )
         if self._spec is None:
             self._spec = self._make_spec(features, labels, weights)

@@ -1,0 +1,47 @@
+"""Flags that list items: ``NAME=VALUE,NAME=VALUE``."""
+
+from __future__ import annotations
+
+import re
+
+from elasticdl.shared.errors import UserError
+
+_NEXT_COLUMN = re.compile(r",(?=[^,=]+=)")
+_NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def parse_envs(text: str) -> dict[str, str]:
+    """Split ``--envs`` (``NAME=value,NAME=value``). A comma belongs to a value unless ``NAME=`` follows it.
+
+    Raises:
+        UserError: an item has no name.
+    """
+    variables: dict[str, str] = {}
+    for item in _NEXT_VARIABLE.split(text) if text else ():
+        name, equals, value = item.partition("=")
+        if not equals or not _VARIABLE.fullmatch(name):
+            raise UserError(f"--envs: {item!r} is not of the form NAME=value", usage=True)
+        variables[name] = value
+    return variables
+
+
+def parse_columns(flag: str, text: str) -> dict[str, str]:
+    """Split ``NAME=VALUE,NAME=VALUE``. A comma belongs to a value unless ``NAME=`` follows it.
+
+    Args:
+        flag: without dashes, named in errors.
+        text: its value.
+
+    Raises:
+        UserError: an item is not of this form, or a column occurs twice.
+    """
+    columns: dict[str, str] = {}
+    for item in _NEXT_COLUMN.split(text) if text else ():
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise UserError(f"--{flag}: {item!r} is not of the form NAME=VALUE", usage=True)
+        if name in columns:
+            raise UserError(f"--{flag} names column {name!r} twice", usage=True)
+        columns[name] = value
+    return columns
