@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cli.commands.jobs import list_jobs
-from elasticdl.cli.display.consoles import error_console, error_text
+from elasticdl.cli.display.consoles import JobConsole, error_console, error_text
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.shared.names import JobId
 
@@ -39,3 +39,17 @@ def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch, no_color: str, co
         console.print(error_text("it failed"))
     assert ("[1;31m" in captured.get()) == colors
     assert "it failed" in captured.get()
+
+
+def test_a_terminal_wraps_messages_between_words_and_a_pipe_does_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = f"{'word ' * 10}Logs: /data/{'long/' * 10}train"
+    for name, value in (("COLUMNS", "40"), ("FORCE_COLOR", "1"), ("TERM", "xterm"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
+    JobConsole().print_line(message)
+    *prose, path = capsys.readouterr().out.splitlines()
+    assert len(prose) == 2 and path == f"/data/{'long/' * 10}train"
+    monkeypatch.delenv("FORCE_COLOR")
+    JobConsole().print_line(message)
+    assert capsys.readouterr().out == f"{message}\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 
 from rich.console import Console
 from rich.text import Text
@@ -31,6 +32,31 @@ def error_text(message: str) -> Text:
     return Text.assemble(("Error: ", "bold red"), message.rstrip())
 
 
+def wrapped(text: str, console: Console, indent: int = 0) -> str:
+    """A text as a terminal should show it: wrapped between words, with long words such as paths in one piece.
+
+    Args:
+        text: one or more lines.
+        console: where it is printed; outside of a terminal nothing is wrapped.
+        indent: columns to the left of the text.
+    """
+    if not console.is_terminal:
+        return text
+    return "\n".join(
+        textwrap.fill(
+            line,
+            console.width,
+            initial_indent=" " * indent,
+            subsequent_indent=" " * indent,
+            expand_tabs=False,
+            replace_whitespace=False,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )[indent:]
+        for line in text.splitlines()
+    )
+
+
 class JobConsole(Console):
     """For the output of a running job. If the reader goes away (``| head``), the job continues without output."""
 
@@ -38,8 +64,8 @@ class JobConsole(Console):
         super().__init__(highlight=False, markup=False)
 
     def print_line(self, line: str) -> None:
-        """Print one line, which is never wrapped."""
-        self.print(line, soft_wrap=True)
+        """Print a message, wrapped for a terminal."""
+        self.print(wrapped(line, self), soft_wrap=True)
 
     def on_broken_pipe(self) -> None:
         """Discard all further output. Rich would end the process."""

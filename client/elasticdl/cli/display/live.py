@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from elasticdl.cli.display.consoles import wrapped
 from elasticdl.cli.display.history import metrics_text
 from elasticdl.cli.display.progress_snapshot import ProgressSnapshot
 from elasticdl.cli.display.quantities import stopwatch
@@ -60,7 +61,7 @@ class TerminalView:
 
     def print_line(self, line: str) -> None:
         """Print a message above the block."""
-        self._console.print(Text(line))
+        self._console.print(Text(wrapped(line, self._console)), soft_wrap=True)
 
     def update(self, progress: ProgressSnapshot) -> None:
         """Redraw the block."""

@@ -83,6 +83,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from elasticdl.cli.display.consoles import wrapped
 from elasticdl.cli.display.history import (
     best_row,
     evaluation_rows,
@@ -209,7 +210,8 @@ def print_summary(report: Report, console: Console) -> None:
     """Print a summary of the report."""
     console.print(Text(f"{report['job']}: {report['state']}", style="bold"))
     for name, text in _summary(report):
-        console.print(Text.assemble((f"  {name:<19} ", "dim"), text), soft_wrap=True)
+        label = f"  {name:<19} "
+        console.print(Text.assemble((label, "dim"), wrapped(text, console, len(label))), soft_wrap=True)
 
 
 def _summary(report: Report) -> Iterator[tuple[str, str]]:
