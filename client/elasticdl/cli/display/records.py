@@ -26,7 +26,7 @@ def event_text(event: events.Event) -> str:
     """An event's name and fields."""
     if isinstance(event, events.Decided):
         return f"Decided term={event.term} after=#{event.after_seq}: " + "; ".join(
-            [*map(command_text, event.commands), *(f"because {reason}" for reason in event.reasons)]
+            [*map(command_text, event.commands), *(f"reason: {reason}" for reason in event.reasons)]
         )
     if isinstance(event, events.JobSubmitted):
         plan = event.spec.plan

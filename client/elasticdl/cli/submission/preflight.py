@@ -75,7 +75,12 @@ def check_writable(what: str, uri: str) -> None:
         with _missing_folders_removed(probe):
             store.write(probe, b"")
             store.delete(probe)
-    except (PermanentError, TransientError) as error:
+    except TransientError as error:
+        raise UserError(
+            f"{what} can't be written: {str(error).replace(probe, uri)}",
+            hint="Check the address, and that the storage can be reached from here.",
+        ) from error
+    except PermanentError as error:
         # The missing object is our own probe, which the user never named.
         problem = "no file can be created there" if isinstance(error, ObjectNotFoundError) else error
         raise UserError(
