@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +20,11 @@ from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.local.exits import Exit
 from elasticdl.cli.local.processes.children import ChildProcesses
-from elasticdl.cli.local.processes.fork_server import ForkServer
+from elasticdl.cli.local.processes.fork_server import ForkServer, ForkServers
 from elasticdl.cli.local.processes.service_processes import service_command
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import JobId, PodName, Service
+from elasticdl.shared.process.handover import WaitingProcess
 from elasticdl.shared.process.settings import WorkerSettings, to_environment
 
 pytestmark = pytest.mark.tensorflow
@@ -86,6 +88,13 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
     launcher.forks.stop()
 
 
+def wait_for_text(log: Path, text: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while text not in log.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def is_forked(process: psutil.Process) -> bool:
     return "elasticdl.shared.process.fork_server" in process.cmdline()
 
@@ -138,6 +147,43 @@ def test_only_workers_are_forked(launcher: Launcher) -> None:
     )
     assert launcher.exits.get(timeout=DEADLINE_S).exit_code == 0
     assert (launcher.folder / "ps-0.log").read_text() == "no worker\n"
+
+
+WAITS = """
+import os, sys
+from pathlib import Path
+from elasticdl.shared.process.handover import Handover
+handover = Handover(Path(sys.argv[1]))
+print("waiting", flush=True)
+print(handover.wait()["NAME"], flush=True)
+"""
+
+
+class Kept:
+    """A process that waits to become the one with this log."""
+
+    def __init__(self, forks: ForkServers, log: Path) -> None:
+        self.log = log
+        pipe = log.with_suffix(".pipe")
+        os.mkfifo(pipe)
+        self.pid = Spawner().start([sys.executable, "-c", WAITS, str(pipe)], environment=os.environ, log=log)
+        wait_for_text(log, "waiting")
+        forks.keep(log, WaitingProcess(pid=self.pid, pipe=pipe))
+
+
+def test_a_kept_process_becomes_the_next_one_with_its_log(tmp_path: Path) -> None:
+    forks = ForkServers(Spawner(), service_command)
+    kept, dead, unused = (Kept(forks, tmp_path / f"worker-{number}.log") for number in range(3))
+    os.kill(dead.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
+    others = [sys.executable, "-c", "pass"]
+    assert forks.start(others, environment={"NAME": "worker-0"}, log=kept.log) == kept.pid
+    replacement = forks.start(others, environment=os.environ, log=dead.log)
+    forks.stop()
+    for pid in (kept.pid, replacement):
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert kept.log.read_text() == "waiting\nworker-0\n"
+    assert not any(map(psutil.pid_exists, (dead.pid, unused.pid)))
 
 
 KILLED = """

@@ -251,3 +251,27 @@ def test_an_id_outside_its_table_is_named(write_module: WriteModule) -> None:
     assert batch is not None
     with pytest.raises(UserError, match="id 1000 is outside embedding user_table"):
         runner.ids(batch)
+
+
+HALF = (
+    RECOMMENDER.replace('"relu")', '"relu", dtype="mixed_float16")')
+    + """
+def loss(labels, predictions):
+    return 1e4 * keras.losses.binary_crossentropy(labels, predictions)
+"""
+)
+
+
+def test_a_model_that_forgets_its_trial_trains_like_a_new_one(write_module: WriteModule) -> None:
+    module = write_module(HALF)
+    tried, batch = runner_of(module, columns())
+    tables = Tables(tried)
+    while tried.train(batch, tried.initial_dense(), tables.pull(batch), step_seed=5).overflow:
+        tried.evaluate(batch, tried.initial_dense(), tables.pull(batch, training=False))
+    tried.forget()
+    new, _ = runner_of(module, columns())
+    results = [one.train(batch, one.initial_dense(), tables.pull(batch), step_seed=1) for one in (tried, new)]
+    assert [result.overflow for result in results] == [True, True]
+    for purpose in ("train", "evaluate"):
+        states, expected = (one.metric_states(purpose) for one in (tried, new))
+        np.testing.assert_equal(dict(states), dict(expected))

@@ -51,7 +51,7 @@ def train(flags: TrainFlags, root: Path) -> int:
         except ElasticDLError:
             run.remove()  # The job did not start, so leave nothing behind.
             raise
-        options = RunOptions(started_s=started_s, report=flags.report, debug=flags.debug, submission=submission)
+        options = RunOptions(started_s=started_s, report=flags.report, debug=flags.debug, checks_model=True)
         return run_job(run, record, spec, (JobSubmitted(spec=spec),), options)
 
 

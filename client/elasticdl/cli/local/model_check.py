@@ -5,32 +5,31 @@ See ``elasticdl.worker.model_check`` and ``elasticdl.worker.model_export``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
-import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.fork_server import MODEL_CHECK
 from elasticdl.cli.local.processes.logs import tail
-from elasticdl.cli.submission.submit import Submission
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import encode_spec
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.names import PodName, Service, pod_name
 from elasticdl.shared.process import model_check
+from elasticdl.shared.process.handover import WaitingProcess
 from elasticdl.shared.process.model_check import ModelCheck
-from elasticdl.shared.storage import to_uri
 
 CHECK = (sys.executable, "-m", MODEL_CHECK)
 EXPORT = (sys.executable, "-m", "elasticdl.worker.model_export")
-CHECKS = ("model-check-0", "model-check-1")
-"""Names of the processes of a check. The second one makes the model as well, to be compared with the first's."""
 _LOG_LINES = 20
+_POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,18 +40,21 @@ class CheckRuntime:
         starter: starts its processes.
         environment: (URL of the NATS server, pod, service) -> the environment of a process.
         logs: folder for the log and the output of each process.
+        keep: (log, process) takes a process that is to become the worker with this log; None: all of them end.
     """
 
     starter: Starter
     environment: Callable[[str, PodName, Service], Mapping[str, str]]
     logs: Path
+    keep: Callable[[Path, WaitingProcess], None] | None = None
 
 
-def check_model(submission: Submission, runtime: CheckRuntime) -> ModelCheck | None:
-    """Make the model, compute the gradients of one batch, and compare the models of two processes.
+def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelCheck | None:
+    """Build the model, compute the gradients of one batch, and compare the models of two processes.
 
     Args:
-        submission: the job.
+        spec: the job. The indices of its data are in its storage.
+        folder: an empty folder.
         runtime: what the check runs on.
 
     Returns:
@@ -62,18 +64,28 @@ def check_model(submission: Submission, runtime: CheckRuntime) -> ModelCheck | N
     Raises:
         UserError: the model can't be trained, with the reason.
     """
-    with tempfile.TemporaryDirectory(prefix="elasticdl-check-") as name:
-        folder = Path(name)
-        storage = to_uri(folder / "storage")
-        submission.save_indices(storage)
-        spec = replace(submission.spec, storage=storage)
-        (folder / model_check.SPEC_FILE).write_bytes(encode_spec(spec))
-        with _processes(CHECK, CHECKS, folder, runtime) as pids:
-            os.waitpid(pids[0], 0)
-        result = ModelCheck.read(folder, 0)
-    if result is not None and result.error:
-        raise UserError(result.error)
+    (folder / model_check.SPEC_FILE).write_bytes(encode_spec(spec))
+    pods = check_pods(spec)
+    if runtime.keep:
+        for number in range(min(len(pods), spec.workers)):
+            with contextlib.suppress(OSError):  # Without a pipe, the worker builds the model again.
+                os.mkfifo(model_check.pipe_of(folder, number))
+    with _processes(CHECK, pods, folder, runtime) as pids:
+        result = _result(folder, pids[pods[0]])
+        if result is not None and result.error:
+            raise UserError(result.error)
+        if runtime.keep:
+            for number, pod in enumerate(pods):
+                pipe = model_check.pipe_of(folder, number)
+                if pipe.exists() and ModelCheck.read(folder, number):
+                    runtime.keep(runtime.logs / f"{pod}.log", WaitingProcess(pid=pids[pod], pipe=pipe))
+                    del pids[pod]
     return result
+
+
+def check_pods(spec: JobSpec) -> tuple[PodName, PodName]:
+    """Names of the two processes of a check: those of the workers that they become."""
+    return pod_name(Service.WORKER, 0), pod_name(Service.WORKER, 1) if spec.workers > 1 else PodName("model-check")
 
 
 def export_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelCheck:
@@ -92,9 +104,9 @@ def export_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChe
         PermanentError: the process did not finish.
     """
     (folder / model_check.SPEC_FILE).write_bytes(encode_spec(spec))
-    with _processes(EXPORT, ("export",), folder, runtime) as pids:
-        os.waitpid(pids[0], 0)
-    result = ModelCheck.read(folder, 0)
+    pod = PodName("export")
+    with _processes(EXPORT, (pod,), folder, runtime) as pids:
+        result = _result(folder, pids[pod])
     if result is None:
         log = runtime.logs / "export.log"
         raise PermanentError(f"the export did not finish. The end of {log}:\n{tail(log, _LOG_LINES)}")
@@ -103,31 +115,35 @@ def export_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChe
     return result
 
 
+def _result(folder: Path, pid: int) -> ModelCheck | None:
+    """Wait for the result of process 0; None if the process has ended without one."""
+    has_ended = False
+    while not has_ended:
+        # WNOWAIT: the process is reaped with the others.
+        has_ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+        if result := ModelCheck.read(folder, 0):
+            return result
+        time.sleep(_POLL_S)
+    return None
+
+
 @contextmanager
 def _processes(
-    command: Sequence[str], names: Sequence[str], folder: Path, runtime: CheckRuntime
-) -> Iterator[list[int]]:
-    """Start a process under each name; what is left of them at the end is killed."""
-    pids = []
+    command: Sequence[str], pods: Sequence[PodName], folder: Path, runtime: CheckRuntime
+) -> Iterator[dict[PodName, int]]:
+    """Start a process under each name; gives their process ids. Those that are in the dict at the end are killed."""
+    pids: dict[PodName, int] = {}
     try:
-        for number, pod in enumerate(map(PodName, names)):
+        for number, pod in enumerate(pods):
             environment = {
                 **runtime.environment("", pod, Service.WORKER),
                 model_check.FOLDER_VARIABLE: str(folder),
                 model_check.NUMBER_VARIABLE: str(number),
             }
             log, output = runtime.logs / f"{pod}.log", runtime.logs / f"{pod}.out"
-            pids.append(runtime.starter.start(command, environment=environment, log=log, output=output))
+            pids[pod] = runtime.starter.start(command, environment=environment, log=log, output=output)
         yield pids
     finally:
-        for pid in pids:
-            _end(pid)
-
-
-def _end(pid: int) -> None:
-    try:
-        if os.waitpid(pid, os.WNOHANG) == (0, 0):
+        for pid in pids.values():
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-    except ChildProcessError:  # It was reaped already.
-        return

@@ -22,7 +22,7 @@ from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, make_tempo
 from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
 from elasticdl.cli.local.job_observer import JobObserver
 from elasticdl.cli.local.local_job import LocalJob, RunResult, Runtime
-from elasticdl.cli.local.model_check import CheckRuntime, check_model
+from elasticdl.cli.local.model_check import CheckRuntime, check_model, check_pods
 from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.environment import job_environment, threads_each
 from elasticdl.cli.local.processes.fork_server import ForkServers
@@ -37,6 +37,7 @@ from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobSubmitted
 from elasticdl.shared.names import Service
+from elasticdl.shared.storage import to_uri
 
 _DEBUG_LINES = 40
 
@@ -50,14 +51,14 @@ class RunOptions:
         report: where to write the report, besides the run directory.
         debug: after a failure, show the log of the process that caused it.
         command: the command line of a service.
-        submission: a new job, whose model is checked before anything starts.
+        checks_model: whether the model is checked before the job starts, as that of a new job is.
     """
 
     started_s: float
     report: Path | None = None
     debug: bool = False
     command: Callable[[Service], list[str]] = service_command
-    submission: Submission | None = None
+    checks_model: bool = False
 
 
 def run_job(
@@ -86,9 +87,15 @@ def run_job(
     try:
         observer = JobObserver(run, record, view)
         runtime = _runtime(run, record, spec, observer, options.command)
-        if options.submission:
-            spec = _checked(options.submission, run, runtime, console)
+        if options.checks_model:
+            try:
+                spec = _checked(spec, run, runtime, Path(record.temporary or run.path))
+            except KeyboardInterrupt:
+                run.remove()
+                raise
             opening = (JobSubmitted(spec=spec),)
+            for line in start_lines(run, spec):
+                console.print_line(line)
         result = asyncio.run(LocalJob(run, runtime, observer).run(*opening))
         observer.show_printed()
         observer.save_history(result.state)
@@ -167,18 +174,27 @@ def try_model(submission: Submission) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="elasticdl-dry-run-") as name:
         run = RunDirectory(Path(name), submission.spec.job)
         run.create()
-        environment = job_environment(os.environ, submission.spec, run, "")
+        spec = replace(submission.spec, storage=to_uri(run.path / "storage"))
+        submission.save_indices(spec.storage)
+        environment = job_environment(os.environ, spec, run, "")
         runtime = CheckRuntime(starter=Spawner(), environment=environment, logs=run.logs)
         printed = PrintedLines(run.logs)
-        check = check_model(submission, runtime)
+        check = check_model(spec, _check_folder(run.path), runtime)
+        pod, _ = check_pods(spec)
         if check is None:
-            raise PermanentError(f"the model check did not finish:\n{tail(run.log('model-check-0'), _DEBUG_LINES)}")
-        shown = [line for process, line in printed.take() if process == "model-check-0"]
+            raise PermanentError(f"the model check did not finish:\n{tail(run.log(pod), _DEBUG_LINES)}")
+        shown = [line for process, line in printed.take() if process == pod]
         return [*shown, *check.notes, "The model was built and has computed the gradients of one batch."]
 
 
-def _checked(submission: Submission, run: RunDirectory, runtime: Runtime, console: JobConsole) -> JobSpec:
-    """Check the model with the processes that will be the workers' parents, and say what starts.
+def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path) -> JobSpec:
+    """Check the model of a new job. The processes of the check wait to become its first workers.
+
+    Args:
+        spec: the job.
+        run: its folder.
+        runtime: what the job runs on.
+        folder: for the temporary files of the check.
 
     Returns:
         The job with the fingerprint of its model.
@@ -186,23 +202,29 @@ def _checked(submission: Submission, run: RunDirectory, runtime: Runtime, consol
     Raises:
         UserError: the model can't be trained.
     """
-    starter: Starter = runtime.spawner
+    forks = runtime.forks
+    starter: Starter = forks or runtime.spawner
+    keep = forks.keep if forks else None
     try:
-        if runtime.forks:
-            starter = runtime.forks
-            runtime.forks.begin(partial(runtime.environment, ""), run.log)
-            runtime.forks.servers[Service.WORKER].wait()
-        check = check_model(submission, CheckRuntime(starter=starter, environment=runtime.environment, logs=run.logs))
+        if forks:
+            forks.begin(partial(runtime.environment, ""), run.log)
+            forks.servers[Service.WORKER].wait()
+        check = check_model(
+            spec,
+            _check_folder(folder),
+            CheckRuntime(starter=starter, environment=runtime.environment, logs=run.logs, keep=keep),
+        )
     except BaseException:
-        if runtime.forks:
-            runtime.forks.stop()
+        if forks:
+            forks.stop()
         raise
-    spec = submission.spec
-    if check:
-        spec = replace(spec, model=replace(spec.model, fingerprint=check.fingerprint))
-    for line in start_lines(run, spec):
-        console.print_line(line)
-    return spec
+    return replace(spec, model=replace(spec.model, fingerprint=check.fingerprint)) if check else spec
+
+
+def _check_folder(parent: Path) -> Path:
+    folder = parent / "model-check"
+    folder.mkdir()
+    return folder
 
 
 def _runtime(

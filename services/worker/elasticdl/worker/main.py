@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -23,14 +24,20 @@ from elasticdl.worker.model_imports import import_model_code
 from elasticdl.worker.service import Worker
 from elasticdl.worker.shutdown import catch_signals, watch
 
+if TYPE_CHECKING:
+    from elasticdl.worker.model_builder import Built
+
 _log = structlog.get_logger()
 STOP_LIMIT_S = 1.8
 """Seconds between a signal and the end of the process: the grace of the running batch (``CoreSettings.stop_grace_s``),
 and the time to return the tasks."""
 
 
-def main() -> int:
+def main(built: Built | None = None) -> int:
     """Entry point.
+
+    Args:
+        built: the job's model, if this process has built it already.
 
     Returns:
         0 after a stop, 1 when the user or the environment has to change something, 70 after a defect of ElasticDL, 75
@@ -49,7 +56,7 @@ def main() -> int:
     _log.info("worker started", **describe(settings))
     ended = threading.Event()
     try:
-        return run(settings, incarnation, signals, ended)
+        return run(settings, incarnation, signals, ended, built)
     except Exception as error:  # The process' outermost frame: Python's own exit code would look like a refusal.
         code = exit_code(error)
         if code == EXIT_FAULT:
@@ -61,7 +68,13 @@ def main() -> int:
         ended.set()
 
 
-def run(settings: WorkerSettings, incarnation: Incarnation, signals: socket.socket, ended: threading.Event) -> int:
+def run(
+    settings: WorkerSettings,
+    incarnation: Incarnation,
+    signals: socket.socket,
+    ended: threading.Event,
+    built: Built | None,
+) -> int:
     """Connect and work; returns the exit code."""
     created: list[Worker] = []
     ready = threading.Event()
@@ -84,6 +97,7 @@ def run(settings: WorkerSettings, incarnation: Incarnation, signals: socket.sock
             bus=bus,
             loop=loop,
             environment=os.environ,
+            built=built,
         )
     )
     ready.set()

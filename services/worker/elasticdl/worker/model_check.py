@@ -1,8 +1,8 @@
-"""``python -m elasticdl.worker.model_check``: makes a job's model and tries one batch, before any service starts.
+"""``python -m elasticdl.worker.model_check``: builds a job's model and tries one batch, before the job starts.
 
-The launcher starts two processes of it. Both make the model. The first tries a batch, and compares its fingerprint with
-the second's, so a model that comes out differently in each process is refused before the job starts. The second tries
-the export meanwhile.
+The launcher starts two processes of it. Both build the model. The first tries a batch, and compares its fingerprint
+with the second's, so a model that comes out differently in each process is refused before the job starts. The second
+tries the export meanwhile. If the job starts, both processes become workers, which have built their model already.
 """
 
 from __future__ import annotations
@@ -12,29 +12,34 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import decode_spec
 from elasticdl.shared.process import model_check
 from elasticdl.shared.process.exit_codes import EXIT_REFUSED, exit_code, leave
+from elasticdl.shared.process.handover import Handover
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.process.running_batches import ENVIRONMENT_VARIABLE, RunningBatchesFile, file_of
+from elasticdl.worker import main as worker
 from elasticdl.worker.failures import of_start
 from elasticdl.worker.model_imports import import_model_code
+
+if TYPE_CHECKING:
+    from elasticdl.worker.model_builder import Built
 
 _SECOND_S_MAX = 30.0
 """Seconds to wait for the second process after the first one is done; without it, only the workers compare."""
 _POLL_S = 0.02
 
 
-def run(function: Callable[[JobSpec, Path, int], ModelCheck]) -> int:
+def run(function: Callable[[JobSpec, Path, int], ModelCheck], folder: Path, number: int) -> int:
     """Call a function with the job, the folder for results and the number of this process, and write its result.
 
     Returns:
         0, or 1 when the model is refused; others: the function could not do its work.
     """
-    folder, number = Path(os.environ[model_check.FOLDER_VARIABLE]), int(os.environ[model_check.NUMBER_VARIABLE])
     import_model_code()
     try:
         result = function(decode_spec((folder / model_check.SPEC_FILE).read_bytes()), folder, number)
@@ -50,9 +55,31 @@ def run(function: Callable[[JobSpec, Path, int], ModelCheck]) -> int:
     return EXIT_REFUSED if result.error else 0
 
 
+def place() -> tuple[Path, int]:
+    """The folder for results, and the number of this process."""
+    return Path(os.environ[model_check.FOLDER_VARIABLE]), int(os.environ[model_check.NUMBER_VARIABLE])
+
+
 def main() -> int:
     """Entry point."""
-    return run(lambda spec, folder, number: _check(spec, folder) if number == 0 else _made(spec))
+    folder, number = place()
+    pipe = model_check.pipe_of(folder, number)
+    handover = Handover(pipe) if pipe.exists() else None
+    models: list[Built] = []
+
+    def check(spec: JobSpec, folder: Path, number: int) -> ModelCheck:
+        built = _build(spec)
+        models.append(built)
+        return _check(spec, built, folder) if number == 0 else _export(spec, built)
+
+    code = run(check, folder, number)
+    if code or handover is None:
+        return code
+    environment = handover.wait()
+    os.environ.clear()
+    os.environ.update(environment)
+    models[0].runner.forget()
+    return worker.main(models[0])
 
 
 def running_batches_file() -> RunningBatchesFile:
@@ -60,13 +87,18 @@ def running_batches_file() -> RunningBatchesFile:
     return RunningBatchesFile(file_of(os.environ[ENVIRONMENT_VARIABLE], os.getpid()))
 
 
-def _check(spec: JobSpec, folder: Path) -> ModelCheck:
-    from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint
+def _build(spec: JobSpec) -> Built:
     from elasticdl.worker.model_builder import build
+
+    with running_batches_file() as running_batches:
+        return build(spec, running_batches)
+
+
+def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
+    from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint
     from elasticdl.worker.model_trial import try_model
 
     with running_batches_file() as running_batches:
-        built = build(spec, running_batches)
         try_model(built, running_batches)
     mine = built.fingerprint()
     other = _second(folder)
@@ -78,12 +110,9 @@ def _check(spec: JobSpec, folder: Path) -> ModelCheck:
     return ModelCheck(notes=(*built.runner.describe(), *built.export_notes), fingerprint=mine.encode())
 
 
-def _made(spec: JobSpec) -> ModelCheck:
-    from elasticdl.worker.model_builder import build
+def _export(spec: JobSpec, built: Built) -> ModelCheck:
     from elasticdl.worker.model_trial import try_export
 
-    with running_batches_file() as running_batches:
-        built = build(spec, running_batches)
     fingerprint = built.fingerprint().encode()
     try:
         if spec.output:

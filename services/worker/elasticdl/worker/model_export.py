@@ -10,7 +10,7 @@ from elasticdl.shared.process import model_check
 from elasticdl.shared.process.exit_codes import leave
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.worker.execution.exporter import write_output
-from elasticdl.worker.model_check import run, running_batches_file
+from elasticdl.worker.model_check import place, run, running_batches_file
 
 
 def _export(spec: JobSpec, folder: Path, _number: int) -> ModelCheck:
@@ -24,4 +24,4 @@ def _export(spec: JobSpec, folder: Path, _number: int) -> ModelCheck:
 
 
 if __name__ == "__main__":
-    leave(run(_export))
+    leave(run(_export, *place()))

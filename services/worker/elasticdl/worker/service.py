@@ -59,6 +59,7 @@ class Worker:
         bus: the broker.
         loop: where the bus lives.
         environment: tells where the running batches are recorded.
+        built: the model, if this process has built it already.
     """
 
     settings: WorkerSettings
@@ -67,6 +68,7 @@ class Worker:
     bus: Bus
     loop: LoopThread
     environment: Mapping[str, str]
+    built: Built | None = None
     core: WorkerCore = field(init=False)
     store: BatchStore = field(default_factory=BatchStore)
     _clock: SystemClock = field(default_factory=SystemClock)
@@ -155,7 +157,7 @@ class Worker:
         from elasticdl.worker.model_builder import build
 
         addresses = Addresses(self.bus.registers, self.loop, Placement.even(self.spec.ps))
-        built = build(self.spec, running_batches)
+        built = self.built or build(self.spec, running_batches)
         signature = built.runner.signature()
         ps = self._ps = PsClient(
             addresses.directory,

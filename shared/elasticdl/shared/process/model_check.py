@@ -11,9 +11,9 @@ from pathlib import Path
 FOLDER_VARIABLE = "ELASTICDL_MODEL_CHECK"
 """Environment variable with the folder of a check."""
 NUMBER_VARIABLE = "ELASTICDL_MODEL_CHECK_NUMBER"
-"""Environment variable with the number of the process: 0 checks the model, 1 only makes it, to be compared."""
+"""Environment variable with the number of the process: 0 tries the model, 1 builds it to be compared and exports it."""
 SPEC_FILE = "spec"
-"""The encoded specification of the job. The storage of a job that has not started is in the folder, too."""
+"""The encoded specification of the job."""
 MODEL_FILE = "model.npz"
 """Export: the version to write; see ``elasticdl.shared.model.whole_model``."""
 
@@ -56,6 +56,11 @@ class ModelCheck:
             notes=tuple(facts["notes"]),
             fingerprint=base64.b64decode(facts["fingerprint"]),
         )
+
+
+def pipe_of(folder: Path, number: int) -> Path:
+    """The named pipe of a process that waits to become a worker; without it, the process exits after its check."""
+    return folder / f"environment-{number}"
 
 
 def _path(folder: Path, number: int) -> Path:

@@ -19,6 +19,7 @@ from pathlib import Path
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process.fork_server import READY, Request
+from elasticdl.shared.process.handover import WaitingProcess
 
 MODULE = "elasticdl.shared.process.fork_server"
 MODEL_CHECK = "elasticdl.worker.model_check"
@@ -154,6 +155,8 @@ class ForkServer:
 class ForkServers:
     """A fork server for each service, and ``Spawner`` for other processes.
 
+    Processes that have checked the model wait here until their workers are ordered; see ``keep``.
+
     Args:
         spawner: starts the servers, and processes that they can't fork.
         command: the command line of a service.
@@ -163,6 +166,7 @@ class ForkServers:
         self._spawner = spawner
         self.servers = {service: ForkServer(spawner, command(service), OTHERS.get(service, ())) for service in FORKED}
         self._has_begun = False
+        self._waiting: dict[Path, WaitingProcess] = {}
 
     def begin(self, environment: Callable[[PodName, Service], Mapping[str, str]], log: Callable[[str], Path]) -> None:
         """Start all servers, unless they have been started; returns before they are ready.
@@ -178,10 +182,18 @@ class ForkServers:
             name = fork_server_name(service)
             server.begin(environment=environment(name, service), log=log(name))
 
+    def keep(self, log: Path, process: WaitingProcess) -> None:
+        """Keep a process for the next start of the process with this log, which it writes to already."""
+        self._waiting[log] = process
+
     def start(
         self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, output: Path | None = None
     ) -> int:
         """See ``Spawner.start``."""
+        if waiting := self._waiting.pop(log, None):
+            if waiting.send(environment):
+                return waiting.pid
+            waiting.kill()
         for server in self.servers.values():
             if server.serves(command):
                 return server.start(command, environment=environment, log=log, output=output)
@@ -189,6 +201,8 @@ class ForkServers:
 
     def stop(self) -> dict[PodName, tuple[float, int]]:
         """Stop all servers; returns the CPU seconds and the largest memory (bytes) of each."""
+        while self._waiting:
+            self._waiting.popitem()[1].kill()
         return {fork_server_name(service): server.stop() for service, server in self.servers.items()}
 
 

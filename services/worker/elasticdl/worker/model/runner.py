@@ -220,6 +220,12 @@ class ModelRunner:
         """Begin the ``train`` or ``evaluate`` metrics anew."""
         self._metrics[purpose].reset()
 
+    def forget(self) -> None:
+        """Forget the batches that were computed so far. Metrics and the loss scale are all that remembers them."""
+        for purpose in ("train", "evaluate"):
+            self.reset_metrics(purpose)
+        self._loss_scale = loss_scale(self.built.model, self.optimizer)
+
     def merge(self, states: list[MetricArrays]) -> dict[str, float]:
         """Results of the summed states of many tasks; ``loss`` is among them."""
         return self._metrics["merge"].results(sum_states(states))
