@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 
 import pytest
-from tests.deadline import DEADLINE_S
+from tests.deadline import Gate
 from tests.e2e.elastic import Elastic, check_exact, left_behind
 from tests.e2e.models import LINEAR, SLOW, write_data, write_model
 
@@ -36,13 +35,11 @@ def test_ctrl_c_leaves_nothing_running_and_the_printed_line_goes_on(elastic: Ela
 
 
 def test_ctrl_c_while_the_model_is_checked_leaves_nothing(elastic: Elastic) -> None:
-    write_model(elastic.folder, "import time\nopen('imported', 'w').close()\ntime.sleep(1000)\n" + LINEAR)
+    write_model(elastic.folder, "import time\nopen('imported', 'w').write('yes')\ntime.sleep(1000)\n" + LINEAR)
     write_data(elastic.folder)
+    imported = Gate(elastic.folder / "imported")
     with elastic.start("train", "--model_def=model.py", "--training_data=data", "--output=out") as running:
-        deadline = time.monotonic() + DEADLINE_S
-        while not (elastic.folder / "imported").exists():
-            assert time.monotonic() < deadline, running.output
-            time.sleep(0.05)
+        imported.wait()
         running.process.send_signal(signal.SIGINT)
         assert running.wait() == 130
     assert left_behind(elastic.folder) == []

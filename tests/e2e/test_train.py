@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.e2e.elastic import Elastic
+from tests.e2e.models import LINEAR, write_data, write_model
 
 PREDICT = """
 import json, sys
@@ -99,6 +101,17 @@ def weights_of(model: Path) -> dict[str, bytes]:
         )
     assert found
     return found
+
+
+def test_each_worker_imports_the_model_file_once(elastic: Elastic) -> None:
+    imports = "import os\nwith open('imports', 'a') as file:\n    file.write(f'{os.getpid()}\\n')\n"
+    write_model(elastic.folder, imports + LINEAR)
+    write_data(elastic.folder)
+    elastic.train("--model_def=model.py", "--training_data=data", "--num_workers=2")
+    events = elastic.run("events", elastic.job).output
+    started = re.findall(r"PodStarted pod=worker-\d service=worker pid=(\d+)", events)
+    assert len(started) == 2
+    assert sorted((elastic.folder / "imports").read_text().split()) == sorted(started)
 
 
 def test_history_and_report_are_files(elastic: Elastic, digits: Path) -> None:

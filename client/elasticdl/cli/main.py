@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -82,10 +83,11 @@ def train(flags: TrainFlags) -> None:
 
     Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (the job can be resumed).
     """
+    started_s = time.time()
     flags.check()
     from elasticdl.cli.commands.train import train
 
-    raise typer.Exit(train(flags, _root_of(flags.run_dir)))
+    raise typer.Exit(train(flags, _root_of(flags.run_dir), started_s))
 
 
 @app.command(rich_help_panel=TRAIN, context_settings=LATER)

@@ -10,18 +10,18 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from tests.deadline import DEADLINE_S
+from tests.deadline import DEADLINE_S, Gate
+from tests.unit.master.driver import job_spec
 
 from elasticdl.cli.local.exits import Exit
 from elasticdl.cli.local.processes.children import ChildProcesses
-from elasticdl.cli.local.processes.fork_server import ForkServer, ForkServers
-from elasticdl.cli.local.processes.service_processes import service_command
+from elasticdl.cli.local.processes.fork_server import ForkServer, ForkServers, fork_servers
+from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import JobId, PodName, Service
 from elasticdl.shared.process.handover import WaitingProcess
@@ -88,13 +88,6 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
     launcher.forks.stop()
 
 
-def wait_for_text(log: Path, text: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while text not in log.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def is_forked(process: psutil.Process) -> bool:
     return "elasticdl.shared.process.fork_server" in process.cmdline()
 
@@ -154,7 +147,7 @@ import os, sys
 from pathlib import Path
 from elasticdl.shared.process.handover import Handover
 handover = Handover(Path(sys.argv[1]))
-print("waiting", flush=True)
+Path(sys.argv[2]).write_text("waiting")
 print(handover.wait()["NAME"], flush=True)
 """
 
@@ -164,15 +157,16 @@ class Kept:
 
     def __init__(self, forks: ForkServers, log: Path) -> None:
         self.log = log
-        pipe = log.with_suffix(".pipe")
+        pipe, waiting = log.with_suffix(".pipe"), Gate(log.with_suffix(".waiting"))
         os.mkfifo(pipe)
-        self.pid = Spawner().start([sys.executable, "-c", WAITS, str(pipe)], environment=os.environ, log=log)
-        wait_for_text(log, "waiting")
+        command = [sys.executable, "-c", WAITS, str(pipe), str(waiting.path)]
+        self.pid = Spawner().start(command, environment=os.environ, log=log)
+        waiting.wait()
         forks.keep(log, WaitingProcess(pid=self.pid, pipe=pipe))
 
 
 def test_a_kept_process_becomes_the_next_one_with_its_log(tmp_path: Path) -> None:
-    forks = ForkServers(Spawner(), service_command)
+    forks = fork_servers(job_spec())
     kept, dead, unused = (Kept(forks, tmp_path / f"worker-{number}.log") for number in range(3))
     os.kill(dead.pid, signal.SIGKILL)
     os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
@@ -182,7 +176,7 @@ def test_a_kept_process_becomes_the_next_one_with_its_log(tmp_path: Path) -> Non
     forks.stop()
     for pid in (kept.pid, replacement):
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert kept.log.read_text() == "waiting\nworker-0\n"
+    assert kept.log.read_text() == "worker-0\n"
     assert not any(map(psutil.pid_exists, (dead.pid, unused.pid)))
 
 
@@ -190,7 +184,7 @@ KILLED = """
 import asyncio, json, os, sys, time
 from pathlib import Path
 from elasticdl.cli.local.processes.fork_server import ForkServer
-from elasticdl.cli.local.processes.service_processes import service_command
+from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import Service
 command, folder = service_command(Service.WORKER), Path(sys.argv[1])

@@ -24,7 +24,7 @@ import sys
 from elasticdl.cli.local import running
 from elasticdl.cli.commands import train
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.local.processes.service_processes import service_command
+from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.messages.events import JobSubmitted

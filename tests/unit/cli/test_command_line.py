@@ -10,12 +10,12 @@ from typing import Protocol
 import pytest
 from typer.testing import CliRunner
 
-from elasticdl.cli.commands.train import print_plan
 from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.main import app, main
 from elasticdl.cli.options import plain_switches
 from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import PS_MAX, TrainFlags
+from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.placement import PARTITIONS

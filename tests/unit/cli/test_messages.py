@@ -16,9 +16,10 @@ from elasticdl.cli.display.live import PlainView, TerminalView, progress_line
 from elasticdl.cli.display.progress_snapshot import ProgressSnapshot, Rate, progress_snapshot
 from elasticdl.cli.display.records import one_line, task_history
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.processes.environment import job_environment, threads_each
+from elasticdl.cli.local.processes.environment import job_environment
+from elasticdl.cli.local.processes.imports import import_environment, threads_each
 from elasticdl.cli.local.processes.logs import PrintedLines, last_error, readable, tail
-from elasticdl.cli.local.running import start_lines
+from elasticdl.cli.submission.plan_text import start_lines
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.ledger import LedgerRecord
@@ -238,7 +239,8 @@ def test_printed_lines_are_shown_complete_and_once(tmp_path: Path) -> None:
 def test_children_share_the_cores_and_get_their_settings(tmp_path: Path) -> None:
     assert [threads_each(3, cores) for cores in (1, 2, 8)] == [1, 1, 2]
     base = {"PATH": "/bin", "OMP_NUM_THREADS": "9", "XDG_CACHE_HOME": str(tmp_path)}
-    base |= {"ELASTICDL_IDLE_POLL_S": "7", "ELASTICDL_LEASE_S": "1", "ELASTICDL_RUN_DIR": "/elsewhere"}
+    own = {"ELASTICDL_IDLE_POLL_S": "7", "ELASTICDL_LEASE_S": "1", "ELASTICDL_RUN_DIR": "/elsewhere"}
+    base |= own
     run = RunDirectory(tmp_path, SPEC.job)
     environment = job_environment(base, SPEC, run, "secret")("nats://x", WORKER, Service.WORKER)
     settings = from_environment(WorkerSettings, environment)
@@ -247,6 +249,10 @@ def test_children_share_the_cores_and_get_their_settings(tmp_path: Path) -> None
     assert environment["OMP_NUM_THREADS"] == "9", "the user's environment has priority"
     assert environment["MINE"] == "yes"
     assert environment["ELASTICDL_RUNNING_BATCHES"] == str(run.running_batches / "worker-0")
+    seed = SPEC.plan.seed
+    imports = import_environment(base, processes=SPEC.workers + SPEC.ps, seed=seed)
+    read = imports.keys() - own.keys()
+    assert {name: environment[name] for name in read} == {name: imports[name] for name in read}
     assert "MINE" not in job_environment(base, SPEC, run, "secret")("nats://x", PodName("master"), Service.MASTER)
 
 

@@ -18,8 +18,9 @@ from elasticdl.cli.local.job_monitor import JobMonitor, Observer
 from elasticdl.cli.local.pods import LocalPods
 from elasticdl.cli.local.processes.children import ChildProcesses, Usage
 from elasticdl.cli.local.processes.fork_server import ForkServers
+from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.logs import last_error
-from elasticdl.cli.local.processes.service_processes import ProcessSettings, ServiceProcesses, service_command
+from elasticdl.cli.local.processes.service_processes import ProcessSettings, ServiceProcesses
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.local.restart_policy import RestartPolicy
 from elasticdl.cli.local.watchdog import Watchdog
@@ -233,7 +234,7 @@ class LocalJob:
         if forks is None:
             yield
             return
-        forks.begin(partial(self._runtime.environment, ""), self._run.log)
+        forks.begin(self._run.logs)
         try:
             yield
         finally:

@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from elasticdl.cli import exit_codes
@@ -17,22 +16,21 @@ from elasticdl.cli.display import report as reports
 from elasticdl.cli.display.consoles import JobConsole, error_console, error_text
 from elasticdl.cli.display.live import open_view
 from elasticdl.cli.display.next_steps import find_next_step, next_step
-from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, make_temporary, remove_temporary
 from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
 from elasticdl.cli.local.job_observer import JobObserver
 from elasticdl.cli.local.local_job import LocalJob, RunResult, Runtime
 from elasticdl.cli.local.model_check import CheckRuntime, check_model, check_pods
 from elasticdl.cli.local.processes.children import Starter
-from elasticdl.cli.local.processes.environment import job_environment, threads_each
-from elasticdl.cli.local.processes.fork_server import ForkServers
+from elasticdl.cli.local.processes.environment import job_environment
+from elasticdl.cli.local.processes.fork_server import ForkServers, fork_servers
+from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.logs import PrintedLines, tail
-from elasticdl.cli.local.processes.service_processes import service_command
 from elasticdl.cli.local.processes.spawner import Spawner
+from elasticdl.cli.submission.plan_text import start_lines
 from elasticdl.cli.submission.submit import Submission
 from elasticdl.shared.bus import Bus, BusSettings
 from elasticdl.shared.errors import ElasticDLError, PermanentError
-from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobSubmitted
@@ -51,6 +49,7 @@ class RunOptions:
         report: where to write the report, besides the run directory.
         debug: after a failure, show the log of the process that caused it.
         command: the command line of a service.
+        forks: fork servers that have been started already.
         checks_model: whether the model is checked before the job starts, as that of a new job is.
     """
 
@@ -59,6 +58,7 @@ class RunOptions:
     debug: bool = False
     command: Callable[[Service], list[str]] = service_command
     checks_model: bool = False
+    forks: ForkServers | None = None
 
 
 def run_job(
@@ -86,7 +86,7 @@ def run_job(
     view = open_view(console)
     try:
         observer = JobObserver(run, record, view)
-        runtime = _runtime(run, record, spec, observer, options.command)
+        runtime = _runtime(run, record, spec, observer, options)
         if options.checks_model:
             try:
                 spec = _checked(spec, run, runtime, Path(record.temporary or run.path))
@@ -122,47 +122,12 @@ def run_job(
     return exit_code
 
 
-def max_step_note(plan: Plan) -> str:
-    """Where ``--max_step`` ends the plan; empty if it does not."""
-    if plan.batches == plan.batches_per_epoch * plan.epochs:
-        return ""
-    return f", ended by --max_step={plan.max_step} in epoch {plan.epochs_run}"
-
-
-def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
-    """What is printed before a job starts."""
-    plan = spec.plan
-    work = (
-        f"{count(plan.records_per_epoch, 'record')} x {count(plan.epochs, 'epoch')}{max_step_note(plan)} = "
-        f"{count(plan.batches, 'batch', 'batches')} in {count(plan.tasks, 'task')}"
-    )
-    lines = [
-        f"Job {spec.job}: {work}. Seed {plan.seed}.",
-        f"{processes_text(spec)}, {count(threads_each(spec.workers + spec.ps), 'thread')} each.",
-        f"Logs: {run.logs}",
-    ]
-    if spec.workers > 1 and not spec.synchronous:
-        size = _near_multiple(plan.minibatch_size, spec.workers)
-        lines.append(
-            f"{spec.workers} workers train asynchronously: a gradient may be a few updates old, and with small "
-            "minibatches or recurrent layers the model may end worse than with fit(). "
-            f"--use_async=false --global_batch_size={size} makes the updates of fit()."
-        )
-    return lines
-
-
-def _near_multiple(number: int, divisor: int) -> int:
-    """The multiple of a number, at least the number itself, that is nearest to another one."""
-    return max(divisor, round(number / divisor) * divisor)
-
-
-def processes_text(spec: JobSpec) -> str:
-    """``2 workers and 1 parameter server``."""
-    return f"{count(spec.workers, 'worker')} and {count(spec.ps, 'parameter server')}"
-
-
-def try_model(submission: Submission) -> list[str]:
+def try_model(submission: Submission, forks: ForkServers) -> list[str]:
     """Check the model of a job that is not to be started.
+
+    Args:
+        submission: the job.
+        forks: their server of the workers starts the processes of the check.
 
     Returns:
         Lines for the user: what the model prints, and what is worth knowing about it.
@@ -177,8 +142,10 @@ def try_model(submission: Submission) -> list[str]:
         spec = replace(submission.spec, storage=to_uri(run.path / "storage"))
         submission.save_indices(spec.storage)
         environment = job_environment(os.environ, spec, run, "")
-        runtime = CheckRuntime(starter=Spawner(), environment=environment, logs=run.logs)
+        runtime = CheckRuntime(starter=forks, environment=environment, logs=run.logs)
         printed = PrintedLines(run.logs)
+        forks.begin(run.logs, [Service.WORKER])
+        forks.servers[Service.WORKER].wait()
         check = check_model(spec, _check_folder(run.path), runtime)
         pod, _ = check_pods(spec)
         if check is None:
@@ -205,19 +172,11 @@ def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path) -
     forks = runtime.forks
     starter: Starter = forks or runtime.spawner
     keep = forks.keep if forks else None
-    try:
-        if forks:
-            forks.begin(partial(runtime.environment, ""), run.log)
-            forks.servers[Service.WORKER].wait()
-        check = check_model(
-            spec,
-            _check_folder(folder),
-            CheckRuntime(starter=starter, environment=runtime.environment, logs=run.logs, keep=keep),
-        )
-    except BaseException:
-        if forks:
-            forks.stop()
-        raise
+    if forks:
+        forks.begin(run.logs)
+        forks.servers[Service.WORKER].wait()
+    check_runtime = CheckRuntime(starter=starter, environment=runtime.environment, logs=run.logs, keep=keep)
+    check = check_model(spec, _check_folder(folder), check_runtime)
     return replace(spec, model=replace(spec.model, fingerprint=check.fingerprint)) if check else spec
 
 
@@ -228,9 +187,12 @@ def _check_folder(parent: Path) -> Path:
 
 
 def _runtime(
-    run: RunDirectory, record: JobRecord, spec: JobSpec, observer: JobObserver, command: Callable[[Service], list[str]]
+    run: RunDirectory, record: JobRecord, spec: JobSpec, observer: JobObserver, options: RunOptions
 ) -> Runtime:
-    spawner = Spawner()
+    forks = options.forks
+    if forks is None and options.command is service_command:
+        forks = fork_servers(spec)
+    spawner = forks.spawner if forks else Spawner()
     broker: Broker = EmbeddedBroker(spawner, run) if record.own_nats else ExternalBroker(record.nats_url)
 
     async def connect(url: str) -> Bus:
@@ -247,8 +209,8 @@ def _runtime(
         connect=connect,
         environment=job_environment(base, spec, run, secrets.token_hex(16)),
         spawner=spawner,
-        forks=ForkServers(spawner, command) if command is service_command else None,
-        command=command,
+        forks=forks,
+        command=options.command,
     )
 
 

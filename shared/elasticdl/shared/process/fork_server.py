@@ -28,6 +28,7 @@ import random
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -135,6 +136,7 @@ def _live(
             os.close(descriptor)
         os.environ.clear()
         os.environ.update(request.environment)
+        tempfile.tempdir = None  # An import may have asked for it, in the environment of this process.
         random.seed()
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()

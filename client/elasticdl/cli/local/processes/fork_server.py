@@ -13,10 +13,14 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
+from elasticdl.cli.local.processes.imports import import_environment, service_command
 from elasticdl.cli.local.processes.spawner import Spawner
+from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process.fork_server import READY, Request
 from elasticdl.shared.process.handover import WaitingProcess
@@ -72,6 +76,11 @@ class ForkServer:
         self._server = ours
         self._settled.clear()
         threading.Thread(target=self._await_ready, args=(ours,), name="fork-server", daemon=True).start()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the server was started."""
+        return self._pid != 0
 
     @property
     def is_settled(self) -> bool:
@@ -153,34 +162,41 @@ class ForkServer:
 
 
 class ForkServers:
-    """A fork server for each service, and ``Spawner`` for other processes.
+    """A fork server for each service, and ``Spawner`` for other processes. Stops the servers at the end of its context.
 
     Processes that have checked the model wait here until their workers are ordered; see ``keep``.
 
     Args:
         spawner: starts the servers, and processes that they can't fork.
         command: the command line of a service.
+        environment: all of the environment of a server. Variables that imports read must be those of the service.
     """
 
-    def __init__(self, spawner: Spawner, command: Callable[[Service], list[str]]) -> None:
-        self._spawner = spawner
+    def __init__(
+        self,
+        spawner: Spawner,
+        command: Callable[[Service], list[str]],
+        environment: Callable[[Service], Mapping[str, str]],
+    ) -> None:
+        self.spawner = spawner
+        self._environment = environment
         self.servers = {service: ForkServer(spawner, command(service), OTHERS.get(service, ())) for service in FORKED}
-        self._has_begun = False
         self._waiting: dict[Path, WaitingProcess] = {}
 
-    def begin(self, environment: Callable[[PodName, Service], Mapping[str, str]], log: Callable[[str], Path]) -> None:
-        """Start all servers, unless they have been started; returns before they are ready.
+    def begin(self, logs: Path, services: Iterable[Service] = FORKED) -> None:
+        """Start servers that have not been started; returns before they are ready.
 
         Args:
-            environment: (name, service) -> all of its environment.
-            log: name -> file.
+            logs: folder for their logs.
+            services: whose servers.
+
+        Raises:
+            PermanentError: one can't be started or its log can't be written.
         """
-        if self._has_begun:
-            return
-        self._has_begun = True
-        for service, server in self.servers.items():
-            name = fork_server_name(service)
-            server.begin(environment=environment(name, service), log=log(name))
+        for service in services:
+            if not self.servers[service].has_begun:
+                log = logs / f"{fork_server_name(service)}.log"
+                self.servers[service].begin(environment=self._environment(service), log=log)
 
     def keep(self, log: Path, process: WaitingProcess) -> None:
         """Keep a process for the next start of the process with this log, which it writes to already."""
@@ -197,13 +213,31 @@ class ForkServers:
         for server in self.servers.values():
             if server.serves(command):
                 return server.start(command, environment=environment, log=log, output=output)
-        return self._spawner.start(command, environment=environment, log=log, output=output)
+        return self.spawner.start(command, environment=environment, log=log, output=output)
 
     def stop(self) -> dict[PodName, tuple[float, int]]:
         """Stop all servers; returns the CPU seconds and the largest memory (bytes) of each."""
         while self._waiting:
             self._waiting.popitem()[1].kill()
         return {fork_server_name(service): server.stop() for service, server in self.servers.items()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def fork_servers(spec: JobSpec) -> ForkServers:
+    """The fork servers of a job; none is started yet."""
+    imports = import_environment(os.environ, processes=spec.workers + spec.ps, seed=spec.plan.seed)
+
+    def environment(service: Service) -> dict[str, str]:
+        return imports if service is Service.MASTER else {**imports, **spec.envs}
+
+    return ForkServers(Spawner(), service_command, environment)
 
 
 def fork_server_name(service: Service) -> PodName:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -11,24 +10,14 @@ from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.exits import Exit, OomWatch
 from elasticdl.cli.local.pods import ExitTraces
 from elasticdl.cli.local.processes.children import ChildProcesses
+from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.logs import last_error, tail
 from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process.running_batches import file_of, read_batches, read_running_batches
 
-MODULES: Mapping[Service, str] = {
-    Service.MASTER: "elasticdl.master.main",
-    Service.PS: "elasticdl.ps.main",
-    Service.WORKER: "elasticdl.worker.main",
-}
-"""What ``python -m`` runs for each service."""
 _REFUSAL_LINES, _CRASH_LINES = 3, 8
 """Lines of its log that are reported after a process refused to start, or crashed."""
-
-
-def service_command(service: Service) -> list[str]:
-    """The command line of a service; its settings are in its environment."""
-    return [sys.executable, "-m", MODULES[service]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

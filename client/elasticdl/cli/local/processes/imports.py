@@ -1,0 +1,75 @@
+"""What a process needs to import a service: its command line, and the environment variables that imports read.
+
+The launcher imports this module before all others, to start the imports of the services as early as possible.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from elasticdl.shared.names import Service
+
+MODULES: Mapping[Service, str] = {
+    Service.MASTER: "elasticdl.master.main",
+    Service.PS: "elasticdl.ps.main",
+    Service.WORKER: "elasticdl.worker.main",
+}
+"""What ``python -m`` runs for each service."""
+
+_THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_TENSORFLOW_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+
+_HASH_SEEDS = 1 << 32
+"""How many values ``PYTHONHASHSEED`` can have. All processes of a job need the same one: the order of a set of strings,
+which may be a vocabulary, depends on it."""
+
+
+def service_command(service: Service) -> list[str]:
+    """The command line of a service; its settings are in its environment."""
+    return [sys.executable, "-m", MODULES[service]]
+
+
+def threads_each(processes: int, cores: int | None = None) -> int:
+    """Compute threads per process on this machine, at least one.
+
+    Args:
+        processes: how many compute at the same time.
+        cores: CPU cores; those that this process may use if not given.
+    """
+    available = cores if cores is not None else len(os.sched_getaffinity(0))
+    return max(1, available // max(1, processes))
+
+
+def import_environment(base: Mapping[str, str], *, processes: int, seed: int) -> dict[str, str]:
+    """The environment of a process that imports a service, before it has the settings of the service.
+
+    In ascending priority: our defaults, the launcher's environment, what all processes of a job need.
+
+    Args:
+        base: the launcher's environment.
+        processes: how many workers and ps compute at the same time.
+        seed: of the job.
+    """
+    defaults = {
+        "TF_CPP_MIN_LOG_LEVEL": "2",  # Errors only; TensorFlow's warnings are about the machine, not about the job.
+        "CUDA_VISIBLE_DEVICES": "-1",  # Otherwise TensorFlow searches for GPUs, which takes a second.
+        "NUMBA_CACHE_DIR": str(_cache_folder(base) / "numba"),
+        **dict.fromkeys(_THREADS + _TENSORFLOW_THREADS, str(threads_each(processes))),
+    }
+    # Print a traceback at a crash, and write log lines at once, before a crash can lose them.
+    always = {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": str(seed % _HASH_SEEDS)}
+    return {**defaults, **base, **always}
+
+
+def _cache_folder(base: Mapping[str, str]) -> Path:
+    """The user's cache folder; a private temporary folder if it can't be created."""
+    cache = Path(base.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elasticdl"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.gettempdir()) / f"elasticdl-{os.getuid()}"
+    return cache

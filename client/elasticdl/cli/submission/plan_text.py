@@ -1,0 +1,83 @@
+"""What the user reads about a job before it starts."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from elasticdl.cli.display.consoles import JobConsole
+from elasticdl.cli.display.quantities import count
+from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.local.processes.imports import threads_each
+from elasticdl.cli.submission.submit import Submission
+from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.storage import display
+
+
+def _max_step_note(plan: Plan) -> str:
+    """Where ``--max_step`` ends the plan; empty if it does not."""
+    if plan.batches == plan.batches_per_epoch * plan.epochs:
+        return ""
+    return f", ended by --max_step={plan.max_step} in epoch {plan.epochs_run}"
+
+
+def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
+    """What is printed before a job starts."""
+    plan = spec.plan
+    work = (
+        f"{count(plan.records_per_epoch, 'record')} x {count(plan.epochs, 'epoch')}{_max_step_note(plan)} = "
+        f"{count(plan.batches, 'batch', 'batches')} in {count(plan.tasks, 'task')}"
+    )
+    lines = [
+        f"Job {spec.job}: {work}. Seed {plan.seed}.",
+        f"{_processes_text(spec)}, {count(threads_each(spec.workers + spec.ps), 'thread')} each.",
+        f"Logs: {run.logs}",
+    ]
+    if spec.workers > 1 and not spec.synchronous:
+        size = _near_multiple(plan.minibatch_size, spec.workers)
+        lines.append(
+            f"{spec.workers} workers train asynchronously: a gradient may be a few updates old, and with small "
+            "minibatches or recurrent layers the model may end worse than with fit(). "
+            f"--use_async=false --global_batch_size={size} makes the updates of fit()."
+        )
+    return lines
+
+
+def _near_multiple(number: int, divisor: int) -> int:
+    """The multiple of a number, at least the number itself, that is nearest to another one."""
+    return max(divisor, round(number / divisor) * divisor)
+
+
+def _processes_text(spec: JobSpec) -> str:
+    """``2 workers and 1 parameter server``."""
+    return f"{count(spec.workers, 'worker')} and {count(spec.ps, 'parameter server')}"
+
+
+def print_plan(submission: Submission, console: JobConsole) -> None:
+    """Print the plan: records, batches and tasks by data source, processes and destinations."""
+    spec = submission.spec
+    console.print_line(f"Plan {spec.plan.fingerprint} of {spec.model.path}:{spec.model.symbol}")
+    for name, plan in (("training", spec.plan), ("validation", spec.validation)):
+        if plan is not None:
+            _print_sources(name, plan, console)
+    console.print_line(f"{_processes_text(spec)}, seed {spec.plan.seed}, shuffle {spec.plan.shuffle.value}")
+    console.print_line(f"Output: {display(spec.output) or 'none'}. Snapshots: {display(spec.storage)}")
+
+
+def _print_sources(name: str, plan: Plan, console: JobConsole) -> None:
+    table = Table(title=f"{name} data", title_justify="left")
+    for column in ("source", "records", "batches", "tasks"):
+        table.add_column(column, justify="left" if column == "source" else "right", overflow="fold")
+    for source in plan.sources:
+        whole, tail = divmod(source.records, plan.task_records)
+        batches = whole * plan.minibatches_per_task + -(-tail // plan.minibatch_size)
+        tasks = whole + (tail > 0)
+        table.add_row(display(source.uri), f"{source.records:,}", f"{batches:,}", f"{tasks:,}")
+    table.add_section()
+    table.add_row(
+        "one epoch", f"{plan.records_per_epoch:,}", f"{plan.batches_per_epoch:,}", f"{plan.tasks_per_epoch:,}"
+    )
+    if name == "training":
+        row = f"all epochs ({plan.epochs}){_max_step_note(plan)}"
+        table.add_row(row, f"{plan.records:,}", f"{plan.batches:,}", f"{plan.tasks:,}")
+    console.print(table)
