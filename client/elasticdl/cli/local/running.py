@@ -49,8 +49,8 @@ class RunOptions:
         report: where to write the report, besides the run directory.
         debug: after a failure, show the log of the process that caused it.
         command: the command line of a service.
-        forks: fork servers that have been started already.
         checks_model: whether the model is checked before the job starts, as that of a new job is.
+        forks: fork servers, that of the workers running; not given: new ones.
     """
 
     started_s: float
