@@ -31,6 +31,7 @@ class Mutation:
         protects: what the rule guards.
         patch: removes it.
         scenario: a file in ``tests/scenarios`` that shows the damage; empty: a random schedule shows it (``seeds.py``).
+        added_epochs: that a resume adds to each job when it has finished.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Mutation:
     protects: Protects
     patch: Patch
     scenario: str = ""
+    added_epochs: int = 0
 
     def is_shown_by(self, problem: str) -> bool:
         """Whether a problem of a run is damage of the kind that the rule prevents."""
@@ -47,19 +49,24 @@ class Mutation:
 MUTATIONS: list[Mutation] = []
 
 
-def mutation(rule: str, *, protects: Protects, scenario: str = "") -> Callable[[Callable[[], Iterator[None]]], Patch]:
+def mutation(
+    rule: str, *, protects: Protects, scenario: str = "", added_epochs: int = 0
+) -> Callable[[Callable[[], Iterator[None]]], Patch]:
     """Register a patch under its function's name.
 
     Args:
         rule: what is true without the mutation.
         protects: what the rule guards.
         scenario: see ``Mutation``.
+        added_epochs: see ``Mutation``.
     """
 
     def register(function: Callable[[], Iterator[None]]) -> Patch:
         patch = contextmanager(function)
         name = function.__name__.replace("_", " ")
-        MUTATIONS.append(Mutation(name=name, rule=rule, protects=protects, patch=patch, scenario=scenario))
+        MUTATIONS.append(
+            Mutation(name=name, rule=rule, protects=protects, patch=patch, scenario=scenario, added_epochs=added_epochs)
+        )
         return patch
 
     return register

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
 from elasticdl.cli.jobs import resumption
 from elasticdl.master.core.job import lifecycle
+from elasticdl.ps.shard import admission, core
 from elasticdl.ps.snapshots.job_recovery import recover_job, settle_placement
 from elasticdl.shared.bus.memory.log import Records
+from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.job.spec import JobSpec
 
 
 @mutation(
@@ -50,4 +54,28 @@ def published_placement_is_replaced() -> Iterator[None]:
         return await settle_placement(registers, store, spec, recovered, lost, now_s)
 
     with replaced(resumption, "settle_placement", settle):
+        yield
+
+
+@mutation("a ps accepts tasks of epochs that a resume has added", protects=Protects.LIVENESS, added_epochs=1)
+def tasks_of_added_epochs_are_accepted() -> Iterator[None]:
+    check_task = admission.check_task
+
+    def check_submitted(task: int, batches: int, plan: Any) -> None:
+        if task >= plan.tasks:
+            raise ProtocolError(f"task {task} is not in the plan of {plan.tasks} tasks")
+        check_task(task, batches, plan)
+
+    with replaced(admission, "check_task", check_submitted), replaced(core, "check_task", check_submitted):
+        yield
+
+
+@mutation(
+    "the audit expects the checksum of all epochs, added ones included", protects=Protects.LIVENESS, added_epochs=1
+)
+def added_epochs_are_audited() -> Iterator[None]:
+    def with_epochs(self: JobSpec, epochs: int) -> JobSpec:
+        return replace(self, plan=replace(self.plan, epochs=epochs))
+
+    with replaced(JobSpec, "with_epochs", with_epochs):
         yield

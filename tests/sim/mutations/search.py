@@ -84,11 +84,11 @@ def symptom_of(mutation: Mutation, schedule: Schedule) -> str:
     with quiet():
         with mutation.patch():
             try:
-                problems = simulate(schedule).problems
+                problems = simulate(schedule, mutation.added_epochs).problems
             except Exception as error:  # A broken rule may break anything.
                 problems = (f"{type(error).__name__}: {error}",)
         symptom = next(filter(mutation.is_shown_by, problems), "")
-        return "" if symptom and simulate(schedule).problems else symptom
+        return "" if symptom and simulate(schedule, mutation.added_epochs).problems else symptom
 
 
 def find_by_name(name: str, known: tuple[int, int], schedules_max: int) -> Found:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
+from elasticdl.ps.engine.accumulator import Accumulator
 from elasticdl.ps.shard.group import Group
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.shared.job.rounds import Rounds
@@ -49,4 +50,15 @@ def waiting_workers_go_back() -> Iterator[None]:
 @mutation("a worker that waits for a round looks for a task that no other worker trains", protects=Protects.LIVENESS)
 def waiting_workers_take_siblings() -> Iterator[None]:
     with replaced(RoundWait, "wants_task", lambda self, now_s: False):
+        yield
+
+
+@mutation("an update is the mean of its batches, weighted by their records", protects=Protects.EXACTLY_ONCE)
+def rounds_are_weighted_by_records() -> Iterator[None]:
+    add = Accumulator.add
+
+    def add_evenly(self: Any, gradients: Any, weight: int = 1, layer_state: Any = None) -> None:
+        add(self, gradients, 1, layer_state)
+
+    with replaced(Accumulator, "add", add_evenly):
         yield
