@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import ModelFile
-from elasticdl.worker.model.user.calls import UserCodeError
+from elasticdl.worker.model.user.calls import UserCodeError, user_code
 from elasticdl.worker.model.user.module import load
 
 from .conftest import HEADER, RECOMMENDER, WriteModule, columns, runner_of
@@ -121,3 +122,9 @@ def test_what_the_model_prints_while_it_runs_goes_where_print_goes(
     printed = capfd.readouterr()
     assert printed.out.splitlines() == ["shown 16"]
     assert printed.err.splitlines() == ["kept in the log"]
+
+
+def test_an_error_of_tensorflow_is_shown_without_its_names_of_operations(tmp_path: Path) -> None:
+    with pytest.raises(UserCodeError) as raised, user_code(tmp_path / "model.py", "loss()"):
+        tf.zeros(2) + tf.zeros((3, 7))
+    assert str(raised.value) == "loss() of model.py raised InvalidArgumentError: Incompatible shapes: [2] vs. [3,7]"

@@ -15,6 +15,7 @@ _OUR_FOLDER = Path(__file__).parents[2]
 _NEW_LINE = "\n"
 _GRAPH_ERROR = "Graph execution error:"
 _GRAPH_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_OPERATION = re.compile(r"\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]( name:)?")
 _GRAPH_NOISE = ("Graph execution error:", "Detected at node", "<stack traces unavailable>", "[[")
 
 
@@ -93,8 +94,8 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _message(error: BaseException) -> str:
-    """What the exception says, without TensorFlow's account of its graph."""
-    text = str(error).strip()
+    """What the exception says, without TensorFlow's account of its graph and its names of operations."""
+    text = _OPERATION.sub("", str(error)).strip()
     if not text.startswith(_GRAPH_ERROR):
         return text
     lines = _GRAPH_FRAME.split(text)[-1].splitlines()
