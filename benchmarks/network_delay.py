@@ -1,16 +1,19 @@
 """Records per second of a DeepFM job with a slow network between workers and ps, with staleness 0 and 1, in turns.
 
     python benchmarks/network_delay.py clicks/train [--delay_ms 0 5] [--staleness 0 1] [--workers 1] [--rounds 3]
+        [--beside FOLDER] [--option=--use_async=false]
 
 The data is what ``elasticdl zoo data deepfm clicks`` wrote. Workers reach the ps through a proxy on another loopback
 address, which forwards every piece of data ``--delay_ms`` after it received it, in both directions. With a delay of 0
-there is no proxy. Prints one line per run, and the medians.
+there is no proxy. ``--beside`` also runs the command line of another checkout (with a ``.venv``), and ``--option``
+passes an option on to ``elasticdl train``. Prints one line per run, and the medians.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -97,10 +100,10 @@ def delayed_ps(delay_s: float) -> Iterator[dict[str, str]]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def run(arguments: argparse.Namespace, environment: dict[str, str]) -> float:
+def run(arguments: argparse.Namespace, environment: dict[str, str], *more: str) -> float:
     """Records per second of one job."""
     flags = [f"--{name}={getattr(arguments, name)}" for name in ("workers", "batch_size", "warm_up", "batches")]
-    command = [sys.executable, str(HERE / "thread_cpu.py"), str(arguments.data), *flags]
+    command = [sys.executable, str(HERE / "thread_cpu.py"), str(arguments.data), *flags, *more]
     output = subprocess.run(command, env=os.environ | environment, check=True, stdout=subprocess.PIPE).stdout
     return float(json.loads(output)["records per second"])
 
@@ -110,22 +113,29 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--delay_ms", type=float, nargs="+", default=[0.0, 5.0])
     parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--beside", type=Path)
+    parser.add_argument("--option", action="append", default=[])
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--batch_size", type=int, default=512)
     parser.add_argument("--warm_up", type=int, default=100)
     parser.add_argument("--batches", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    rates: dict[tuple[float, int], list[float]] = {}
+    options = [f"--option={option}" for option in arguments.option]
+    versions = {f"staleness {each}": ({"ELASTICDL_STALENESS": str(each)}, options) for each in arguments.staleness}
+    if arguments.beside:
+        versions[arguments.beside.name] = ({}, [f"--tree={arguments.beside}"])
+    rates: dict[str, list[float]] = {}
     for _ in range(arguments.rounds):
-        for delay_ms in arguments.delay_ms:
-            for staleness in arguments.staleness:
-                with delayed_ps(delay_ms / 1e3) as environment:
-                    rate = run(arguments, {"ELASTICDL_STALENESS": str(staleness), **environment})
-                rates.setdefault((delay_ms, staleness), []).append(rate)
-                print(f"delay {delay_ms:g} ms, staleness {staleness}: {rate:,.0f} records/s", flush=True)
-    for (delay_ms, staleness), values in rates.items():
-        print(f"delay {delay_ms:g} ms, staleness {staleness}: median {statistics.median(values):,.0f} records/s")
+        for delay_ms, version in itertools.product(arguments.delay_ms, versions):
+            setting, flags = versions[version]
+            with delayed_ps(delay_ms / 1e3) as environment:
+                rate = run(arguments, setting | environment, *flags)
+            name = f"delay {delay_ms:g} ms, {version}"
+            rates.setdefault(name, []).append(rate)
+            print(f"{name}: {rate:,.0f} records/s", flush=True)
+    for name, values in rates.items():
+        print(f"{name}: median {statistics.median(values):,.0f} records/s")
 
 
 if __name__ == "__main__":

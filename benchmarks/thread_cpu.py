@@ -1,12 +1,13 @@
 """CPU milliseconds per batch of every thread of a DeepFM job, from /proc, without its start and its end.
 
     python benchmarks/thread_cpu.py clicks/train [--workers 1] [--batch_size 512] [--tree FOLDER]
+        [--option=--use_async=false]
 
 The data is what ``elasticdl zoo data deepfm clicks`` wrote. The job runs as a user would start it. The benchmark reads
 the CPU time of all its threads once the workers have computed ``--warm_up`` batches, and again ``--batches`` later.
 TensorFlow's ``tf_Compute`` threads execute the compiled step (and the small functions of feed and ids); everything
 else is "beyond the step". ``--tree`` runs the command line of another checkout (with a ``.venv``), to compare two
-versions in turns. Prints one line of JSON.
+versions in turns. ``--option`` passes an option on to ``elasticdl train``. Prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -105,20 +106,22 @@ def computed(folder: Path) -> int:
     return total
 
 
-def run(tree: Path, data: Path, workers: int, batch_size: int, warm_up: int, batches: int) -> dict[str, float]:
+def run(arguments: argparse.Namespace) -> dict[str, float]:
     """Train one job; milliseconds per batch by ``service/thread``."""
+    tree, batch_size, warm_up = arguments.tree, arguments.batch_size, arguments.warm_up
     with tempfile.TemporaryDirectory() as scratch:
         command = [str(tree / ".venv/bin/python"), "-m", "elasticdl.cli.main", "train"]
         model = f"--model_def={tree / 'benchmarks/deepfm_adagrad.py'}"
-        flags = [model, f"--training_data={data}", f"--num_workers={workers}", f"--minibatch_size={batch_size}"]
+        flags = [model, f"--training_data={arguments.data}", f"--num_workers={arguments.workers}"]
+        flags += [f"--minibatch_size={batch_size}", "--seed=1", *arguments.option]
         environment = os.environ | {"ELASTICDL_RUN_DIR": scratch, "PYTHONPATH": str(HERE / "thread_names")}
         with (Path(scratch) / "output").open("w") as output:
-            job = subprocess.Popen([*command, *flags, "--seed=1"], env=environment, stdout=output, stderr=output)
+            job = subprocess.Popen([*command, *flags], env=environment, stdout=output, stderr=output)
         try:
             before, began = _await(job, Path(scratch), warm_up)
             labels = names(before)
             started_s = time.perf_counter()
-            after, ended = _await(job, Path(scratch), began + batches)
+            after, ended = _await(job, Path(scratch), began + arguments.batches)
             wall_s = time.perf_counter() - started_s
         finally:
             job.terminate()
@@ -151,10 +154,8 @@ def main() -> None:
     parser.add_argument("--warm_up", type=int, default=100)
     parser.add_argument("--batches", type=int, default=600)
     parser.add_argument("--tree", type=Path, default=HERE.parent)
-    arguments = parser.parse_args()
-    spent = run(
-        arguments.tree, arguments.data, arguments.workers, arguments.batch_size, arguments.warm_up, arguments.batches
-    )
+    parser.add_argument("--option", action="append", default=[])
+    spent = run(parser.parse_args())
     json.dump({name: round(value, 3) for name, value in spent.items()}, sys.stdout)
     print()
 
