@@ -82,6 +82,7 @@ def train(case: Case, folder: Path, workers: int, seed: int) -> dict[str, Any]:
     coordinator.join()
     train_s = time.monotonic() - started_s
     assert int(optimizer.iterations.numpy()) == len(steps), "each batch makes one update"
+    keras.utils.set_random_seed(seed)  # A model's constants can be random too: a layer's output for fixed ids.
     trained = module.custom_model()
     trained.set_weights([weight.numpy() for weight in model.weights])
     metrics = evaluate(module, trained, batches(module, records(folder / "test"), case.batch, "evaluate"))
