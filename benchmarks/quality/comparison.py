@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -66,8 +67,7 @@ def section(pairs: Sequence[Pair], results: Sequence[Result]) -> str:
     compared = table([pair.job for pair in pairs], [worker_count(workers) for workers in WORKERS], cells)
     staleness = {workers: _staleness(results, workers) for workers in WORKERS}
     late = ", ".join(f"{value:.1f} with {worker_count(workers)}" for workers, value in staleness.items() if value)
-    seeds = {workers: {each.cell.seed for each in _runs(results, workers)} for workers in WORKERS}
-    counts = ", ".join(f"{len(seeds[workers])} with {worker_count(workers)}" for workers in WORKERS)
+    counts = ", ".join(f"{_seeds(results, workers)} with {worker_count(workers)}" for workers in WORKERS)
     return _SECTION.format(table=compared, late=late, seeds=counts)
 
 
@@ -81,6 +81,11 @@ def _cell(pair: Pair, workers: int) -> str:
 def _staleness(results: Sequence[Result], workers: int) -> float:
     runs = _runs(results, workers)
     return statistics.mean(each.metrics["staleness"] for each in runs) if runs else 0.0
+
+
+def _seeds(results: Sequence[Result], workers: int) -> str:
+    counts = sorted(set(Counter(each.cell.case for each in _runs(results, workers)).values()))
+    return " or ".join(map(str, counts or [0]))
 
 
 def _runs(results: Sequence[Result], workers: int) -> list[Result]:
