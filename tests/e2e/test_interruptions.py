@@ -34,16 +34,28 @@ def test_ctrl_c_leaves_nothing_running_and_the_printed_line_goes_on(elastic: Ela
     assert resumed.report["resumes"] == 1
 
 
-def test_ctrl_c_while_the_model_is_checked_leaves_nothing(elastic: Elastic) -> None:
+@pytest.mark.parametrize(("number", "dry"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGHUP, True)])
+def test_a_signal_while_the_model_is_checked_leaves_nothing(
+    elastic: Elastic, number: signal.Signals, *, dry: bool
+) -> None:
+    temporary = elastic.folder / "temporary"
+    temporary.mkdir()
+    elastic.environment["TMPDIR"] = str(temporary)
     write_model(elastic.folder, "import time\nopen('imported', 'w').write('yes')\ntime.sleep(1000)\n" + LINEAR)
     write_data(elastic.folder)
     imported = Gate(elastic.folder / "imported")
-    with elastic.start("train", "--model_def=model.py", "--training_data=data", "--output=out") as running:
+    flags = ["--model_def=model.py", "--training_data=data", "--output=out", *["--dry_run"] * dry]
+    with elastic.start("train", *flags) as running:
         imported.wait()
-        running.process.send_signal(signal.SIGINT)
+        running.process.send_signal(number)
+        running.process.send_signal(number)
         assert running.wait() == 130
+        what = "dry run" if dry else "job"
+        running.wait_for(f"Interrupted before training began; nothing is left of the {what}.\n$")
+    assert "Traceback" not in running.output
     assert left_behind(elastic.folder) == []
-    assert not list(elastic.jobs.iterdir())
+    assert not list(elastic.jobs.glob("*"))
+    assert not list(temporary.iterdir())
     assert not (elastic.folder / "out").exists()
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from elasticdl.cli import exit_codes
+from elasticdl.cli import exit_codes, interrupts
 from elasticdl.cli.options import Debug, Flag, Job, ReportFile, RunDir, command, plain_switches
 from elasticdl.cli.submission.flags import PS_MAX, WORKERS_MAX, TrainFlags
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -42,9 +42,14 @@ app.add_typer(data, name="data", rich_help_panel=DATA)
 
 def main() -> None:
     """Entry point of the ``elasticdl`` command."""
-    arguments = plain_switches(sys.argv[1:], TrainFlags)
+    interrupts.catch()
+    arguments = sys.argv[1:]
     try:
+        arguments = plain_switches(arguments, TrainFlags)
         app(args=arguments)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted.", err=True)
+        sys.exit(exit_codes.INTERRUPTED)
     except ElasticDLError as error:
         if "--debug" in arguments:
             raise
@@ -85,9 +90,15 @@ def train(flags: TrainFlags) -> None:
     """
     started_s = time.time()
     flags.check()
-    from elasticdl.cli.commands.train import train
+    try:
+        from elasticdl.cli.commands.train import train
 
-    raise typer.Exit(train(flags, _root_of(flags.run_dir), started_s))
+        code = train(flags, _root_of(flags.run_dir), started_s)
+    except KeyboardInterrupt:
+        what = "dry run" if flags.dry_run else "job"
+        typer.echo(f"Interrupted before training began; nothing is left of the {what}.", err=True)
+        code = exit_codes.INTERRUPTED
+    raise typer.Exit(code)
 
 
 @app.command(rich_help_panel=TRAIN, context_settings=LATER)
@@ -131,10 +142,16 @@ def resume(
 
     With --num_epochs, a job that has finished or stopped early also continues, and trains more epochs.
     """
+    _check_idle(job, run_dir)
     from elasticdl.cli.commands.resume import ResumeSettings, resume
 
     settings = ResumeSettings(report=report, debug=debug, ps=num_ps_pods, epochs=num_epochs, output=output)
-    raise typer.Exit(resume(job, _root_of(run_dir), settings))
+    try:
+        code = resume(job, _root_of(run_dir), settings)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted before the job was resumed.", err=True)
+        code = exit_codes.INTERRUPTED
+    raise typer.Exit(code)
 
 
 @command(app, panel=TRAIN)
@@ -149,6 +166,7 @@ def export(
     run_dir: RunDir = None,
 ) -> None:
     """Export the model of a job that has ended, from its snapshots, without training."""
+    _check_idle(job, run_dir)
     from elasticdl.cli.commands.export import ExportSettings, export
 
     export(job, _root_of(run_dir), ExportSettings(output=output, best=best, step=step))
@@ -226,7 +244,10 @@ def clean(
     yes: Annotated[bool, Flag("Do not ask for confirmation.", letter="y")] = False,
     run_dir: RunDir = None,
 ) -> None:
-    """Delete the folders of finished jobs: logs, snapshots and history. Exported models are kept."""
+    """Delete the folders of finished jobs: logs, snapshots and history. Exported models are kept.
+
+    Jobs that were killed before they began, and so can't be resumed, are deleted too.
+    """
     from elasticdl.cli.commands.clean import CleanSettings, clean
 
     settings = CleanSettings(older_than_days=older_than_days, unfinished=everything, dry_run=dry_run, confirmed=yes)
@@ -330,6 +351,15 @@ def _root_of(run_dir: Path | None) -> Path:
     from elasticdl.cli.jobs.run_directory import default_root
 
     return run_dir.expanduser().absolute() if run_dir else default_root(os.environ)
+
+
+def _check_idle(job: str, run_dir: Path | None) -> None:
+    """Refuse a running job at once: the imports of some commands take seconds."""
+    from elasticdl.cli.jobs.run_directory import find
+
+    run = find(_root_of(run_dir), job)
+    if run.is_locked():
+        raise run.in_use()
 
 
 if __name__ == "__main__":

@@ -28,6 +28,9 @@ def test_a_lock_is_held_until_its_process_ends(tmp_path: Path) -> None:
         assert run.is_locked()
         with pytest.raises(UserError, match=rf"job job-1 is in use by process {holder.pid}"), run.lock():
             pass
+        run.write(JobRecord(job=run.job, created_s=0.0, state="running", launcher_pid=holder.pid))
+        with pytest.raises(UserError, match=rf"job job-1 is running \(process {holder.pid}\)"), run.lock():
+            pass
         holder.kill()
     assert not run.is_locked()
     with run.lock():

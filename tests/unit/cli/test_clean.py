@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from elasticdl.cli.commands.clean import CleanSettings, clean
-from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, make_temporary, remove_temporary
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
 
@@ -69,6 +70,20 @@ def test_a_dry_run_lists_jobs_and_deletes_none(root: Path, capsys: pytest.Captur
     clean(root, [], CleanSettings(older_than_days=0.0, unfinished=True, dry_run=True))
     assert capsys.readouterr().out.count("Would delete") == 3
     assert len(left(root)) == 3
+
+
+def test_a_job_that_was_killed_before_it_began_is_deleted_at_once(root: Path) -> None:
+    for name in ("killed", "named", "submitted"):
+        run = RunDirectory(root, JobId(f"{name}-1"))
+        run.create()
+        temporary = make_temporary(run.job)
+        run.write(JobRecord(job=run.job, created_s=1.0, state="starting", temporary=temporary))
+        (run.nats / "1.blk").write_bytes(b"event" if name == "submitted" else b"")
+    clean(root, ["named-1"], CleanSettings())
+    clean(root, [], CleanSettings())
+    assert left(root) == {"finished", "stopped", "damaged", "submitted"}
+    assert not (Path(tempfile.gettempdir()) / "elasticdl-killed-1").exists()
+    remove_temporary(run.job, temporary)
 
 
 def test_a_stopped_job_is_deleted_by_name_only_with_all(root: Path) -> None:

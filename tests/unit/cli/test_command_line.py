@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -51,6 +53,15 @@ class Done:
 
 class Command(Protocol):
     def __call__(self, *arguments: str) -> Done: ...
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """``main`` handles signals until the end of its process."""
+    former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in former.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -29,7 +29,8 @@ class CleanSettings:
     """Which jobs are deleted, and how.
 
     Attributes:
-        older_than_days: jobs that are not given by name must have ended this long ago.
+        older_than_days: jobs that are not given by name must have ended this long ago, unless they were killed before
+            they began.
         unfinished: also delete jobs that could be resumed.
         dry_run: only print what would be deleted.
         confirmed: do not ask before deleting jobs that could be resumed.
@@ -84,7 +85,7 @@ def _delete(run: RunDirectory, *, damaged: bool) -> None:
 
 
 def _check_finished(run: RunDirectory, state: str) -> None:
-    if state != JobState.SUCCEEDED.value and not run.is_locked():
+    if state != JobState.SUCCEEDED.value and not run.is_locked() and run.can_be_resumed():
         raise UserError(f"job {run.job} ({state}) can still be resumed", hint="To delete it nevertheless, add --all.")
 
 
@@ -106,11 +107,15 @@ def _confirm(chosen: list[RunDirectory], states: Mapping[JobId, str]) -> bool:
 
 
 def _old(root: Path, settings: CleanSettings) -> list[RunDirectory]:
-    before_s = time.time() - settings.older_than_days * _DAY_S
     return [
         run
         for run in run_directory.run_directories(root)
-        if not run.is_locked()
-        and (run.path / "job.json").stat().st_mtime <= before_s
-        and (settings.unfinished or _state(run) == JobState.SUCCEEDED.value)
+        if not run.is_locked() and (not run.can_be_resumed() or _is_old(run, settings))
     ]
+
+
+def _is_old(run: RunDirectory, settings: CleanSettings) -> bool:
+    before_s = time.time() - settings.older_than_days * _DAY_S
+    return (run.path / "job.json").stat().st_mtime <= before_s and (
+        settings.unfinished or _state(run) == JobState.SUCCEEDED.value
+    )

@@ -58,7 +58,9 @@ def list_jobs(root: Path) -> None:
     for damage in errors:
         console.print(str(damage))
     for run in interrupted:
-        console.print(f"{run.job} was interrupted: its launcher is not running. {next_step_of(run)}")
+        delete = f"It had not begun to train. To delete it: elasticdl clean {run.arguments}"
+        step = next_step_of(run) if run.can_be_resumed() else delete
+        console.print(f"{run.job} was interrupted: its launcher is not running. {step}")
 
 
 def shown_state(run: RunDirectory, record: JobRecord) -> str:

@@ -32,6 +32,7 @@ def train(flags: TrainFlags, root: Path, started_s: float) -> int:
 
     Raises:
         ElasticDLError: the job can't be planned or started.
+        KeyboardInterrupt: the user interrupted it before it started. It has left nothing behind.
     """
     check_extras()
     console = JobConsole()
@@ -57,11 +58,11 @@ def _run(submission: Submission, forks: ForkServers, flags: TrainFlags, run: Run
     with run.lock():
         record = job_record(submission, flags)
         try:
+            run.write(record)
             forks.begin(run.logs, [Service.WORKER])
             # Imported here: it takes a third of a second, and TensorFlow is imported meanwhile.
             from elasticdl.cli.local.running import RunOptions, run_job
 
-            run.write(record)
             submission.save_indices(spec.storage)
         except BaseException:
             run.remove()  # The job did not start, so leave nothing behind.

@@ -29,6 +29,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from elasticdl.shared.errors import PermanentError, UserError
+from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
 
 ROOT_VARIABLE = "ELASTICDL_RUN_DIR"
@@ -225,12 +226,7 @@ class RunDirectory:
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if not _try_lock(descriptor, attempts=3):
             os.close(descriptor)
-            holder = self.holder()
-            raise UserError(
-                f"job {self.job} is in use{f' by process {holder}' if holder else ''}",
-                hint=f"If it is running, stop it with: elasticdl stop {self.arguments}. If another command reads or "
-                "resumes it, try again in a moment.",
-            )
+            raise self.in_use()
         with suppress(OSError):  # On a full disk, messages can't name the process.
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
@@ -241,6 +237,20 @@ class RunDirectory:
                 os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
+    def in_use(self) -> UserError:
+        """The error of a command that needs the lock, which another process holds."""
+        holder = self.holder()
+        with suppress(UserError):  # The launcher of a new job has not written the file yet.
+            if holder and holder == self.read().launcher_pid:
+                return UserError(
+                    f"job {self.job} is running (process {holder})",
+                    hint=f"To stop it first: elasticdl stop {self.arguments}",
+                )
+        by = f" by process {holder}" if holder else ""
+        return UserError(
+            f"job {self.job} is in use{by}", hint="Another command reads or resumes it. Try again in a moment."
+        )
+
     def holder(self) -> int:
         """Id of the process that holds the lock; 0 if unknown: it has just locked the folder, or the disk is full."""
         try:
@@ -249,6 +259,20 @@ class RunDirectory:
         except (OSError, ValueError):  # A process that was killed leaves its id behind.
             return 0
         return holder
+
+    def can_be_resumed(self) -> bool:
+        """Whether the job may have left something to resume from: an event log, even if it is lost now.
+
+        False only if its launcher was killed before it had submitted the job to its own NATS server.
+        """
+        try:
+            record = self.read()
+        except UserError:
+            return True
+        written = (self.path / "log_end.json", self.history, self.report)
+        if record.state != JobState.STARTING.value or not record.own_nats or any(path.exists() for path in written):
+            return True
+        return any(block.stat().st_size for block in self.nats.rglob("*.blk"))
 
     def disk_problem(self, bytes_min: int) -> str:
         """A message if fewer than ``bytes_min`` bytes are free on the disk of this folder; else empty."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from elasticdl.cli import interrupts
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, RunDirectory
 from elasticdl.cli.local.broker import Broker
 from elasticdl.cli.local.exits import Exit
@@ -113,6 +114,11 @@ class LocalJob:
         self._stopping = False
         self._kill = False
 
+    @property
+    def has_started(self) -> bool:
+        """Whether a master was started."""
+        return self._started
+
     async def run(self, *opening: Event) -> RunResult:
         """Run the job.
 
@@ -124,7 +130,7 @@ class LocalJob:
         """
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[str] = self._loop.create_future()
-        with self._signals(), self._fork_servers():
+        with interrupts.handled(self._loop, self._interrupt), self._fork_servers():
             url = await self._broker.start()
             try:
                 bus = await self._runtime.connect(url)
@@ -153,10 +159,11 @@ class LocalJob:
         self._pods = LocalPods(processes, self._publisher.publish, forks.servers if forks else {})
         await bus.signals.serve_orders(LAUNCHER, self._pods.execute)
         self._watchdog = Watchdog(bus, self._clock, self._kill_hung_master, self._kill_hung_broker)
-        self._started = True
         self._url = url
         if forks:
-            await forks.servers[Service.MASTER].settle()
+            settled = asyncio.create_task(forks.servers[Service.MASTER].settle())
+            either: list[asyncio.Future[Any]] = [settled, self._ended]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         self._start_master()
         abort_reason = await self._until_ended(bus)
         self._pods.close()
@@ -246,6 +253,7 @@ class LocalJob:
     def _start_master(self) -> None:
         if self._ended.done():
             return
+        self._started = True
         try:
             self._processes.start(
                 MASTER,
@@ -285,17 +293,6 @@ class LocalJob:
             self._broker.kill()
 
     # --- the end --------------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        for number in numbers:
-            self._loop.add_signal_handler(number, self._interrupt, number)
-        try:
-            yield
-        finally:
-            for number in numbers:
-                self._loop.remove_signal_handler(number)
 
     def _interrupt(self, number: signal.Signals) -> None:
         self._interrupted = True

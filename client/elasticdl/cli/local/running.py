@@ -78,29 +78,30 @@ def run_job(
 
     Raises:
         ElasticDLError: the job could not be started.
+        KeyboardInterrupt: the user interrupted a new job before it started, or a resume.
     """
+    is_new, job = isinstance(opening[-1], JobSubmitted), None
     console = JobConsole()
-    remove_temporary(run.job, record.temporary)
-    record = replace(record, temporary=make_temporary(run.job))
-    run.write(record)
     view = open_view(console)
     try:
+        remove_temporary(run.job, record.temporary)
+        record = replace(record, temporary=make_temporary(run.job))
+        run.write(record)
         observer = JobObserver(run, record, view)
         runtime = _runtime(run, record, spec, observer, options)
         if options.checks_model:
-            try:
-                spec = _checked(spec, run, runtime, Path(record.temporary or run.path))
-            except KeyboardInterrupt:
-                run.remove()
-                raise
+            spec = _checked(spec, run, runtime, Path(record.temporary or run.path))
             opening = (JobSubmitted(spec=spec),)
             for line in start_lines(run, spec):
                 console.print_line(line)
-        result = asyncio.run(LocalJob(run, runtime, observer).run(*opening))
+        job = LocalJob(run, runtime, observer)
+        result = asyncio.run(job.run(*opening))
+        if is_new and not job.has_started:
+            raise KeyboardInterrupt
         observer.show_printed()
         observer.save_history(result.state)
-    except ElasticDLError:
-        if isinstance(opening[-1], JobSubmitted):
+    except (ElasticDLError, KeyboardInterrupt):
+        if is_new and not (job and job.has_started):
             run.remove()  # The job did not start, so leave nothing behind.
         raise
     finally:
