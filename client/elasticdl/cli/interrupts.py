@@ -24,6 +24,12 @@ def catch() -> None:
         signal.signal(number, _raise)
 
 
+def ignore() -> None:
+    """Ignore those signals for good, because the process is ending: Python's own end would die of them."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
 def handled(loop: asyncio.AbstractEventLoop, handler: Callable[[signal.Signals], None]) -> Iterator[None]:
     """Call a handler for each signal instead.

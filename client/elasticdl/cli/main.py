@@ -41,7 +41,7 @@ app.add_typer(data, name="data", rich_help_panel=DATA)
 
 
 def main() -> None:
-    """Entry point of the ``elasticdl`` command."""
+    """Run the command of this process, and end the process."""
     interrupts.catch()
     arguments = sys.argv[1:]
     try:
@@ -55,6 +55,8 @@ def main() -> None:
             raise
         show_error(error)
         sys.exit(exit_codes.USAGE if isinstance(error, UserError) and error.usage else exit_codes.FAILURE)
+    finally:
+        interrupts.ignore()
 
 
 def show_error(error: Exception) -> None:

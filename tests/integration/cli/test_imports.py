@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -24,3 +25,20 @@ print([name for name in {HEAVY!r} if name in sys.modules])
     assert done.stdout.splitlines()[-1] == "[]"
     for command in COMMANDS:
         assert command in done.stdout
+
+
+def test_ctrl_c_while_the_application_is_imported_ends_quietly() -> None:
+    code = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGNAL)
+sys.meta_path.insert(0, Finder())
+from elasticdl.cli.__main__ import main
+main()
+"""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        command = [sys.executable, "-c", code.replace("SIGNAL", number.name)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
