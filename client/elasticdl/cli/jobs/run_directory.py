@@ -9,9 +9,6 @@ ROOT/JOB/job.json          what other commands need to know (``JobRecord``)
          log_end.json      the last record of the event log that the launcher has seen
          history.jsonl     loss and metrics of each epoch
          report.json       the final report
-
-Temporary files of the job's processes are in a folder of their own, because killed processes can't delete them.
-TensorFlow alone leaves a file for each function of a model that it converts.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ import json
 import os
 import shlex
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -380,33 +376,3 @@ def replace_text(path: Path, text: str) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-
-
-def make_temporary(job: JobId) -> str:
-    """Create the folder for the temporary files of a run; empty if that is not possible.
-
-    Args:
-        job: the job; no other run of it is alive.
-    """
-    folder = Path(tempfile.gettempdir()) / _temporary_name(job)
-    remove_temporary(job, str(folder))
-    try:
-        folder.mkdir(mode=0o700)
-    except OSError:
-        return ""  # The processes use the usual folder.
-    return str(folder)
-
-
-def remove_temporary(job: JobId, folder: str) -> None:
-    """Delete a folder that ``make_temporary`` created, if it still exists.
-
-    Args:
-        job: the job; no process of it is alive.
-        folder: as ``make_temporary`` returned it.
-    """
-    if Path(folder).name == _temporary_name(job):  # Never delete a folder that was not created here.
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _temporary_name(job: JobId) -> str:
-    return f"elasticdl-{job}"

@@ -16,7 +16,8 @@ from elasticdl.cli.display import report as reports
 from elasticdl.cli.display.consoles import JobConsole, error_console, error_text
 from elasticdl.cli.display.live import open_view
 from elasticdl.cli.display.next_steps import find_next_step, next_step
-from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, make_temporary, remove_temporary
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.jobs.temporary_files import make_temporary, remove_temporary
 from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
 from elasticdl.cli.local.job_observer import JobObserver
 from elasticdl.cli.local.local_job import LocalJob, RunResult, Runtime
