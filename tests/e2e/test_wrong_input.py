@@ -49,8 +49,14 @@ def test_model_files_are_checked_before_anything_starts(
         ("tf.square(labels", "tf.math.log(labels * 0 - 1", ["the loss is nan for the first batch"]),
         ('records["y"], tf.float32)', 'records["y"], tf.float32), None, 1', ["feed_batch() must give"]),
         ("return keras.optimizers", "return keras.losses and 1 or keras.optimizers", ["optimizer() must return"]),
+        (
+            "keras.layers.Dense(1)(inputs)",
+            "keras.layers.Flatten()(keras.layers.Embedding(1 << 20, 1)(inputs > 0)) * float('nan')",
+            ["the loss is nan for the first batch"],
+        ),
+        ("keras.Input((3,))", "exit()", ["custom_model() of model.py raised SystemExit at model.py:7: the code calls"]),
     ],
-    ids=["layer", "feature names", "loss shape", "loss value", "feed", "optimizer"],
+    ids=["layer", "feature names", "loss shape", "loss value", "feed", "optimizer", "loss with rows of a ps", "exit"],
 )
 def test_a_wrong_model_is_refused_before_anything_starts(
     elastic: Elastic, old: str, new: str, says: list[str], dry: list[str]
@@ -65,11 +71,23 @@ def test_a_wrong_model_is_refused_before_anything_starts(
 def test_a_dry_run_tries_the_model_and_leaves_nothing(elastic: Elastic) -> None:
     write_model(elastic.folder, LINEAR.replace("    inputs =", "    print('making it')\n    inputs ="))
     write_data(elastic.folder)
+    temporary = elastic.folder / "temporary"
+    temporary.mkdir()
+    elastic.environment["TMPDIR"] = str(temporary)
     outcome = elastic.run("train", *FLAGS, "--output=out", "--dry_run", "--validation_data=data")
     assert outcome.exit_code == 0, outcome.output
     for line in ("making it", "dense variables: 4 trainable of 4 floats", "computed the gradients of one batch"):
         assert line in outcome.output
-    assert sorted(path.name for path in elastic.folder.iterdir()) == ["data", "model.py"]
+    assert sorted(path.name for path in elastic.folder.iterdir()) == ["data", "model.py", "temporary"]
+    assert not list(temporary.iterdir())
+
+
+def test_a_process_that_ends_in_the_model_check_is_reported_with_what_it_ran(elastic: Elastic) -> None:
+    write_model(elastic.folder, LINEAR + "\nimport os\nos._exit(7)\n")
+    write_data(elastic.folder)
+    says = ["the model check did not finish: its process ended with exit code 7 while importing model.py."]
+    output = fails(elastic, *FLAGS, "--dry_run", says=says)
+    assert "oneDNN" not in output
 
 
 @pytest.mark.parametrize("record", [3, 1234], ids=["of the batch that the model is built with", "of a later task"])

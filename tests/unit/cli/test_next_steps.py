@@ -91,6 +91,28 @@ def test_a_diverged_model_is_not_resumed_and_reported_once(log: Log, tmp_path: P
     assert "learning rate" in hint
 
 
+def test_initial_weights_that_give_no_finite_loss_are_not_called_diverged(log: Log, tmp_path: Path) -> None:
+    initialise(log)
+    failed = events.TaskFailed(
+        task=TASK,
+        dispatch=1,
+        attempt=1,
+        kind=FailureKind.NOT_FINITE,
+        message="the loss is nan",
+        batch=0,
+        step=0,
+        source="a.csv",
+        first_record=20,
+        last_record=40,
+    )
+    log.add(Service.WORKER, WORKER, failed)
+    assert suggested(log, tmp_path) == "Fix the cause and start a new job."
+    assert log.state.failure is not None
+    first = log.state.failure.message.splitlines()[0]
+    place = "(train 1 with records 20 to 39 of a.csv, batch 0, on worker-0)"
+    assert first == f"the loss is nan since step 0, with the initial weights {place}"
+
+
 def test_a_failure_of_a_task_is_reported_at_once(log: Log) -> None:
     failed = events.TaskFailed(
         task=TASK, dispatch=1, attempt=1, kind=FailureKind.USER_CODE, message="feed() raised\nmore", batch=1

@@ -126,6 +126,14 @@ def test_what_is_refused(data: bytes | str, message: str) -> None:
         plan(data)
 
 
+def test_other_text_than_utf_8_is_refused_with_a_command_that_converts_it() -> None:
+    with pytest.raises(
+        UserError, match=r"record 0 .* it is not UTF-8 text: .*\n  Convert the file to UTF-8"
+    ) as refused:
+        plan("a,b\nä,1\n".encode("latin-1"))
+    assert "--column_types" not in str(refused.value)
+
+
 def test_headers_must_agree() -> None:
     with pytest.raises(UserError, match=r"0\.csv has a, b; memory://d/1\.csv has b, a"):
         plan("a,b\n1,2\n", "b,a\n1,2\n")

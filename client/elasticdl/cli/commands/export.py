@@ -107,7 +107,8 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
                 raise translate(error, to_uri(folder)) from error
             console.print_line(f"Exporting {what} of job {run.job}.")
             environment = job_environment({**os.environ, "TMPDIR": name}, past.spec, run, "")
-            runtime = CheckRuntime(starter=Spawner(), environment=environment, logs=run.logs)
+            show = console.print_line
+            runtime = CheckRuntime(starter=Spawner(), environment=environment, logs=run.logs, show=show)
             result = export_model(replace(past.spec, output=output), folder, runtime)
         for note in result.notes:
             console.print_line(note)

@@ -47,7 +47,7 @@ def _dry_run(submission: Submission, forks: ForkServers, console: JobConsole) ->
     from elasticdl.cli.local.running import try_model
 
     print_plan(submission, console)
-    for line in try_model(submission, forks):
+    for line in try_model(submission, forks, console.print_line):
         console.print_line(line)
     return exit_codes.SUCCESS
 

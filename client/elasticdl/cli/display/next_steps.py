@@ -8,6 +8,7 @@ from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.master.core import State
+from elasticdl.master.core.job.failure import NOT_FINITE_AT_START
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.ps.snapshots.job_recovery import has_snapshots
 from elasticdl.shared.errors import ElasticDLError
@@ -50,6 +51,8 @@ def next_step(run: RunDirectory, state: State, *, has_snapshots: bool = False) -
         return f"The event log is lost. To resume from the snapshots: {resume}" if has_snapshots else NOTHING_TO_RESUME
     if state.failure and NOTHING_LEFT in state.failure.message:
         return f"Start a new job. {state.failure.guilty} has no usable snapshot left."
+    if state.failure and NOT_FINITE_AT_START in state.failure.message:
+        return "Fix the cause and start a new job."
     if kind is FailureKind.NOT_FINITE:
         return "Fix the cause and start a new job. This job's snapshots already contain the diverged weights."
     if not _has_trained(state, kind):

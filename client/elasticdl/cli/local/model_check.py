@@ -6,6 +6,7 @@ See ``elasticdl.worker.model_check`` and ``elasticdl.worker.model_export``.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from elasticdl.cli.local.exits import describe_exit
 from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.fork_server import MODEL_CHECK
 from elasticdl.cli.local.processes.logs import tail
@@ -32,6 +34,10 @@ _LOG_LINES = 20
 _POLL_S = 0.01
 
 
+class UnfinishedError(PermanentError):
+    """The process of a check or an export ended without a result: it crashed, or the storage is away."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRuntime:
     """What a check runs on.
@@ -40,16 +46,22 @@ class CheckRuntime:
         starter: starts its processes.
         environment: (URL of the NATS server, pod, service) -> the environment of a process.
         logs: folder for the log and the output of each process.
+        show: shows the user a line.
         keep: (log, process) takes a process that is to become the worker with this log; None: all of them end.
+        slow_s: seconds until the user reads what the process is doing.
+        logs_stay: whether the user can read the logs after a failure.
     """
 
     starter: Starter
     environment: Callable[[str, PodName, Service], Mapping[str, str]]
     logs: Path
+    show: Callable[[str], None]
     keep: Callable[[Path, WaitingProcess], None] | None = None
+    slow_s: float = 10.0
+    logs_stay: bool = True
 
 
-def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelCheck | None:
+def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelCheck:
     """Build the model, compute the gradients of one batch, and compare the models of two processes.
 
     Args:
@@ -58,11 +70,12 @@ def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChec
         runtime: what the check runs on.
 
     Returns:
-        What was found; None if the check itself did not finish, because it crashed or storage is away. The job then
-        starts without it: its own processes report what is wrong, with the records that they worked on.
+        What was found.
 
     Raises:
         UserError: the model can't be trained, with the reason.
+        UnfinishedError: the check itself did not finish. A job may start nevertheless: its own processes report what is
+            wrong, with the records that they worked on.
     """
     (folder / model_check.SPEC_FILE).write_bytes(encode_spec(spec))
     pods = check_pods(spec)
@@ -71,8 +84,8 @@ def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChec
             with contextlib.suppress(OSError):  # Without a pipe, the worker builds the model again.
                 os.mkfifo(model_check.pipe_of(folder, number))
     with _processes(CHECK, pods, folder, runtime) as pids:
-        result = _result(folder, pids[pods[0]])
-        if result is not None and result.error:
+        result = _result("model check", folder, (pods[0], pids[pods[0]]), runtime)
+        if result.error:
             raise UserError(result.error)
         if runtime.keep:
             for number, pod in enumerate(pods):
@@ -101,30 +114,46 @@ def export_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChe
 
     Raises:
         UserError: the model can't be exported, with the reason.
-        PermanentError: the process did not finish.
+        UnfinishedError: the process did not finish.
     """
     (folder / model_check.SPEC_FILE).write_bytes(encode_spec(spec))
     pod = PodName("export")
     with _processes(EXPORT, (pod,), folder, runtime) as pids:
-        result = _result(folder, pids[pod])
-    if result is None:
-        log = runtime.logs / "export.log"
-        raise PermanentError(f"the export did not finish. The end of {log}:\n{tail(log, _LOG_LINES)}")
+        result = _result("export", folder, (pod, pids[pod]), runtime)
     if result.error:
         raise UserError(result.error)
     return result
 
 
-def _result(folder: Path, pid: int) -> ModelCheck | None:
-    """Wait for the result of process 0; None if the process has ended without one."""
-    has_ended = False
-    while not has_ended:
+def _result(what: str, folder: Path, process: tuple[PodName, int], runtime: CheckRuntime) -> ModelCheck:
+    """Wait for the result of process 0, whose name and id are given; after ``slow_s`` tell the user what it does.
+
+    Raises:
+        UnfinishedError: the process has ended without a result.
+    """
+    pod, pid = process
+    log = runtime.logs / f"{pod}.log"
+    slow_s = time.monotonic() + runtime.slow_s
+    while True:
         # WNOWAIT: the process is reaped with the others.
-        has_ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         if result := ModelCheck.read(folder, 0):
             return result
+        phase = model_check.read_phase(folder, 0)
+        if ended is not None:
+            while_ = f" while {phase}" if phase else ""
+            code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+            end = tail(log, _LOG_LINES)
+            place = f" {log}" if runtime.logs_stay else ""
+            raise UnfinishedError(
+                f"the {what} did not finish: its process ended with {describe_exit(code)}{while_}."
+                + (f"\nThe end of its log{place}:\n{end}" if end else "")
+            )
+        if time.monotonic() > slow_s:
+            slow_s = math.inf
+            now = f": its process is {phase}" if phase else ""
+            runtime.show(f"The {what} has not finished after {runtime.slow_s:g} s{now}. Ctrl-C ends it. Log: {log}")
         time.sleep(_POLL_S)
-    return None
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from elasticdl.cli.jobs.temporary_files import make_temporary, remove_temporary
 from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
 from elasticdl.cli.local.job_observer import JobObserver
 from elasticdl.cli.local.local_job import LocalJob, RunResult, Runtime
-from elasticdl.cli.local.model_check import CheckRuntime, check_model, check_pods
+from elasticdl.cli.local.model_check import CheckRuntime, UnfinishedError, check_model, check_pods
 from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.fork_server import ForkServers, fork_servers
@@ -31,7 +31,7 @@ from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.submission.plan_text import start_lines
 from elasticdl.cli.submission.submit import Submission
 from elasticdl.shared.bus import Bus, BusSettings
-from elasticdl.shared.errors import ElasticDLError, PermanentError
+from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobSubmitted
@@ -91,7 +91,7 @@ def run_job(
         observer = JobObserver(run, record, view)
         runtime = _runtime(run, record, spec, observer, options)
         if options.checks_model:
-            spec = _checked(spec, run, runtime, Path(record.temporary or run.path))
+            spec = _checked(spec, run, runtime, Path(record.temporary or run.path), console.print_line)
             opening = (JobSubmitted(spec=spec),)
             for line in start_lines(run, spec):
                 console.print_line(line)
@@ -124,39 +124,39 @@ def run_job(
     return exit_code
 
 
-def try_model(submission: Submission, forks: ForkServers) -> list[str]:
+def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], None]) -> list[str]:
     """Check the model of a job that is not to be started.
 
     Args:
         submission: the job.
         forks: their server of the workers starts the processes of the check.
+        show: shows the user a line while the check runs.
 
     Returns:
         Lines for the user: what the model prints, and what is worth knowing about it.
 
     Raises:
         UserError: the model can't be trained.
-        PermanentError: the check did not finish.
+        UnfinishedError: the check did not finish.
     """
     with tempfile.TemporaryDirectory(prefix="elasticdl-dry-run-") as name:
         run = RunDirectory(Path(name), submission.spec.job)
         run.create()
         spec = replace(submission.spec, storage=to_uri(run.path / "storage"))
         submission.save_indices(spec.storage)
-        environment = job_environment(os.environ, spec, run, "")
-        runtime = CheckRuntime(starter=forks, environment=environment, logs=run.logs)
+        # TensorFlow leaves temporary files behind when its process is killed.
+        environment = job_environment({**os.environ, "TMPDIR": name}, spec, run, "")
+        runtime = CheckRuntime(starter=forks, environment=environment, logs=run.logs, show=show, logs_stay=False)
         printed = PrintedLines(run.logs)
         forks.begin(run.logs, [Service.WORKER])
         forks.servers[Service.WORKER].wait()
         check = check_model(spec, _check_folder(run.path), runtime)
         pod, _ = check_pods(spec)
-        if check is None:
-            raise PermanentError(f"the model check did not finish:\n{tail(run.log(pod), _DEBUG_LINES)}")
         shown = [line for process, line in printed.take() if process == pod]
         return [*shown, *check.notes, "The model was built and has computed the gradients of one batch."]
 
 
-def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path) -> JobSpec:
+def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path, show: Callable[[str], None]) -> JobSpec:
     """Check the model of a new job. The processes of the check wait to become its first workers.
 
     Args:
@@ -164,9 +164,10 @@ def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path) -
         run: its folder.
         runtime: what the job runs on.
         folder: for the temporary files of the check.
+        show: shows the user a line.
 
     Returns:
-        The job with the fingerprint of its model.
+        The job with the fingerprint of its model; without one if the check did not finish.
 
     Raises:
         UserError: the model can't be trained.
@@ -177,9 +178,12 @@ def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path) -
     if forks:
         forks.begin(run.logs)
         forks.servers[Service.WORKER].wait()
-    check_runtime = CheckRuntime(starter=starter, environment=runtime.environment, logs=run.logs, keep=keep)
-    check = check_model(spec, _check_folder(folder), check_runtime)
-    return replace(spec, model=replace(spec.model, fingerprint=check.fingerprint)) if check else spec
+    check_runtime = CheckRuntime(starter=starter, environment=runtime.environment, logs=run.logs, show=show, keep=keep)
+    try:
+        check = check_model(spec, _check_folder(folder), check_runtime)
+    except UnfinishedError:
+        return spec
+    return replace(spec, model=replace(spec.model, fingerprint=check.fingerprint))
 
 
 def _check_folder(parent: Path) -> Path:

@@ -24,6 +24,7 @@ from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.process.running_batches import ENVIRONMENT_VARIABLE, RunningBatchesFile, file_of
 from elasticdl.worker import main as worker
 from elasticdl.worker.failures import of_start
+from elasticdl.worker.model.user.calls import follow_user_code
 from elasticdl.worker.model_imports import import_model_code
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def run(function: Callable[[JobSpec, Path, int], ModelCheck], folder: Path, numb
         0, or 1 when the model is refused; others: the function could not do its work.
     """
     import_model_code()
+    follow_user_code(lambda phase: model_check.write_phase(folder, number, phase))
     try:
         result = function(decode_spec((folder / model_check.SPEC_FILE).read_bytes()), folder, number)
     except TransientError as error:
@@ -51,6 +53,8 @@ def run(function: Callable[[JobSpec, Path, int], ModelCheck], folder: Path, numb
         shown = failure.traceback if "File" in failure.traceback else ""
         ModelCheck(error=f"{failure.message}\n{shown}".strip()).write(folder, number)
         return EXIT_REFUSED
+    finally:
+        follow_user_code(None)
     result.write(folder, number)
     return EXIT_REFUSED if result.error else 0
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.model.signature import RowTable
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.worker.input.job_data import first_batch
 from elasticdl.worker.input.table_ids import table_ids
@@ -46,7 +47,7 @@ def try_model(built: Built, running_batches: RunningBatchesFile) -> None:
     except UserCodeError:
         _try_loss(built, rows)
         raise
-    if not result.finite and not result.overflow and not runner.tables:
+    if not result.finite and not result.overflow:
         raise UserError(
             f"{path}: {result.problem} for the first batch, with the initial weights",
             hint="Look for missing values in the data, log(0) or a division by zero in the loss, unscaled features.",
@@ -64,12 +65,12 @@ def try_export(built: Built) -> None:
     """
     if check_export(built.runner, np.iinfo(np.int64).max) > EXPORT_BYTES_MAX:
         return
-    widths = {table.name: table.width for table in built.runner.tables}
+    tables = {table.name: table for table in built.runner.tables}
     with tempfile.TemporaryDirectory(prefix="elasticdl-trial-") as folder:
         export(
             built.runner,
             built.runner.initial_dense(),
-            lambda table, ids: _made_up_rows(ids, widths[table]),
+            lambda table, ids: np.float32(_ROW_SCALE) * _waves(ids, tables[table].width),
             Path(folder),
         )
 
@@ -85,10 +86,26 @@ def _try_loss(built: Built, rows: TableRows) -> None:
 
 
 def _rows(built: Built, batch: Any, *, training: bool) -> TableRows:
-    widths = {table.name: table.width for table in built.runner.tables}
+    tables = {table.name: table for table in built.runner.tables}
     found = table_ids(built.runner, batch, training=training)
-    return {name: (_made_up_rows(ids.unique, widths[name]), ids.inverse) for name, ids in found.items()}
+    return {name: (_initial_rows(ids.unique, tables[name]), ids.inverse) for name, ids in found.items()}
 
 
-def _made_up_rows(ids: Ids, width: int) -> Floats:
-    return np.asarray(_ROW_SCALE * np.sin(ids[:, np.newaxis] + np.arange(width)), np.float32)
+def _initial_rows(ids: Ids, table: RowTable) -> Floats:
+    """Rows in the range of the table's initializer: a loss that is NaN with them is NaN in the job."""
+    rule, waves = table.initializer, _waves(ids, table.width)
+    match rule.distribution:
+        case "zeros":
+            middle, spread = 0.0, 0.0
+        case "constant":
+            middle, spread = rule.low, 0.0
+        case "uniform":
+            middle, spread = (rule.low + rule.high) / 2, (rule.high - rule.low) / 2
+        case _:
+            middle, spread = rule.low, rule.high
+    return np.asarray(middle + spread * waves, np.float32)
+
+
+def _waves(ids: Ids, width: int) -> Floats:
+    """Numbers from -1 to 1, float32 (ids, width)."""
+    return np.asarray(np.sin(ids[:, np.newaxis] + np.arange(width)), np.float32)

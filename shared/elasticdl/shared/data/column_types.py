@@ -310,7 +310,7 @@ def _refuse_missing(sources: Sequence[FoundSource], columns: Sequence[Column]) -
         if found:
             source, first = found[0]
             number = sum(each.missing for _, each in found)
-            where = f"record {first.first_missing} (from 0) of {display(source.uri)}"
+            where = f"record {first.first_missing} of {display(source.uri)}"
             wrong.append((column, f"{column.name!r} ({number:,} of type {column.type}, the first in {where})"))
             exact = exact and all(each.first_inexact < 0 for each in (s.columns[place] for s in sources))
     if not wrong:
@@ -320,6 +320,6 @@ def _refuse_missing(sources: Sequence[FoundSource], columns: Sequence[Column]) -
     floats = ",".join(f"{column.name}=float64" for column, _ in wrong)
     nan = f" Or read the columns as floats, with NaN: --column_types {floats}" if exact else ""
     raise UserError(
-        f"values are missing in {', '.join(text for _, text in wrong)}",
+        f"values are missing in {', '.join(text for _, text in wrong)}. Records are counted from 0.",
         hint=f"Give a value for them: --fill_missing {fills} (a value that the data does not contain marks them).{nan}",
     )

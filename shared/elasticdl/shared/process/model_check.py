@@ -58,9 +58,26 @@ class ModelCheck:
         )
 
 
+def write_phase(folder: Path, number: int, phase: str) -> None:
+    """Store which user code a process runs: if it hangs or crashes, the launcher names it."""
+    _phase_path(folder, number).write_text(phase)
+
+
+def read_phase(folder: Path, number: int) -> str:
+    """The user code that a process runs or ran at its end, as ``importing model.py``; empty: none, or unknown."""
+    try:
+        return _phase_path(folder, number).read_text()
+    except FileNotFoundError:
+        return ""
+
+
 def pipe_of(folder: Path, number: int) -> Path:
     """The named pipe of a process that waits to become a worker; without it, the process exits after its check."""
     return folder / f"environment-{number}"
+
+
+def _phase_path(folder: Path, number: int) -> Path:
+    return folder / f"phase-{number}"
 
 
 def _path(folder: Path, number: int) -> Path:

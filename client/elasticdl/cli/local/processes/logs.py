@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,11 @@ TAIL_BYTES_MAX = 32_768
 READ_BYTES_MAX = 65_536
 """Bytes read of one file at a time; more output is shown in several steps."""
 _NOT_SHOWN = frozenset({"event", "level", "timestamp", "service", "job", "pod", "incarnation", "exception"})
+_NOISE = re.compile(
+    r"(\d{4}-\d\d-\d\d [\d:.]+ ?)?[IW](\d{4} [\d:.]+ +\d+| tensorflow/)"
+    r"|WARNING: All log messages before absl::InitializeLog|To enable the following instructions: "
+)
+"""What TensorFlow writes in every process: information and warnings of its C++ code."""
 
 
 def tail(path: Path, lines: int = TAIL_LINES) -> str:
@@ -23,7 +29,7 @@ def tail(path: Path, lines: int = TAIL_LINES) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    found = list(_without_stacks(text.splitlines()))
+    found = [line for line in _without_stacks(text.splitlines()) if not _NOISE.match(line)]
     return "\n".join(readable(line) for line in found[-lines:])
 
 

@@ -109,7 +109,7 @@ def record_ids(model: Any, features: Any, census: Census, *, training: bool, noi
 
 def _first_call(module: UserModule, model: Any, example: Batch, census: Census, *, eager: bool) -> RecordedIds:
     """What a call for training looks up and assigns."""
-    with user_code(module.path, "calling the model"):
+    with user_code(module.path, "the model"):
         if eager:
             return _called_eagerly(model, example, census)
         found: list[RecordedIds] = []

@@ -94,7 +94,7 @@ def state_rules(built: BuiltModel, example: Batch, path: Path) -> dict[int, Stat
     _refuse_synchronized(built.model, path)
     rules: list[StateRule | None] | None = None
     for count in (_RECORDS_MAX, _RECORDS_MAX // 2 + 1):
-        with user_code(path, "the model, to find out how it updates its layer state"):
+        with user_code(path, "the model"):
             run = _runner(built, _some_records(example, count))
             found = _rules_of_batch(run, built.assigned)
         rules = found if rules is None else [_agreed(one, other) for one, other in zip(rules, found, strict=True)]

@@ -32,6 +32,7 @@ _GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _NEWLINE, _RETURN, _QUOTE, _POINT = 10, 13, 34, 46
 _ZERO = np.uint8(48)
+_NOT_UTF8 = "it is not UTF-8 text"
 _STRAY_QUOTE = "a quote is in the middle of a value, where quotes must be doubled and the whole value quoted"
 _ARROW_TYPES = {"string": pa.string()}
 Parsed = TypeVar("Parsed")
@@ -156,10 +157,15 @@ class Parser:
         except (pa.ArrowInvalid, ValueError) as line_error:
             error = line_error
         reason = _reason(line, self._names, self._delimiter, error)
+        if reason == _NOT_UTF8:
+            hint = "Convert the file to UTF-8, for example from Latin-1: iconv -f LATIN1 -t UTF-8 OLD.csv > NEW.csv"
+        elif " is not " in reason:
+            hint = "Correct or remove that record, or give the column another type: --column_types NAME=TYPE"
+        else:
+            hint = "Correct or remove that record."
         return UserError(
             f"{display(self._uri)}, record {first + begin} (from 0, header not counted): {reason}: {_shown(line)}",
-            hint="Correct or remove that record"
-            + (", or give the column another type: --column_types NAME=TYPE" if " is not " in reason else "."),
+            hint=hint,
         )
 
 
@@ -167,7 +173,7 @@ def _reason(line: bytes, names: Sequence[str], delimiter: str, error: Exception)
     try:
         rows = list(csv.reader([line.decode()], delimiter=delimiter))
     except UnicodeDecodeError:
-        return "it is not UTF-8 text"
+        return _NOT_UTF8
     except csv.Error:
         return _STRAY_QUOTE
     if len(rows) == 1 and len(rows[0]) != len(names):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,8 @@ _GRAPH_ERROR = "Graph execution error:"
 _GRAPH_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _OPERATION = re.compile(r"\{\{function_node [^}]*\}\} ?| ?\[Op:\w+\]( name:)?")
 _GRAPH_NOISE = ("Graph execution error:", "Detected at node", "<stack traces unavailable>", "[[")
+_on_change: Callable[[str], None] | None = None
+_running = ""
 
 
 class UserCodeError(UserError):
@@ -31,6 +33,17 @@ class UserCodeError(UserError):
         self.traceback = traceback
 
 
+def follow_user_code(on_change: Callable[[str], None] | None) -> None:
+    """Report from now on which user code this process runs.
+
+    Args:
+        on_change: called with a text such as ``running feed() of model.py`` when user code begins, and with that of the
+            code around it (empty: none) when it ends. None: report no more.
+    """
+    global _on_change
+    _on_change = on_change
+
+
 @contextmanager
 def user_code(path: Path, what: str) -> Iterator[None]:
     """Run user code; errors of this package pass, anything else is the user's.
@@ -42,21 +55,33 @@ def user_code(path: Path, what: str) -> Iterator[None]:
     Raises:
         UserCodeError: the code raised.
     """
+    before = _running
+    _change(f"{what} {path.name}" if what == "importing" else f"running {what} of {path.name}")
     try:
         yield
     except ElasticDLError:
         raise
-    except (Exception, SystemExit) as error:  # Whatever the user's code raises is reported, never handled.
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # What the user's code raises is reported, not handled.
         cause = _original(error)
         if isinstance(cause, ElasticDLError):
             raise cause from None
         frames = [frame for frame in _frames(cause) if _is_users(Path(frame.filename), path.parent)][-FRAMES_MAX:]
         where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-        said = f"{type(cause).__name__}: {_message(cause)}"
+        message = _message(cause)
+        kind, said = type(cause).__name__, f": {message}" if message else ""
         raise UserCodeError(
-            f"{what} of {path.name} raised {type(cause).__name__}{where}: {_message(cause).partition(_NEW_LINE)[0]}",
-            traceback="".join([*traceback.format_list(frames), said, _NEW_LINE]),
+            f"{what} of {path.name} raised {kind}{where}{said.partition(_NEW_LINE)[0]}",
+            traceback="".join([*traceback.format_list(frames), kind, said, _NEW_LINE]),
         ) from error
+    finally:
+        _change(before)
+
+
+def _change(running: str) -> None:
+    global _running
+    _running = running
+    if _on_change is not None:
+        _on_change(running)
 
 
 def _is_users(file: Path, folder: Path) -> bool:
@@ -95,6 +120,8 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 def _message(error: BaseException) -> str:
     """What the exception says, without TensorFlow's account of its graph and its names of operations."""
+    if isinstance(error, SystemExit) and not isinstance(error.code, str):
+        return f"the code calls exit({'' if error.code is None else error.code}), which a model file must not do"
     text = _OPERATION.sub("", str(error)).strip()
     if not text.startswith(_GRAPH_ERROR):
         return text

@@ -1,0 +1,83 @@
+"""What the launcher says about a model check that hangs or whose process ends early."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.job_log import SPEC
+
+from elasticdl.cli.local.model_check import CheckRuntime, UnfinishedError, check_model
+from elasticdl.cli.local.processes.spawner import Spawner
+from elasticdl.shared.process.model_check import ModelCheck, write_phase
+
+NOISE = "I0000 00:00:1763838000.123456   25110 port.cc:153] oneDNN custom operations are on."
+
+
+class Script:
+    """Starts a script where the model check would be started.
+
+    Args:
+        code: the script.
+    """
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+
+    def start(
+        self, command: Sequence[str], *, environment: Mapping[str, str], log: Path, output: Path | None = None
+    ) -> int:
+        """See ``Spawner.start``."""
+        command = [sys.executable, "-c", self._code]
+        return Spawner().start(command, environment=environment, log=log, output=output)
+
+
+def check(folder: Path, code: str, lines: list[str]) -> ModelCheck:
+    def show(line: str) -> None:
+        lines.append(line)
+        (folder / "shown").touch()
+
+    runtime = CheckRuntime(
+        starter=Script(code),
+        environment=lambda _url, _pod, _service: os.environ,
+        logs=folder,
+        show=show,
+        slow_s=0.0,
+    )
+    write_phase(folder, 0, "running feed() of model.py")
+    return check_model(replace(SPEC, workers=1), folder, runtime)
+
+
+@pytest.mark.parametrize(
+    ("ends", "how"), [("os._exit(7)", "exit code 7"), ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV")]
+)
+def test_a_process_that_ends_without_a_result_is_reported_with_what_it_ran(tmp_path: Path, ends: str, how: str) -> None:
+    code = f"import os, signal, sys\nprint('{NOISE}\\nno memory', file=sys.stderr, flush=True)\n{ends}"
+    with pytest.raises(UnfinishedError) as ended:
+        check(tmp_path, code, [])
+    assert str(ended.value).splitlines() == [
+        f"the model check did not finish: its process ended with {how} while running feed() of model.py.",
+        f"The end of its log {tmp_path / 'worker-0.log'}:",
+        "no memory",
+    ]
+
+
+def test_a_slow_check_says_once_what_it_runs(tmp_path: Path) -> None:
+    result = ModelCheck(notes=("fine",))
+    code = f"""
+import os, pathlib, time
+from elasticdl.shared.process.model_check import ModelCheck
+folder = pathlib.Path({str(tmp_path)!r})
+while not (folder / "shown").exists():
+    time.sleep(0.01)
+ModelCheck(notes=("fine",)).write(folder, int(os.environ["ELASTICDL_MODEL_CHECK_NUMBER"]))
+"""
+    lines: list[str] = []
+    assert check(tmp_path, code, lines) == result
+    (line,) = lines
+    says = "The model check has not finished after 0 s: its process is running feed() of model.py. Ctrl-C ends it."
+    assert line == f"{says} Log: {tmp_path / 'worker-0.log'}"
