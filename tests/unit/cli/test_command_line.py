@@ -112,6 +112,8 @@ def test_commands_of_later_versions_are_refused_whatever_their_flags(command: st
         ("--model_zoo=nowhere", "--model_zoo=nowhere is not a folder"),
         ("--num_epochs=some", "--num_epochs"),
         ("--no_such_flag=1", "--no_such_flag"),
+        ("--min_delta=0.1", "--min_delta needs --save_best or --early_stopping_patience"),
+        ("--lr_scaling=sqrt", "changes nothing: an asynchronous update has one minibatch"),
     ],
 )
 def test_wrong_flags_are_usage_errors(folder: Path, flag: str, message: str, elasticdl: Command) -> None:
@@ -120,6 +122,12 @@ def test_wrong_flags_are_usage_errors(folder: Path, flag: str, message: str, ela
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (folder / "jobs").exists()
+
+
+def test_two_sizes_of_a_batch_are_refused() -> None:
+    flags = TrainFlags(model_def="m", training_data="d", use_async="false", global_batch_size=64, minibatch_size=48)
+    with pytest.raises(UserError, match="give only one of them"):
+        flags.check()
 
 
 def test_snapshots_have_one_place(folder: Path, elasticdl: Command) -> None:

@@ -167,7 +167,8 @@ def test_without_a_terminal_progress_is_printed_when_it_changed() -> None:
     assert [line.split()[0] for line in out.getvalue().splitlines()] == ["[0:00]", "[0:06]", "[0:20]"]
 
 
-def test_the_reason_of_the_wait_for_the_first_batch_is_shown(log: Log) -> None:
+def test_the_reason_of_the_wait_for_the_first_batch_is_shown(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     log.state.job_state = JobState.TRAINING
     heartbeat = Heartbeat(
         service=Service.WORKER, name=WORKER, incarnation=Incarnation("i"), time_s=119.0, metrics={"batches": 0.0}

@@ -378,12 +378,27 @@ def test_a_task_that_all_wait_for_in_synchronous_training_gets_a_second_attempt(
     waits(driver, 2)
     assert driver.dispatched() == [], "task 0 and 1 come first"
     waits(driver, 0)
+    assert driver.dispatched() == [], "worker-1 may be about to say that it waits, too"
+    driver.fire("speculation")
     assert driver.dispatched() == [1]
     waits(driver, 0)
     take_task(driver, 1, "worker-0")
     waits(driver, 0)
     assert driver.dispatched() == [], "two attempts are enough"
     driver.check_replay()
+
+
+def test_no_second_attempt_of_tasks_whose_workers_all_wait() -> None:
+    driver = Driver(job_spec(synchronous=True, grads_to_wait=2))
+    driver.start_all(initialised=True)
+    driver.start_all()
+    driver.dispatched()
+    take_task(driver, 0, "worker-0")
+    take_task(driver, 1, "worker-1")
+    waits(driver, 0)
+    waits(driver, 1, "worker-1")
+    driver.fire("speculation")
+    assert driver.dispatched() == []
 
 
 def waits(driver: Driver, task: int, worker: str = "worker-0") -> None:

@@ -47,8 +47,8 @@ class View(Protocol):
 
 
 def open_view(console: Console) -> View:
-    """The view for a terminal, or for a pipe or file."""
-    return TerminalView(console) if console.is_terminal else PlainView(console)
+    """The view for a terminal, or for a pipe, a file or a terminal without cursor movement."""
+    return TerminalView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(console)
 
 
 class TerminalView:

@@ -275,7 +275,8 @@ class RunDirectory:
         free = shutil.disk_usage(self.path).free
         if free >= bytes_min:
             return ""
-        return f"the disk of the run directory {self.path} is full ({free / 1e6:.1f} MB free)"
+        space = f"{free / 1e6:.1f} MB free, at least {bytes_min / 1e6:.1f} MB needed"
+        return f"the disk of the run directory {self.path} has too little space ({space})"
 
     def is_there(self) -> bool:
         """Whether the folder still exists; for the process that holds its lock."""

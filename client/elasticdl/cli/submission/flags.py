@@ -27,6 +27,7 @@ MODEL, DATA, TRAINING, PROCESSES, STORAGE, RUN = (
 WORKERS_MAX = 1024
 PS_MAX = 256
 """A model has as many partitions: ``elasticdl.shared.model.placement.PARTITIONS``."""
+_MINIBATCH_SIZE = 64
 _COUNT_MAX = 1 << 62
 
 
@@ -140,7 +141,7 @@ class TrainFlags:
     minibatch_size: Annotated[
         int,
         Flag("Records per minibatch.", metavar="N", panel=TRAINING, limits=(1, 1 << 20), sets="Plan.minibatch_size"),
-    ] = 64
+    ] = _MINIBATCH_SIZE
     num_minibatches_per_task: Annotated[
         int,
         Flag(
@@ -419,6 +420,14 @@ class TrainFlags:
                     f"--{name} needs --use_async=true: gradients of synchronous training are never stale.", usage=True
                 )
         self._check_global_batch_size()
+        if self.lr_scaling != "none" and not self.is_synchronous and self.batches_per_update == 1:
+            raise UserError(
+                f"--lr_scaling={self.lr_scaling} changes nothing: an asynchronous update has one minibatch.",
+                hint="Give --use_async=false, or --grads_to_wait.",
+                usage=True,
+            )
+        if self.min_delta and not self.best:
+            raise UserError("--min_delta needs --save_best or --early_stopping_patience.", usage=True)
         if self.best and not self.validation_data:
             given = f"--save_best={self.save_best}" if self.save_best else "--early_stopping_patience"
             raise UserError(f"{given} compares results on validation data; give --validation_data.", usage=True)
@@ -437,6 +446,10 @@ class TrainFlags:
             raise UserError(
                 "--global_batch_size needs --use_async=false. Asynchronous updates have --minibatch_size records.",
                 usage=True,
+            )
+        if self.minibatch_size != _MINIBATCH_SIZE:
+            raise UserError(
+                f"--global_batch_size={size} is in place of --minibatch_size; give only one of them.", usage=True
             )
         if size % parts:
             near = max(parts, round(size / parts) * parts)

@@ -91,7 +91,10 @@ def on_task_failed(state: State, envelope: Envelope, event: TaskFailed) -> None:
 def on_round_delayed(state: State, envelope: Envelope, event: RoundDelayed) -> None:
     """Apply that a worker waits for another one, in synchronous training."""
     if state.training and (rounds := state.job.rounds):
-        state.training.waiting[envelope.incarnation] = rounds.cohort(TaskId(event.task.number)).start
+        cohort = rounds.cohort(TaskId(event.task.number)).start
+        if cohort not in state.training.waiting.values():
+            state.training.waiting_since_s = envelope.time_s
+        state.training.waiting[envelope.incarnation] = cohort
 
 
 def _end_attempt(state: State, envelope: Envelope, event: TaskFinished | TaskReturned | TaskFailed) -> None:

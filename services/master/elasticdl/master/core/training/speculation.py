@@ -48,6 +48,9 @@ class MultipleOfMean:
 
 DEFAULT = MultipleOfMean()
 
+ALL_REPORT_S = 2.0
+"""Synchronous training: seconds from the first worker that says that it waits to the last of those that do."""
+
 
 def decide_speculation(state: State, now_s: float, policy: SpeculationPolicy = DEFAULT) -> Decisions:
     """Dispatch slow tasks once more, as many as there are idle workers, if no other task is left for them."""
@@ -55,7 +58,10 @@ def decide_speculation(state: State, now_s: float, policy: SpeculationPolicy = D
     if training is None or state.job_state is not JobState.TRAINING:
         return []
     if awaited := _awaited_tasks(state, training):
-        return [_second_attempts(state, awaited)]
+        due_s = training.waiting_since_s + ALL_REPORT_S
+        if now_s >= due_s:
+            return [_second_attempts(state, awaited)]
+        return _timer(state, due_s, "all workers that wait will have said so then")
     if not training.is_dispatched(dispatch_limit(state)):
         return []
     running = {ref.number: attempts for ref, attempts in state.running_attempts.items() if ref.purpose is Purpose.TRAIN}
@@ -73,10 +79,13 @@ def decide_speculation(state: State, now_s: float, policy: SpeculationPolicy = D
     slow = [task for since_s, task in sorted(single) if now_s >= since_s + slow_after_s][:idle]
     if slow:
         return [_second_attempts(state, slow)]
-    due_s = min(single)[0] + slow_after_s
+    return _timer(state, min(single)[0] + slow_after_s, "the oldest running task will count as slow then")
+
+
+def _timer(state: State, due_s: float, reason: str) -> Decisions:
     if state.timers.get(SPECULATION) == due_s:
         return []
-    return [(SetTimer(timer=SPECULATION, due_s=due_s), "the oldest running task will count as slow then")]
+    return [(SetTimer(timer=SPECULATION, due_s=due_s), reason)]
 
 
 def _awaited_tasks(state: State, training: Training) -> list[int]:

@@ -61,6 +61,7 @@ class Training:
         credits: what each ps is credited with.
         speculated: tasks of which a second attempt was dispatched.
         waiting: synchronous training: worker that waited for others -> first task of its cohort at that time.
+        waiting_since_s: when the first worker of the last of these cohorts said so, by the worker's clock.
         statistics: losses, metrics and times that the workers reported.
     """
 
@@ -74,6 +75,7 @@ class Training:
     credits: dict[PodName, Credit] = field(default_factory=dict)
     speculated: set[int] = field(default_factory=set)
     waiting: dict[Incarnation, int] = field(default_factory=dict)
+    waiting_since_s: float = 0.0
     statistics: TrainingStatistics = field(default_factory=TrainingStatistics)
 
     @property
