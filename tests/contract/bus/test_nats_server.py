@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 
-import psutil
 import pytest
 from tests.contract.bus.conftest import SETTINGS
 from tests.contract.bus.values import decision, fact, task
@@ -158,8 +157,7 @@ async def test_a_server_that_does_not_answer_because_its_disk_is_full(own_server
     # nats-server answers nothing when a write fails with ENOSPC; /proc is a file system without any room.
     bus = await connect(own_server.start(), job, BusSettings(answer_s=0.2, run_directory="/proc"))
     os.kill(own_server.pid, signal.SIGSTOP)
-    while psutil.Process(own_server.pid).status() != psutil.STATUS_STOPPED:
-        await asyncio.sleep(0.01)  # Until then it may still answer.
+    os.waitid(os.P_PID, own_server.pid, os.WSTOPPED | os.WNOWAIT)  # Until then it may still answer.
     try:
         with pytest.raises(PermanentError, match="no space in /proc"):
             await bus.log.append(fact(1))
