@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.contract.servers.fixtures import s3_server
 from tests.e2e.elastic import Elastic, left_behind
+
+# Under nohup all processes that the tests start would ignore SIGHUP.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 __all__ = ["s3_server"]
 
