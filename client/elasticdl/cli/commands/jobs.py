@@ -88,9 +88,7 @@ def stop(job: str, root: Path) -> None:
     except ElasticDLError:
         # Its NATS server is unreachable. The launcher also stops the job when it gets SIGTERM.
         if run.holder() != record.launcher_pid:
-            raise UserError(
-                f"another command is reading the log of job {run.job} or resuming it", hint="Try again in a moment."
-            ) from None
+            raise run.in_use() from None
         os.kill(record.launcher_pid, signal.SIGTERM)
     ends_s = time.monotonic() + STOP_S_MAX
     while run.is_locked():

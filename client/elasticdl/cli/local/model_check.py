@@ -139,8 +139,8 @@ def _result(what: str, folder: Path, process: tuple[PodName, int], runtime: Chec
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         if result := ModelCheck.read(folder, 0):
             return result
-        phase = model_check.read_phase(folder, 0)
         if ended is not None:
+            phase = model_check.read_phase(folder, 0)
             while_ = f" while {phase}" if phase else ""
             code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
             end = tail(log, _LOG_LINES)
@@ -150,7 +150,7 @@ def _result(what: str, folder: Path, process: tuple[PodName, int], runtime: Chec
                 + (f"\nThe end of its log{place}:\n{end}" if end else "")
             )
         if time.monotonic() > slow_s:
-            slow_s = math.inf
+            slow_s, phase = math.inf, model_check.read_phase(folder, 0)
             now = f": its process is {phase}" if phase else ""
             runtime.show(f"The {what} has not finished after {runtime.slow_s:g} s{now}. Ctrl-C ends it. Log: {log}")
         time.sleep(_POLL_S)

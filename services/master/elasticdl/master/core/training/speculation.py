@@ -90,15 +90,18 @@ def _timer(state: State, due_s: float, reason: str) -> Decisions:
 
 def _awaited_tasks(state: State, training: Training) -> list[int]:
     """Synchronous training: tasks that the workers of the present cohort wait for, each run by one worker."""
-    rounds, first = state.job.rounds, training.complete.first_missing(0)
-    if rounds is None or first >= training.plan.tasks:
+    if not training.waiting or (rounds := state.job.rounds) is None:
+        return []
+    first = training.complete.first_missing(0)
+    if first >= training.plan.tasks:
         return []
     cohort = rounds.cohort(TaskId(first))
     waiting = {worker for worker, start in training.waiting.items() if start == cohort.start}
     awaited = []
     for task in cohort if waiting else ():
         attempts = state.running_attempts.get(TaskRef(purpose=Purpose.TRAIN, number=task), {})
-        if len(attempts) == 1 and not waiting & attempts.keys() and task in training.outstanding - training.speculated:
+        is_first = task in training.outstanding and task not in training.speculated
+        if is_first and len(attempts) == 1 and not waiting & attempts.keys():
             awaited.append(task)
     return awaited
 
