@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ELASTICDL = [sys.executable, "-m", "elasticdl.cli.main"]
+ELASTICDL = [sys.executable, "-m", "elasticdl.cli"]
 SCENARIOS = {
     "undisturbed": [],
     "a worker every 10 s": ["worker:10s"],

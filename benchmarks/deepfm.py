@@ -34,7 +34,7 @@ def single(folder: Path, batches: int, threads: int, minibatch: int) -> dict[str
 def job(data: Path, workers: int, minibatch: int, scratch: Path) -> dict[str, Any]:
     """One training job; its report."""
     report = scratch / "report.json"
-    command = [sys.executable, "-m", "elasticdl.cli.main", "train", f"--model_def={HERE / 'deepfm_adagrad.py'}"]
+    command = [sys.executable, "-m", "elasticdl.cli", "train", f"--model_def={HERE / 'deepfm_adagrad.py'}"]
     flags = [f"--training_data={data}", f"--num_workers={workers}", f"--minibatch_size={minibatch}", "--seed=1"]
     _run([*command, *flags, f"--report={report}"], ELASTICDL_RUN_DIR=str(scratch / "jobs"))
     facts = dict(json.loads(report.read_text()))
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=512)
     arguments = parser.parse_args()
     if not arguments.folder.exists():
-        _run([sys.executable, "-m", "elasticdl.cli.main", "zoo", "data", "deepfm", str(arguments.folder)])
+        _run([sys.executable, "-m", "elasticdl.cli", "zoo", "data", "deepfm", str(arguments.folder)])
     cores = len(os.sched_getaffinity(0))
     rates: dict[str, list[float]] = {}
     ratios: list[float] = []

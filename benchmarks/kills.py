@@ -46,7 +46,7 @@ from elasticdl.shared.wire.client import WireClient
 from elasticdl.shared.wire.message_codec import decode_reply, encode_request
 from elasticdl.shared.wire.messages import Pull, PullReply
 
-ELASTICDL = [sys.executable, "-m", "elasticdl.cli.main"]
+ELASTICDL = [sys.executable, "-m", "elasticdl.cli"]
 POLL_S = 0.005
 PROOF = {"worker": (PodExited,), "ps": (PsStarted,), "master": (TermStarted,), "nats-server": (TaskTaken,)}
 """Who is killed, and the event that says that its death is over."""

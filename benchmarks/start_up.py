@@ -36,7 +36,7 @@ from elasticdl.shared.messages.events import (
 )
 from elasticdl.shared.names import JobId, Service
 
-ELASTICDL = (sys.executable, "-m", "elasticdl.cli.main")
+ELASTICDL = (sys.executable, "-m", "elasticdl.cli")
 BATCHES = 16
 
 

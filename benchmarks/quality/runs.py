@@ -16,7 +16,7 @@ from benchmarks.quality.cases import Case
 from benchmarks.quality.results import PSS, Cell, Result
 
 ROOT = Path(__file__).parents[2]
-ELASTICDL = (sys.executable, "-m", "elasticdl.cli.main")
+ELASTICDL = (sys.executable, "-m", "elasticdl.cli")
 
 DEADLINE_S = 400
 """Seconds after which a run has failed."""

@@ -121,7 +121,7 @@ class Elastic:
     def start(self, *arguments: str, folder: Path | None = None) -> Iterator[Running]:
         """Start ``elasticdl ARGUMENTS`` in a folder, by default the user's; what is left of it is killed at the end."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "elasticdl.cli.main", *arguments],
+            [sys.executable, "-m", "elasticdl.cli", *arguments],
             cwd=folder or self.folder,
             env=self._environment(),
             stdin=subprocess.DEVNULL,

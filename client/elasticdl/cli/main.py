@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from elasticdl.cli import exit_codes, interrupts
+from elasticdl.cli import exit_codes
 from elasticdl.cli.options import Debug, Flag, Job, ReportFile, RunDir, command, plain_switches
 from elasticdl.cli.submission.flags import PS_MAX, WORKERS_MAX, TrainFlags
 from elasticdl.shared.errors import ElasticDLError, UserError
@@ -41,22 +41,15 @@ app.add_typer(data, name="data", rich_help_panel=DATA)
 
 
 def main() -> None:
-    """Run the command of this process, and end the process."""
-    interrupts.catch()
-    arguments = sys.argv[1:]
+    """Run the command of this process, and end the process; ``elasticdl.cli.__main__`` handles signals."""
+    arguments = plain_switches(sys.argv[1:], TrainFlags)
     try:
-        arguments = plain_switches(arguments, TrainFlags)
         app(args=arguments)
-    except KeyboardInterrupt:
-        typer.echo("Interrupted.", err=True)
-        sys.exit(exit_codes.INTERRUPTED)
     except ElasticDLError as error:
         if "--debug" in arguments:
             raise
         show_error(error)
         sys.exit(exit_codes.USAGE if isinstance(error, UserError) and error.usage else exit_codes.FAILURE)
-    finally:
-        interrupts.ignore()
 
 
 def show_error(error: Exception) -> None:

@@ -130,7 +130,7 @@ def test_ctrl_c_ends_everything_and_prints_how_to_go_on(launched: Launched) -> N
     assert f"elasticdl resume {launched.run.name} --run_dir={launched.run.parent}" in launched.printed
     assert not list((launched.folder / "tmp").iterdir())
     assert launched.record()["state"] == "stopped"
-    status = [sys.executable, "-m", "elasticdl.cli.main", "status", launched.run.name]
+    status = [sys.executable, "-m", "elasticdl.cli", "status", launched.run.name]
     told = subprocess.run([*status, f"--run_dir={launched.run.parent}"], capture_output=True, text=True, check=True)
     assert told.stdout.count("exited") == 3 and "stopping" not in told.stdout
 
@@ -157,7 +157,7 @@ def test_a_killed_worker_is_started_again_under_its_name(launched: Launched) -> 
     all_ready(launched)
     before = launched.printed.count("worker-0 | ready")
     log = subprocess.run(
-        [sys.executable, "-m", "elasticdl.cli.main", "status", launched.run.name, "--json"],
+        [sys.executable, "-m", "elasticdl.cli", "status", launched.run.name, "--json"],
         cwd=launched.folder,
         env=os.environ | {"ELASTICDL_RUN_DIR": str(launched.run.parent)},
         capture_output=True,
@@ -209,7 +209,7 @@ def test_a_full_disk_ends_the_job_with_its_name_and_the_way_on(small_disk: Path,
     assert not any(child.is_running() for child in children)
     for command in ("status", "resume"):
         refused = subprocess.run(
-            [sys.executable, "-m", "elasticdl.cli.main", command, launched.run.name, f"--run_dir={small_disk}"],
+            [sys.executable, "-m", "elasticdl.cli", command, launched.run.name, f"--run_dir={small_disk}"],
             capture_output=True,
             text=True,
             check=False,
@@ -227,7 +227,7 @@ def fill(file: Path) -> None:
 
 def test_who_follows_the_events_of_a_job_sees_the_end_of_a_killed_launcher(launched: Launched) -> None:
     all_ready(launched)
-    follow = [sys.executable, "-u", "-m", "elasticdl.cli.main", "events", launched.run.name, "--follow"]
+    follow = [sys.executable, "-u", "-m", "elasticdl.cli", "events", launched.run.name, "--follow"]
     with subprocess.Popen(
         [*follow, f"--run_dir={launched.run.parent}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as following:
