@@ -21,7 +21,7 @@ from elasticdl.master.snapshots.writer import CoreSnapshotWriter
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.events import Envelope, LogRecord
+from elasticdl.shared.messages.events import Decided, Envelope, JobResumed, LogRecord
 from elasticdl.shared.messages.json_codec import JsonCodec
 from elasticdl.shared.names import MASTER, Incarnation
 
@@ -139,6 +139,23 @@ async def test_a_snapshot_that_is_ahead_of_the_log_is_not_used() -> None:
     await bus.core_snapshots.write(MASTER, core_snapshot.encode(driver.state), after=0)
     recovered = await recover(bus)
     assert (recovered.state, recovered.snapshot_seq) == (fold(driver.log[:10]), 0)
+
+
+async def test_a_decision_that_only_the_snapshot_has_is_made_again() -> None:
+    """A power loss cut the log after the input that the snapshot's last decision followed."""
+    log = example().log
+    last = max(record.seq for record in log if isinstance(record.envelope.event, Decided))
+    state, before = fold(log[:last]), fold(log[: last - 1])
+    assert before.seq == state.seq == last - 1
+    bus = await bus_with(log[: last - 1])
+    await bus.core_snapshots.write(MASTER, core_snapshot.encode(state), after=0)
+    recovered = await recover(bus)
+    assert (recovered.state, recovered.snapshot_seq) == (before, 0)
+    resumed = replace(log[0].envelope, event=JobResumed(reason="resumed"), incarnation=Incarnation("l2"))
+    await bus.log.append(resumed)
+    recovered = await recover(bus)
+    assert (recovered.state.resumes, recovered.snapshot_seq) == (1, 0)
+    assert recovered.state.master_seq == before.master_seq, "the next append of a master is not refused"
 
 
 async def test_a_snapshot_of_another_schema_is_not_used() -> None:

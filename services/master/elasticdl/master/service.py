@@ -17,7 +17,15 @@ from elasticdl.shared.errors import FencedError, InvariantError
 from elasticdl.shared.failure_detection.detector import FailureDetector, MissedHeartbeats
 from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
 from elasticdl.shared.failure_detection.monitor import HeartbeatMonitor
-from elasticdl.shared.messages.events import Decided, Envelope, Event, HeartbeatsMissed, LogRecord, TermStarted
+from elasticdl.shared.messages.events import (
+    Decided,
+    Envelope,
+    Event,
+    HeartbeatsMissed,
+    LogRecord,
+    TermStarted,
+    TimerFired,
+)
 from elasticdl.shared.names import MASTER, Incarnation, Service
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
@@ -169,6 +177,8 @@ class Master:
         self._read_seq = max(self._read_seq, item.seq)
         if not (isinstance(event, Decided) and item.envelope.incarnation == self._envelopes.incarnation):
             evolve(self.state, item)
+        if isinstance(event, TimerFired):
+            self._timers.on_fired(event)
 
     def _check_term(self, event: Event) -> None:
         """Exit when a later term has begun: its decisions can't be applied at the place where they are read."""

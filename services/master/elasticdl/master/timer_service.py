@@ -23,7 +23,7 @@ class TimerService:
         self._running: dict[str, tuple[float, asyncio.TimerHandle]] = {}
 
     def set(self, timers: Mapping[str, float]) -> None:
-        """Run these timers and no others.
+        """Run these timers and no others; each fires once until ``on_fired``.
 
         Args:
             timers: name -> when it is due, seconds since 1970.
@@ -38,6 +38,13 @@ class TimerService:
                 delay_s = max(0.0, due_s - self._clock.now())
                 fired = TimerFired(timer=timer, due_s=due_s)
                 self._running[timer] = (due_s, loop.call_later(delay_s, self._fire, fired))
+
+    def on_fired(self, event: TimerFired) -> None:
+        """Forget a timer whose event was applied, so that it runs again when it is set again to the same time."""
+        due_s, handle = self._running.get(event.timer, (None, None))
+        if handle and due_s == event.due_s:
+            handle.cancel()
+            del self._running[event.timer]
 
     def cancel(self) -> None:
         """Cancel all timers."""

@@ -45,8 +45,13 @@ def evolve(state: State, record: LogRecord) -> State:
 
 
 def on_timer_fired(state: State, _envelope: Envelope, event: events.TimerFired) -> None:
-    """Apply a timer; one that only delays something has no effect but its removal."""
-    state.timers.pop(event.timer, None)
+    """Apply a timer; one that only delays something has no effect but its removal.
+
+    The timer may have been set again, to another time, or removed since it fired: then it has no effect at all.
+    """
+    if state.timers.get(event.timer) != event.due_s:
+        return
+    del state.timers[event.timer]
     match event.timer:
         case timers.EVALUATION:
             on_interval_elapsed(state)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from heapq import nsmallest
+from itertools import chain
+
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.epochs import dispatch_limit
 from elasticdl.master.core.state import State
@@ -14,8 +17,6 @@ TASKS_PER_WORKER_MIN = 8
 WINDOW_TASKS_MAX = 16_384
 COHORTS_AHEAD = 3
 """Synchronous training: cohorts that are kept dispatched. What is dispatched again must not queue behind many tasks."""
-REPEATED_TASKS_MAX = 1024
-"""Tasks that one decision dispatches again, each as a range of its own."""
 
 
 def decide_dispatch(state: State, now_s: float) -> Decisions:
@@ -28,7 +29,8 @@ def decide_dispatch(state: State, now_s: float) -> Decisions:
     window = window_of(tasks_per_s, state.job.limits.window_s, state.workers)
     if rounds := state.job.rounds:
         window = COHORTS_AHEAD * rounds.tasks_per_cohort
-    repeated, new = next_tasks(training, window, dispatch_limit(state))
+    repeated = tasks_to_repeat(training, window, window // 4 if state.job.rounds is None else 1)
+    new = new_tasks(training, window, dispatch_limit(state))
     decisions: Decisions = []
     dispatch = state.dispatches
     if repeated:
@@ -55,16 +57,35 @@ def window_of(tasks_per_s: float, window_s: float, workers: int) -> int:
     return max(WINDOW_TASKS_MIN, TASKS_PER_WORKER_MIN * workers, min(wanted, WINDOW_TASKS_MAX))
 
 
-def next_tasks(training: Training, window: int, limit: int) -> tuple[list[int], tuple[tuple[int, int], ...]]:
-    """The tasks to dispatch now, so that about ``window`` of those below ``limit`` are outstanding.
+def tasks_to_repeat(training: Training, window: int, refill: int) -> list[int]:
+    """The tasks to dispatch again that a ps lacks: those among the first ``window`` tasks of the plan to be done.
+
+    Later tasks that are outstanding do not count: synchronous training could wait for an earlier one for ever.
+
+    Args:
+        training: the training tasks.
+        window: number of tasks.
+        refill: dispatch no fewer tasks than this, unless they are all that is lacking.
+
+    Returns:
+        Task numbers in ascending order.
+    """
+    if not training.lacking:
+        return []
+    first = nsmallest(window, chain(training.lacking, training.outstanding))
+    repeated = [task for task in first if task in training.lacking]
+    return repeated if len(repeated) >= min(refill, len(training.lacking)) else []
+
+
+def new_tasks(training: Training, window: int, limit: int) -> tuple[tuple[int, int], ...]:
+    """The tasks to dispatch for the first time, so that about ``window`` of those below ``limit`` are outstanding.
 
     Tasks that are complete without a recorded dispatch, because the log was lost, are left out.
 
     Returns:
-        Task numbers to dispatch again, and ranges ``[start, end)`` to dispatch for the first time.
+        Ranges ``[start, end)`` of task numbers.
     """
-    repeated = sorted(training.lacking)[:REPEATED_TASKS_MAX]
-    room = window - len(training.outstanding) - len(repeated)
+    room = window - len(training.outstanding) - len(training.lacking)
     ranges: list[tuple[int, int]] = []
     # Refill when a quarter is free, so that a decision holds many tasks.
     if room * 4 >= window:
@@ -73,4 +94,4 @@ def next_tasks(training: Training, window: int, limit: int) -> tuple[list[int], 
             room -= end - start
             if room <= 0:
                 break
-    return repeated, tuple(ranges)
+    return tuple(ranges)

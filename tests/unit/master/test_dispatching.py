@@ -1,0 +1,47 @@
+"""The dispatch window: how many tasks are dispatched for the first time, and again."""
+
+from __future__ import annotations
+
+from tests.unit.master.driver import Driver, job_spec, plan
+
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.job.rounds import Rounds
+from elasticdl.shared.job.spec import Limits
+from elasticdl.shared.messages import commands, events
+
+TASKS = 70_000
+
+
+def test_a_ps_that_lost_many_tasks_gets_them_again_window_by_window() -> None:
+    driver = Driver(
+        job_spec(plan(records=TASKS, epochs=1, batch=1, batches=1), workers=TASKS // 8, limits=Limits(window_s=0.0))
+    )
+    driver.start_pod("ps-0")
+    assert len(driver.dispatched()) == TASKS
+    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, TASKS - 1),))})
+    driver.feed_from_launcher(events.ScaleRequested(workers=2))
+    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.start_pod("ps-0")
+    (first,) = driver.take(commands.Dispatch)
+    assert (first.tasks, first.again) == (tuple((task, task + 1) for task in range(64)), True)
+    for task in range(64):
+        driver.finish(task)
+    refills = driver.take(commands.Dispatch)
+    assert [task for refill in refills for task, _ in refill.tasks] == list(range(64, 128))
+    assert [len(refill.tasks) for refill in refills] == [16, 16, 16, 16]
+    driver.check_replay()
+
+
+def test_the_task_that_a_round_waits_for_is_dispatched_however_many_others_are_outstanding() -> None:
+    driver = Driver(job_spec(plan(records=10_000, epochs=1), synchronous=True, grads_to_wait=2))
+    rounds = driver.state.job.rounds
+    assert isinstance(rounds, Rounds)
+    driver.start_pod("ps-0")
+    driver.start_pod("worker-0")
+    dispatched = driver.dispatched()
+    assert len(dispatched) == 3 * rounds.tasks_per_cohort
+    driver.finish(dispatched[0])
+    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.start_pod("ps-0")
+    assert driver.dispatched() == [dispatched[0]]
