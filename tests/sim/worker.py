@@ -272,7 +272,7 @@ class WorkerProcess(Process):
         if command.version:
             self.world.oracle.exported_version = command.version
             return 0.0
-        pulled = pull_replies(await drive(self, self._ps.pull({"rows": np.arange(ROWS)})))
+        pulled = pull_replies(await drive(self, self._ps.pull({"rows": np.arange(ROWS)}, only=command.audited)))
         self.world.oracle.exported = {ps: reply.dense.copy() for ps, reply in pulled.items()}
         return 0.0
 

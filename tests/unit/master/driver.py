@@ -59,6 +59,7 @@ class Driver:
         self.commands: list[Command] = []
         self._numbers: dict[Incarnation, int] = {}
         self._starts: dict[PodName, int] = {}
+        self._dispatches: dict[TaskRef, int] = {}
         self.feed(events.JobSubmitted(spec=spec or job_spec()), Service.LAUNCHER, "launcher")
         self.feed(events.TermStarted(term=1), Service.MASTER, "master")
 
@@ -78,7 +79,16 @@ class Driver:
             )
             self._append(decided, Service.MASTER, "master", "master")
             self.commands += decision.commands
+            for command in decision.commands:
+                self._on_dispatch(command)
         raise AssertionError(f"no end of decisions: {decision}")
+
+    def _on_dispatch(self, command: Command) -> None:
+        if not isinstance(command, commands.Dispatch):
+            return
+        for start, end in command.tasks:
+            for number in range(start, end):
+                self._dispatches[TaskRef(purpose=command.purpose, number=number)] = command.dispatch
 
     def _append(self, event: Event, service: Service, name: str, incarnation: str) -> None:
         sender = Incarnation(incarnation)
@@ -156,9 +166,10 @@ class Driver:
         details.setdefault("credits", {name: self.incarnation(name) for name in ps})
         details.setdefault("batches", 5)
         details.setdefault("placement_version", self.state.placement.version)
+        finished = TaskRef(purpose=purpose, number=task)
+        details.setdefault("dispatch", self._dispatches.get(finished, 1))
         event = events.TaskFinished(
-            task=TaskRef(purpose=purpose, number=task),
-            dispatch=1,
+            task=finished,
             attempt=1,
             **details,  # type: ignore[arg-type]
         )

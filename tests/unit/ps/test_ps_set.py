@@ -246,6 +246,18 @@ def test_refusals_reach_the_worker(servers: Servers) -> None:
     assert client.push(push_of(0, 0)).next_batch == 1
 
 
+def test_a_model_is_read_from_the_named_instances_only(servers: Servers) -> None:
+    client = begin(servers)
+    audited: dict[str, str] = {name: one.incarnation for name, one in zip(servers.names, servers.ps, strict=True)}
+    client.pull({}, only=audited).release()
+    assert client.pull_rows("a", np.arange(2), only=audited).shape[0] == 2
+    other = {**audited, servers.names[0]: "another"}
+    with pytest.raises(PinLostError, match="another"):
+        client.pull({}, only=other)
+    with pytest.raises(PinLostError, match="another"):
+        client.pull_rows("a", np.arange(2), only=other)
+
+
 def test_gradients_are_accumulated_alike_on_three_ps() -> None:
     results = []
     for ps in (1, 3):

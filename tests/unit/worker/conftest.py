@@ -252,6 +252,11 @@ class World:
     def publish_plan(self) -> None:
         self.tasks.publish(*(message(task) for task in self.plan.task_ids()))
 
+    def export(self, command: commands.ExportModel) -> None:
+        if command.audited and dict(command.audited) != self.ps.credits():
+            raise PinLostError("another instance answered")
+        self.exported.append(command.version)
+
     def stop(self, reason: str) -> None:
         self.runner.post(StopRequested(reason=reason))
 
@@ -295,7 +300,7 @@ class World:
             ComputeSettings(
                 plan=self.plan,
                 rate_from_worker=False,
-                export=lambda version, output: self.exported.append(version),
+                export=self.export,
                 save=lambda pin, keep: self.saved.append((pin, keep)),
             ),
             self.model,

@@ -134,6 +134,14 @@ def test_an_export_is_done_once_and_reported(world: World) -> None:
     assert world.tasks.deliveries[0].answer == "ack"
 
 
+def test_an_export_is_dropped_when_an_audited_ps_has_restarted(world: World) -> None:
+    world.tasks.publish(task(Purpose.EXPORT, 0, audited={"ps-0": "gone"}))
+    world.run()
+    assert (world.exported, of(world, Purpose.EXPORT)) == ([], [])
+    assert [event.reason for event in world.returned()] == ["a ps restarted after the audit"]
+    assert world.tasks.deliveries[0].answer == "ack"
+
+
 def test_the_model_of_an_evaluation_is_saved(world: World) -> None:
     world.tasks.publish(task(Purpose.EXPORT, 5, evaluation=5, label="3"))
     world.run()

@@ -39,6 +39,8 @@ class TaskMessage:
         label: merge: ``evaluation`` or ``epoch``; export: of task 0, URI of the output if it is not that of
             the submitted job; of another task, number of the saved model that stays beside it.
         states: merge: summed metric states.
+        audited: export of the current model: ps -> the instance whose final snapshot was audited. The model is read
+            from these instances and no others: each absorbs nothing after its final snapshot.
     """
 
     task: TaskRef
@@ -48,6 +50,7 @@ class TaskMessage:
     label: str = ""
     states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
     run: str = ""
+    audited: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def message_id(self) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 from elasticdl.shared.names import NO_POD, PodName, Purpose, Service
 
@@ -56,6 +58,7 @@ class Dispatch:
         again: workers take them before all tasks that are dispatched for the first time.
         evaluation: evaluate and merge: number of the evaluation (or epoch); export: see ``TaskMessage``.
         label: merge: ``evaluation`` or ``epoch``; export: see ``TaskMessage``.
+        audited: export: see ``TaskMessage``.
     """
 
     purpose: Purpose
@@ -64,6 +67,7 @@ class Dispatch:
     again: bool = False
     evaluation: int = 0
     label: str = ""
+    audited: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

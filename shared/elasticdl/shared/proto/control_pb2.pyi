@@ -732,6 +732,26 @@ class TaskMessage(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class AuditedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TASK_FIELD_NUMBER: _builtins.int
     DISPATCH_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
@@ -739,6 +759,7 @@ class TaskMessage(_message.Message):
     LABEL_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    AUDITED_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     term: _builtins.int
     evaluation: _builtins.int
@@ -748,6 +769,8 @@ class TaskMessage(_message.Message):
     def task(self) -> Global___TaskRef: ...
     @_builtins.property
     def states(self) -> _containers.MessageMap[_builtins.str, Global___MetricState]: ...
+    @_builtins.property
+    def audited(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
@@ -758,10 +781,11 @@ class TaskMessage(_message.Message):
         label: _builtins.str = ...,
         states: _abc.Mapping[_builtins.str, Global___MetricState] | None = ...,
         run: _builtins.str = ...,
+        audited: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dispatch", b"dispatch", "evaluation", b"evaluation", "label", b"label", "run", b"run", "states", b"states", "task", b"task", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audited", b"audited", "dispatch", b"dispatch", "evaluation", b"evaluation", "label", b"label", "run", b"run", "states", b"states", "task", b"task", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -843,12 +867,33 @@ Global___StopPod: _TypeAlias = StopPod  # noqa: Y015
 class Dispatch(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class AuditedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     PURPOSE_FIELD_NUMBER: _builtins.int
     DISPATCH_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     AGAIN_FIELD_NUMBER: _builtins.int
     EVALUATION_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
+    AUDITED_FIELD_NUMBER: _builtins.int
     purpose: Global___Purpose.ValueType
     dispatch: _builtins.int
     again: _builtins.bool
@@ -856,6 +901,8 @@ class Dispatch(_message.Message):
     label: _builtins.str
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
+    @_builtins.property
+    def audited(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
@@ -865,10 +912,11 @@ class Dispatch(_message.Message):
         again: _builtins.bool = ...,
         evaluation: _builtins.int = ...,
         label: _builtins.str = ...,
+        audited: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "dispatch", b"dispatch", "evaluation", b"evaluation", "label", b"label", "purpose", b"purpose", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "audited", b"audited", "dispatch", b"dispatch", "evaluation", b"evaluation", "label", b"label", "purpose", b"purpose", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -150,16 +150,17 @@ class AuxiliaryTasks:
 
     def _export(self, lease: LeasedTask) -> Procedure[None]:
         """Task 0 writes the job's output; others save the pinned model of an evaluation."""
-        task, evaluation = lease.message.task, lease.message.evaluation
+        message = lease.message
+        task, evaluation = message.task, message.evaluation
         saves = task.number > 0
         try:
             seconds: float = yield (
-                SaveModel(pin=evaluation, keep=int(lease.message.label or 0))
+                SaveModel(pin=evaluation, keep=int(message.label or 0))
                 if saves
-                else ExportModel(version=evaluation, output=lease.message.label)
+                else ExportModel(version=evaluation, output=message.label, audited=message.audited)
             )
         except PinLostError:
-            self._drop(task, f"evaluation {evaluation} is over")
+            self._drop(task, f"evaluation {evaluation} is over" if saves else "a ps restarted after the audit")
         except UserError as error:
             self._fail(task, of_user_error(error, FailureKind.USER_CODE))
         except TransientError as error:

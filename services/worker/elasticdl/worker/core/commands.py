@@ -182,10 +182,12 @@ class ExportModel:
     Attributes:
         version: the evaluation whose saved model is exported; 0: the current one.
         output: URI of the output; empty: that of the submitted job.
+        audited: the current model is read from these instances of the ps and no others.
     """
 
     version: int
     output: str = ""
+    audited: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,14 +36,13 @@ class ComputeSettings:
     Attributes:
         plan: the training tasks.
         rate_from_worker: the learning-rate schedule is user code, so every push carries the rate.
-        export: writes the model as it was saved for an evaluation (0: the current model) to an output (empty: the
-            submitted job's).
+        export: writes the model to the job's output.
         save: saves the pinned model of an evaluation beside that of another one.
     """
 
     plan: Plan
     rate_from_worker: bool
-    export: Callable[[int, str], None]
+    export: Callable[[ExportModel], None]
     save: Callable[[int, int], None]
 
 
@@ -187,5 +186,5 @@ class ComputeLane:
         """Export the model; returns the seconds that it took."""
         self._harvest()
         started_s = time.perf_counter()
-        self._settings.export(command.version, command.output)
+        self._settings.export(command)
         return time.perf_counter() - started_s

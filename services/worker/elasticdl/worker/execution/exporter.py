@@ -9,9 +9,11 @@ from pathlib import Path
 from elasticdl.shared.model.whole_model import RowsFunction
 from elasticdl.shared.storage import join, open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
+from elasticdl.worker.core.commands import ExportModel
 from elasticdl.worker.execution.saved_models import SavedModels
 from elasticdl.worker.ports import Floats, Ids
 from elasticdl.worker.ps_client import PsClient
+from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances
 
 WriteModel = Callable[[Floats, RowsFunction, Path], None]
 """(dense values, (table, ids) -> rows, local folder) -> the files are in the folder."""
@@ -47,29 +49,27 @@ class Exporter:
         sizes = {table.name: table.input_dim for table in self._ps.signature.tables}
         self._saved.save(pin, *self._pull(pin), sizes, keep)
 
-    def _pull(self, pin: int) -> tuple[Floats, RowsFunction]:
-        pulled = self._ps.pull({}, pin=pin)
+    def _pull(self, pin: int, only: Instances = NO_INSTANCES) -> tuple[Floats, RowsFunction]:
+        pulled = self._ps.pull({}, pin=pin, only=only)
         dense = pulled.dense.copy()
         pulled.release()
 
         def rows_of(table: str, ids: Ids) -> Floats:
             self._progress()
-            return self._ps.pull_rows(table, ids, pin=pin)
+            return self._ps.pull_rows(table, ids, pin=pin, only=only)
 
         return dense, rows_of
 
-    def export(self, version: int, output: str = "") -> None:
+    def export(self, command: ExportModel) -> None:
         """Export the model, replacing what is there.
 
-        Args:
-            version: the evaluation whose saved model is exported; 0: the current one.
-            output: URI of the output; empty: that of the submitted job.
-
         Raises:
+            PinLostError: the audited model is gone.
             PermanentError, TransientError: the saved model can't be read, or the output can't be written.
         """
-        dense, rows_of = self._saved.load(version) if version else self._pull(0)
-        write_output(output or self._output, lambda folder: self._write(dense, rows_of, folder), self._progress)
+        version = command.version
+        dense, rows_of = self._saved.load(version) if version else self._pull(0, command.audited)
+        write_output(command.output or self._output, lambda folder: self._write(dense, rows_of, folder), self._progress)
 
 
 def write_output(output: str, write: Callable[[Path], None], progress: Callable[[], None] = lambda: None) -> None:

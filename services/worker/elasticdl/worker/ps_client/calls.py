@@ -23,8 +23,8 @@ from elasticdl.shared.wire.messages import Floats, Ids, PullReply
 from elasticdl.worker.ps_client import rules
 from elasticdl.worker.ps_client.absorbed_batches import AbsorbedBatches
 from elasticdl.worker.ps_client.connection import PendingRequest, PsClientSettings, PsConnection
-from elasticdl.worker.ps_client.requests import PushOutcome, PushRequest, TaskProgress
-from elasticdl.worker.ps_client.rules import BatchReply, MovedError
+from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances, PushOutcome, PushRequest, TaskProgress
+from elasticdl.worker.ps_client.rules import BatchReply, MovedError, PinLostError
 from elasticdl.worker.ps_client.splitter import Split, Splitter
 from elasticdl.worker.ps_client.steps import Answer, Pause, PsDirectory
 
@@ -201,11 +201,32 @@ class PsCalls:
         return settled
 
     def pull(
-        self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True, batch: tuple[int, int] | None = None
+        self,
+        ids: Mapping[str, Ids],
+        *,
+        pin: int = 0,
+        dense: bool = True,
+        batch: tuple[int, int] | None = None,
+        only: Instances = NO_INSTANCES,
     ) -> Procedure[Settled]:
-        """``send_pull`` and ``receive_pull``."""
+        """``send_pull`` and ``receive_pull``.
+
+        Args:
+            ids: see ``send_pull``, like the next three.
+            pin: which model.
+            dense: whether dense variables are wanted.
+            batch: task and batch.
+            only: the instance of each ps that has to answer; empty: any.
+
+        Raises:
+            PinLostError: also if another instance has answered.
+        """
         sent = yield from self.send_pull(ids, pin=pin, dense=dense, batch=batch)
-        return (yield from self.receive_pull(sent))
+        settled = yield from self.receive_pull(sent)
+        if only and dict(only) != settled.incarnations:
+            settled.release()
+            raise PinLostError(f"{dict(only)} have the model, and {settled.incarnations} answered")
+        return settled
 
     def send_push(self, request: PushRequest) -> Procedure[SentPush]:
         """Send a batch; a ps that has it already is only asked for its progress."""

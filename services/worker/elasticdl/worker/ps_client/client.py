@@ -23,7 +23,7 @@ from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids, PullReply
 from elasticdl.worker.ps_client.calls import PsCalls, SentPush, SentRequest, Settled
 from elasticdl.worker.ps_client.connection import PsClientSettings
 from elasticdl.worker.ps_client.gathering import Gathering
-from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, TaskProgress
+from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances, Pulled, PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ps_client.steps import Answer, Close, Connect, Pause, PsDirectory, Receive, Send, Step
 
 R = TypeVar("R")
@@ -79,16 +79,22 @@ class PsClient:
         return self._gathered(self._sockets.run(self._calls.receive_pull(sent)))
 
     def pull(
-        self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True, batch: tuple[int, int] | None = None
+        self,
+        ids: Mapping[str, Ids],
+        *,
+        pin: int = 0,
+        dense: bool = True,
+        batch: tuple[int, int] | None = None,
+        only: Instances = NO_INSTANCES,
     ) -> Pulled:
         """See ``PsCalls.pull``."""
-        return self._gathered(self._sockets.run(self._calls.pull(ids, pin=pin, dense=dense, batch=batch)))
+        return self._gathered(self._sockets.run(self._calls.pull(ids, pin=pin, dense=dense, batch=batch, only=only)))
 
-    def pull_rows(self, table: str, ids: Ids, *, pin: int = 0) -> Floats:
+    def pull_rows(self, table: str, ids: Ids, *, pin: int = 0, only: Instances = NO_INSTANCES) -> Floats:
         """Rows float32[n, width] of one table for any number of ids; the caller owns the array."""
         out = np.empty((ids.size, self.signature.tables[self._numbers[table]].width), np.float32)
         for start in range(0, ids.size, PULL_ROWS_MAX):
-            pulled = self.pull({table: ids[start : start + PULL_ROWS_MAX]}, pin=pin, dense=False)
+            pulled = self.pull({table: ids[start : start + PULL_ROWS_MAX]}, pin=pin, dense=False, only=only)
             out[start : start + PULL_ROWS_MAX] = pulled.rows[table]
             pulled.release()
         return out

@@ -11,6 +11,9 @@ from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids
 
 Rows = tuple[Ids, Floats]
 """Unique ids int64[n] and their float32[n, width]."""
+Instances = Mapping[str, str]
+"""Ps -> its instance."""
+NO_INSTANCES: Instances = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

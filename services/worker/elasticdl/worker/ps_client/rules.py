@@ -16,7 +16,7 @@ BatchReply = PushReply | messages.NextBatchReply
 
 
 class PinLostError(TransientError):
-    """The evaluation's pinned model is gone, because a ps restarted or the pin was closed."""
+    """The model that is to be read, pinned or audited, is gone: a ps restarted or the pin was closed."""
 
 
 class PullDelayedError(TransientError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.master.core.closing.state import EXPORT_TASKS
+from elasticdl.master.core.closing.state import EXPORT, EXPORT_TASKS
 from elasticdl.master.core.closing.stopping import order_snapshots, stop_all
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.merging import decide_epoch_merges
@@ -46,17 +46,24 @@ def _next_step(state: State) -> Decisions:
     merges = decide_epoch_merges(state)
     if merges or any(not merge.done for merge in state.merges.values()) or wants_final_evaluation(state):
         return merges
-    if state.job.output and not closing.export_dispatched:
-        best = state.best.saved
-        command = Dispatch(
-            purpose=Purpose.EXPORT,
-            dispatch=state.dispatches + 1,
-            tasks=EXPORT_TASKS,
-            evaluation=best,
-            label=state.new_output,
-        )
-        reason = f"the model of evaluation {best} is the best one" if best else "the model is complete and audited"
-        return [(command, reason)]
     if state.job.output and not closing.exported:
-        return []
+        return _export(state)
     return [(EnterState(state=JobState.SUCCEEDED), "the audit is exact"), *stop_all(state, "the job has succeeded")]
+
+
+def _export(state: State) -> Decisions:
+    """Export the model, once no earlier export writes the same files any more."""
+    if state.closing.export_dispatch or EXPORT in state.running_attempts:
+        return []
+    best = state.best.saved
+    command = Dispatch(
+        purpose=Purpose.EXPORT,
+        dispatch=state.dispatches + 1,
+        tasks=EXPORT_TASKS,
+        evaluation=best,
+        label=state.new_output,
+        audited={} if best else {pod.name: pod.incarnation for pod in state.running_holders},
+    )
+    return [
+        (command, f"the model of evaluation {best} is the best one" if best else "the model is complete and audited")
+    ]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from elasticdl.master.core.closing.audit import AuditResult
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import GroupLedger
-from elasticdl.shared.names import PodName
+from elasticdl.shared.names import PodName, Purpose
 
-EXPORT_TASKS = ((0, 1),)
+EXPORT = TaskRef(purpose=Purpose.EXPORT, number=0)
 """The task that writes the job's output; export tasks with other numbers save an evaluated model."""
+EXPORT_TASKS = ((EXPORT.number, EXPORT.number + 1),)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,8 +26,8 @@ class Closing:
         reading: ps whose ledgers are being read from storage.
         ledgers: ps -> ledgers as read from storage.
         audit: the result of the audit.
-        export_dispatched: whether the export task was dispatched.
-        exported: whether the export task is done.
+        export_dispatch: number of the dispatch of the export task; 0: it was not dispatched.
+        exported: whether that export is done.
     """
 
     request: int = 0
@@ -35,7 +37,7 @@ class Closing:
     reading: set[PodName] = field(default_factory=set)
     ledgers: dict[PodName, tuple[GroupLedger, ...]] = field(default_factory=dict)
     audit: AuditResult | None = None
-    export_dispatched: bool = False
+    export_dispatch: int = 0
     exported: bool = False
 
 

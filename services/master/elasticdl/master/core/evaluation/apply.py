@@ -59,6 +59,7 @@ def apply_evaluation_dispatch(state: State, command: Dispatch) -> None:
     evaluation = state.evaluation
     if evaluation and evaluation.number == command.evaluation:
         evaluation.phase = EvaluationPhase.RUNNING
+        evaluation.dispatch = command.dispatch
         if evaluation.is_epoch_end:
             state.pinned_epochs = max(state.pinned_epochs, evaluation.epoch + 1)
 
@@ -66,8 +67,7 @@ def apply_evaluation_dispatch(state: State, command: Dispatch) -> None:
 def on_evaluation_result(state: State, event: TaskFinished) -> None:
     """Apply the result of one evaluation task; the first one wins."""
     evaluation = state.evaluation
-    tasks = state.evaluation_tasks
-    if evaluation is None or not tasks or event.task.number // tasks != evaluation.number:
+    if evaluation is None or event.dispatch != evaluation.dispatch:
         return
     evaluation.states.setdefault(event.task.number, event.states)
 

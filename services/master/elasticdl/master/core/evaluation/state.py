@@ -34,6 +34,7 @@ class Evaluation:
         phase: its phase.
         pins: step of each ps at its pin.
         incarnations: instance of each ps that holds the pin.
+        dispatch: number of the dispatch of its tasks; 0: they were not dispatched. No other results count.
         states: task number -> metric states; the first result of a task wins.
         results: metric name -> value.
         started_s: when it was decided.
@@ -50,6 +51,7 @@ class Evaluation:
     phase: EvaluationPhase = EvaluationPhase.PINNING
     pins: dict[PodName, int] = field(default_factory=dict)
     incarnations: dict[PodName, Incarnation] = field(default_factory=dict)
+    dispatch: int = 0
     states: dict[int, MetricStates] = field(default_factory=dict)
     results: dict[str, float] = field(default_factory=dict)
     ended_s: float = 0.0

@@ -54,7 +54,7 @@ def on_task_finished(state: State, envelope: Envelope, event: TaskFinished) -> N
         case Purpose.EXPORT if event.task.number:
             on_saved(state, event.task.number)
         case Purpose.EXPORT:
-            state.closing.exported = True
+            state.closing.exported |= event.dispatch == state.closing.export_dispatch
         case Purpose.PREDICT:
             pass
 
@@ -131,7 +131,7 @@ def apply_dispatch(state: State, command: Dispatch) -> None:
         case Purpose.MERGE:
             apply_merge_dispatch(state, command)
         case Purpose.EXPORT if command.tasks == EXPORT_TASKS:
-            state.closing.export_dispatched = True
+            state.closing.export_dispatch = command.dispatch
         case Purpose.EXPORT:
             if state.evaluation:
                 state.evaluation.save_dispatched = True

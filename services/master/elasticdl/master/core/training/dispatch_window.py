@@ -9,6 +9,7 @@ from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.epochs import dispatch_limit
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import Training
+from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages.commands import Dispatch, JobState
 from elasticdl.shared.names import Purpose
 
@@ -35,8 +36,8 @@ def decide_dispatch(state: State, now_s: float) -> Decisions:
     dispatch = state.dispatches
     if repeated:
         dispatch += 1
-        ranges = tuple((task, task + 1) for task in repeated)
-        command = Dispatch(purpose=Purpose.TRAIN, dispatch=dispatch, tasks=ranges, again=True)
+        ranges = RangeSet((task, task + 1) for task in repeated).ranges()
+        command = Dispatch(purpose=Purpose.TRAIN, dispatch=dispatch, tasks=tuple(ranges), again=True)
         decisions.append((command, f"dispatch {len(repeated)} tasks again that a ps lacks"))
     if new:
         dispatch += 1

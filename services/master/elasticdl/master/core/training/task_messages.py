@@ -29,6 +29,7 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> list[TaskMessa
             label=dispatch.label,
             states=states,
             run=state.run,
+            audited=dispatch.audited,
         )
         for start, end in dispatch.tasks
         for number in range(start, end)
