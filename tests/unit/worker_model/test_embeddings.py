@@ -72,6 +72,60 @@ def test_initializers_become_distributions(write_module: WriteModule, argument: 
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
 
 
+FROM_IDS = """
+class FromIds(layers.Layer):
+    def __init__(self, table, ids_of):
+        super().__init__()
+        self.table, self.ids_of = table, ids_of
+        self.route, self.seeds = layers.Dense(3), keras.random.SeedGenerator(1)
+        self.count = self.add_weight(shape=(), initializer="zeros", trainable=False, name="count")
+        self.fixed = self.add_weight(shape=(), initializer="ones", trainable=False, name="fixed")
+        self.route.build((None, 3))
+        self.drop = layers.Dropout(0.5)
+        self.table.build()
+
+    def call(self, item, training=False):
+        return self.table(self.ids_of(self, item, training))
+
+    def compute_output_shape(self, shape):
+        return (*shape, 4)
+
+def dropped(layer, item, training):
+    return ops.where(keras.random.uniform(ops.shape(item), seed=layer.seeds) < 0.5, 0, item)
+
+def dropped_in_training(layer, item, training):
+    return ops.where(keras.random.uniform(ops.shape(item)) < 0.5, 0, item) if training else item
+
+def dropped_by_tensorflow(layer, item, training):
+    return tf.where(tf.random.uniform(tf.shape(item)) < 0.5, tf.zeros_like(item), item)
+
+GENERATOR = tf.random.Generator.from_seed(1)
+
+def dropped_by_a_generator(layer, item, training):
+    return tf.where(GENERATOR.uniform(tf.shape(item)) < 0.5, tf.zeros_like(item), item)
+
+def dropped_by_numpy(layer, item, training):
+    drop = lambda ids: np.where(np.random.uniform(size=ids.shape) < 0.5, 0, ids)
+    return tf.ensure_shape(tf.numpy_function(drop, [item], tf.int64), (None, 3))
+
+def dropped_in_a_loop(layer, item, training):
+    drop = lambda n, ids: (n + 1, tf.where(tf.random.uniform(tf.shape(ids)) < 0.3, tf.zeros_like(ids), ids))
+    return tf.while_loop(lambda n, ids: n < 2, drop, [tf.constant(0), item])[1]
+
+def routed(layer, item, training):
+    return ops.broadcast_to(ops.argmax(layer.route(ops.cast(item, "float32")), axis=1)[:, None], ops.shape(item))
+
+def routed_in_prediction(layer, item, training):
+    return item if training else routed(layer, item, training)
+
+def counted(layer, item, training):
+    layer.count.assign_add(1.0)
+    return ops.cast(layer.count, "int64") % 50 + ops.zeros_like(item)
+
+def as_many_as_drawn(layer, item, training):
+    drawn = tf.where(tf.random.uniform([tf.size(item)]) < 0.5)
+    return tf.zeros_like(item) + tf.cast(tf.shape(drawn)[0] % 50, item.dtype)
+"""
 STAY_DENSE = [
     ("layers.Embedding(50, 4, weights=np.ones((50, 4)), name='t')", "it has pretrained weights"),
     ("layers.Embedding(50, 4, embeddings_initializer='orthogonal', name='t')", "Orthogonal can't be"),
@@ -79,6 +133,17 @@ STAY_DENSE = [
     ("set_weights(layers.Embedding(50, 4, name='t'))", "the model sets its weights"),
     ("chained(layers.Embedding(50, 4, name='t'))", "its ids depend on another served embedding"),
     ("sometimes(layers.Embedding(50, 4, name='t'))", "it is called inside a loop or a condition"),
+    ("FromIds(layers.Embedding(50, 4, name='t'), dropped)", "its ids depend on random numbers"),
+    ("FromIds(layers.Embedding(50, 4, name='t'), dropped_in_training)", "its ids depend on random numbers"),
+    ("FromIds(layers.Embedding(50, 4, name='t'), dropped_by_tensorflow)", "its ids depend on random numbers"),
+    ("FromIds(layers.Embedding(50, 4, name='t'), dropped_by_a_generator)", "its ids depend on random numbers"),
+    ("FromIds(layers.Embedding(50, 4, name='t'), dropped_by_numpy)", "its ids depend on random numbers"),
+    ("FromIds(layers.Embedding(50, 4, name='t'), dropped_in_a_loop)", "its ids depend on random numbers"),
+    ("FromIds(layers.Embedding(50, 4, name='t'), routed)", "its ids depend on weights that training changes"),
+    ("FromIds(layers.Embedding(50, 4, name='t'), routed_in_prediction)", "its ids depend on weights that training"),
+    ("FromIds(layers.Embedding(50, 4, name='t'), counted)", "its ids depend on weights that training changes"),
+    ("FromIds(layers.Embedding(50, 4, name='t'), as_many_as_drawn)", "its ids depend on random numbers"),
+    ("Rows(50, 4, name='t')", "Rows is a subclass of keras.layers.Embedding"),
 ]
 LAZY = "sometimes"  # An eager condition is no obstacle.
 
@@ -128,6 +193,11 @@ class Sometimes(layers.Layer):
 def sometimes(table):
     return Sometimes(table)
 
+class Rows(layers.Embedding):
+    pass
+
+{FROM_IDS}
+
 def custom_model():
     return model_of({make})
 """
@@ -161,6 +231,44 @@ def custom_model():
     runner, batch = runner_of(write_module(body), columns())
     assert [table.name.rpartition("/")[2] for table in runner.tables] == ["token", "position"]
     assert runner.ids(batch)[runner.tables[1].name].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        "(item + ops.cast(layer.fixed, item.dtype)) % 50",
+        "tf.random.stateless_uniform(tf.shape(item), [1, 2], 0, 50, tf.int64)",
+        "ops.where(keras.random.uniform((3,), seed=4) < 0.5, 0, item)",
+        "tf.range(tf.shape(layer.drop(ops.cast(item, 'float32')))[1])[None] + tf.zeros_like(item, 'int32')",
+        "tf.ensure_shape(tf.numpy_function(lambda ids: ids[:, ::-1], [item], tf.int64), (None, 3))",
+    ],
+)
+def test_ids_that_every_call_computes_alike_are_served(write_module: WriteModule, ids: str, eager: bool) -> None:
+    body = (
+        HEAD
+        + FROM_IDS
+        + f"""
+def custom_model():
+    return model_of(FromIds(layers.Embedding(50, 4, name="t"), lambda layer, item, training: {ids}))
+"""
+    )
+    runner, batch = runner_of(write_module(body), columns(), eager=eager)
+    assert [table.name.rpartition("/")[2] for table in runner.tables] == ["t"]
+    assert runner.train(batch, runner.initial_dense(), Tables(runner).pull(batch), step_seed=1).finite
+
+
+def test_a_layer_that_is_always_served_is_refused_if_its_ids_are_random(write_module: WriteModule) -> None:
+    body = (
+        HEAD
+        + FROM_IDS
+        + """
+def custom_model():
+    return model_of(FromIds(elasticdl.layers.Embedding(4, 50, name="t"), dropped))
+"""
+    )
+    with pytest.raises(UserError, match="can't be served: its ids depend on random numbers"):
+        runner_of(write_module(body), columns())
 
 
 def test_ids_come_through_string_lookups_and_hashing(write_module: WriteModule) -> None:

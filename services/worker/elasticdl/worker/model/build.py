@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 from keras.src.utils.naming import reset_uids  # clear_session(), the public way, also forgets the user's dtype policy.
 
 from elasticdl.layers import serving
@@ -15,7 +13,7 @@ from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.model.signature import RowTable, VariableKind
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.embeddings.initializers import row_initializer
-from elasticdl.worker.model.embeddings.lookups import DEPENDS, RecordedIds
+from elasticdl.worker.model.embeddings.recording import find_lookups
 from elasticdl.worker.model.embeddings.swap import Census, ShapesOnly, taking
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
@@ -74,14 +72,18 @@ def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int,
         census = Census(swap_bytes_min=swap_bytes_min, kept=kept)
         try:
             model = make(module, example, census, seed=seed)
-            recorded = _first_call(module, model, example, census, eager=eager)
+            with user_code(module.path, "the model"):
+                recorded = find_lookups(model, example, census, training=True, eager=eager)
+                if recorded.layers:
+                    find_lookups(model, example, census, training=False, eager=eager)
         except UserError:
             if census.outdated:
                 continue
             raise
         if not census.outdated:
             tables = _tables(list(recorded.layers.values()), census)
-            return BuiltModel(model=model, census=census, tables=tables, assigned=recorded.assigned)
+            assigned = tuple(variable for variable, _ in recorded.assigned)
+            return BuiltModel(model=model, census=census, tables=tables, assigned=assigned)
     raise InvariantError(f"{module.path}: the model was made {REMAKES_MAX} times and still changes")
 
 
@@ -96,40 +98,6 @@ def make(module: UserModule, example: Batch, census: Census, *, seed: int) -> An
                 model(example.features, training=False)
     _refuse(module, model)
     return model
-
-
-def record_ids(model: Any, features: Any, census: Census, *, training: bool, noise: bool = False) -> RecordedIds:
-    """Call the model for the ids that its served layers are given, and nothing else: no variable moves."""
-    recorded = RecordedIds(census, noise=noise)
-    with keras.StatelessScope() as scope, serving.looking_up(recorded):
-        model(features, training=training)
-    recorded.assigned = tuple(one for one in model.weights if scope.get_current_value(one) is not None)
-    return recorded
-
-
-def _first_call(module: UserModule, model: Any, example: Batch, census: Census, *, eager: bool) -> RecordedIds:
-    """What a call for training looks up and assigns."""
-    with user_code(module.path, "the model"):
-        if eager:
-            return _called_eagerly(model, example, census)
-        found: list[RecordedIds] = []
-
-        def ids(features: Any) -> Any:
-            found.append(record_ids(model, features, census, training=True))
-            return found[-1].ids(list(found[-1].layers.values()))
-
-        tf.function(ids, input_signature=(example.spec.features,), autograph=False).get_concrete_function()
-        return found[-1]
-
-
-def _called_eagerly(model: Any, example: Batch, census: Census) -> RecordedIds:
-    """Without a graph to look at, ids that depend on rows are found by changing the rows."""
-    zeros, noise = (record_ids(model, example.features, census, training=True, noise=noise) for noise in (False, True))
-    layers = list(zeros.layers.values())
-    for layer, one, other in zip(layers, zeros.ids(layers), noise.ids(layers), strict=True):
-        if not np.array_equal(one, other):
-            census.keep_dense(layer, DEPENDS)
-    return zeros
 
 
 def _tables(layers: list[Any], census: Census) -> tuple[ServedTable, ...]:

@@ -19,9 +19,10 @@ from keras.src.random.seed_generator import global_seed_generator  # Keras has n
 from elasticdl.layers import serving
 from elasticdl.shared.model.signature import VariableKind
 from elasticdl.worker.model.batch import BatchSpec
-from elasticdl.worker.model.build import BuiltModel, record_ids
+from elasticdl.worker.model.build import BuiltModel
 from elasticdl.worker.model.dense import DenseVariables, flat_concat
 from elasticdl.worker.model.embeddings.lookups import PulledRows
+from elasticdl.worker.model.embeddings.recording import record_ids
 from elasticdl.worker.model.gradients import all_finite, clip
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import TranslatedOptimizer

@@ -6,13 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from elasticdl.worker.model.embeddings.id_sources import ROWS_MARK
 from elasticdl.worker.model.embeddings.swap import Census
-
-_MARK = "elasticdl_served_rows"
-_SHAPE_OPERATIONS = {"Shape", "ShapeN", "Size", "Rank", "ZerosLike", "OnesLike"}
-
-
-DEPENDS = "its ids depend on another served embedding"
 
 
 class RecordedIds:
@@ -20,16 +15,18 @@ class RecordedIds:
 
     Args:
         census: told when a layer can't be served after all.
-        noise: answer random rows instead, the other half of an eager search for ids that depend on rows.
+        noise: answer random rows instead, to find ids that depend on rows.
 
     Attributes:
         layers: the served layers by their ``id()``, in order of their first call.
-        assigned: the model's weights that the call assigned; known after the call.
+        calls: each call's layer and ids.
+        assigned: the model's weights that the call assigned, with their new values; known after the call.
     """
 
     def __init__(self, census: Census, *, noise: bool = False) -> None:
         self.layers: dict[int, Any] = {}
-        self.assigned: tuple[Any, ...] = ()
+        self.calls: list[tuple[Any, Any]] = []
+        self.assigned: tuple[tuple[Any, Any], ...] = ()
         self._calls: dict[int, list[Any]] = {}
         self._flat: dict[int, tuple[Any, Any]] = {}
         """Each tensor of ids that was looked up, by its id(), and the same flat."""
@@ -40,19 +37,17 @@ class RecordedIds:
     def rows(self, layer: Any, ids: Any) -> Any:
         """Zeros of the right shape, marked so that ids made from them are recognised."""
         ids = tf.convert_to_tensor(ids)
-        if self._graph is not None:
-            if tf.compat.v1.get_default_graph() is not self._graph:
-                self._census.keep_dense(layer, "it is called inside a loop or a condition")
-            elif _depends_on_rows(ids):
-                self._census.keep_dense(layer, DEPENDS)
+        if self._graph is not None and tf.compat.v1.get_default_graph() is not self._graph:
+            self._census.keep_dense(layer, "it is called inside a loop or a condition")
         self.layers.setdefault(id(layer), layer)
         if id(ids) not in self._flat:
             self._flat[id(ids)] = ids, tf.cast(tf.reshape(ids, [-1]), tf.int64)
         self._calls.setdefault(id(layer), []).append(self._flat[id(ids)][1])
+        self.calls.append((layer, ids))
         shape = tf.concat([tf.shape(ids), [layer.output_dim]], 0)
         values = tf.random.stateless_normal(shape, seed=[1, 2]) if self._noise else tf.zeros(shape)
         rows = tf.ensure_shape(values, [*ids.shape, layer.output_dim] if ids.shape.rank is not None else None)
-        return tf.identity(rows, name=_MARK)
+        return tf.identity(rows, name=ROWS_MARK)
 
     def ids(self, layers: list[Any]) -> list[Any]:
         """Flat int64 ids per layer, calls one after the other; layers that are called alike share one tensor."""
@@ -90,17 +85,3 @@ class PulledRows:
         inverse = tf.reshape(self._inverses[key][start:end], tf.shape(ids))
         rows = tf.gather(self._rows[key], inverse)
         return tf.ensure_shape(rows, [*ids.shape, layer.output_dim]) if ids.shape.rank is not None else rows
-
-
-def _depends_on_rows(tensor: Any) -> bool:
-    """Whether a graph tensor is computed from marked rows; their shape alone does not count."""
-    waiting, seen = [tensor.op], set()
-    while waiting:
-        operation = waiting.pop()
-        if operation in seen or operation.type in _SHAPE_OPERATIONS:
-            continue
-        seen.add(operation)
-        if operation.name.rpartition("/")[2].startswith(_MARK):
-            return True
-        waiting.extend(source.op for source in operation.inputs)
-    return False

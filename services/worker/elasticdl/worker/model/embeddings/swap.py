@@ -144,17 +144,19 @@ def taking(census: Census) -> Iterator[None]:
 
     @functools.wraps(original_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        if type(self) is kind:
+        if not isinstance(self, ServedEmbedding):
             self.__dict__["_construction"] = census
             census.register(self)
-            if (args[6] if len(args) > 6 else kwargs.get("weights")) is not None:
+            if type(self) is not kind:
+                census.kept[census.number(self)] = f"{type(self).__name__} is a subclass of keras.layers.Embedding"
+            elif (args[6] if len(args) > 6 else kwargs.get("weights")) is not None:
                 census.kept[census.number(self)] = "it has pretrained weights"
         original_init(self, *args, **kwargs)
 
     @functools.wraps(original_build)
     def build(self: Any, input_shape: Any = None) -> None:
         asked = self.__dict__.get("_construction")
-        if type(self) is kind and not self.built and asked is not None and asked.serves(self):
+        if not self.built and asked is not None and asked.serves(self):
             self.__class__ = ServedEmbedding
         else:
             original_build(self, input_shape)
