@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.elastic import Elastic, check_exact, left_behind
-from tests.e2e.models import LINEAR, write_data, write_model
+from tests.e2e.failing import fails
+from tests.e2e.models import LINEAR, slowly, write_data, write_model
 
 from elasticdl.shared.bus.server import NatsServer
 
@@ -51,21 +52,49 @@ def test_a_full_disk_ends_the_job_with_a_message_and_room_lets_it_go_on(elastic:
     check_exact(resumed)
 
 
-def test_an_output_that_is_too_small_is_named_and_another_one_can_be_given(elastic: Elastic, small_disk: Path) -> None:
+OF_BIG = ["--model_def=model.py", "--training_data=data", "--num_workers=1"]
+
+
+def test_an_output_that_is_too_small_is_refused_before_the_job_starts(elastic: Elastic, small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=10m", str(small_disk)], check=True)
     write_model(elastic.folder, BIG)
     write_data(elastic.folder, records=300)
+    says = f"the disk of the output {small_disk / 'output'} has too little space for the model: 10 MiB free, 38.1 MiB"
+    fails(elastic, *OF_BIG, f"--output={small_disk / 'output'}", says=[says])
+    assert not list(elastic.jobs.iterdir())
+
+
+def test_an_output_that_is_full_is_named_and_another_one_can_be_given(elastic: Elastic, small_disk: Path) -> None:
+    write_model(elastic.folder, slowly(BIG))
+    write_data(elastic.folder, records=300)
     output = f"--output={small_disk / 'output'}"
-    outcome = elastic.run("train", "--model_def=model.py", "--training_data=data", "--num_workers=1", output)
+    with elastic.start("train", *OF_BIG, output) as running:
+        running.wait_for("Logs: ")  # The model has been checked.
+        (small_disk / "other").write_bytes(bytes(20 << 20))
+        elastic.remove_delay()
+        assert running.wait() == 1
     exported = elastic.run("export", elastic.job)
-    for failed in (outcome, exported):
-        assert failed.exit_code == 1, failed.output
-        assert f"disk full: {small_disk / 'output'} can't be written" in failed.output, failed.output
-        assert "Traceback" not in failed.output, failed.output
-    assert "elasticdl resume" in outcome.output and "resume" not in exported.output
+    for text in (running.output, exported.output):
+        assert f"disk full: {small_disk / 'output'} can't be written" in text, text
+        assert "Traceback" not in text, text
+    assert exported.exit_code == 1
+    assert (
+        f"The model is trained. To export it again, or to another folder: elasticdl resume {elastic.job} --output=DIR"
+        in running.output
+    )
     resumed = elastic.run("resume", elastic.job, "--output=elsewhere")
     assert resumed.exit_code == 0, resumed.output
     assert (elastic.folder / "elsewhere" / "model.keras").is_file()
+
+
+def test_a_model_is_not_exported_into_the_data(elastic: Elastic) -> None:
+    write_model(elastic.folder)
+    write_data(elastic.folder)
+    elastic.train(*OF_BIG)
+    for command in ("export", "resume"):
+        outcome = elastic.run(command, elastic.job, "--output=data/model")
+        assert outcome.exit_code == 2, outcome.output
+        assert "--output=data/model is inside the data data" in outcome.output
 
 
 def test_two_jobs_share_a_nats_server_that_is_there_already(elastic: Elastic, tmp_path: Path) -> None:

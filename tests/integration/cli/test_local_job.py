@@ -54,6 +54,8 @@ with run.lock():
     sys.exit(running.run_job(run, record, submission.spec, (JobSubmitted(spec=submission.spec),), options))
 """
 
+NEW_JOB = ["train", "--model_def=model.py", "--training_data=data.csv"]
+
 
 class Launched:
     """A launcher in a process of its own, and what it prints."""
@@ -207,15 +209,18 @@ def test_a_full_disk_ends_the_job_with_its_name_and_the_way_on(small_disk: Path,
     assert f"elasticdl resume {launched.run.name} --run_dir={small_disk}" in last
     assert "Traceback" not in launched.printed and "Restarting" not in launched.printed
     assert not any(child.is_running() for child in children)
-    for command in ("status", "resume"):
+    for command in (["status", launched.run.name], ["resume", launched.run.name], NEW_JOB):
         refused = subprocess.run(
-            [sys.executable, "-m", "elasticdl.cli", command, launched.run.name, f"--run_dir={small_disk}"],
+            [sys.executable, "-m", "elasticdl.cli", *command, f"--run_dir={small_disk}"],
+            cwd=launched.folder,
             capture_output=True,
             text=True,
             check=False,
         )
         assert refused.returncode == 1
-        assert f"Error: {said}" in refused.stderr and "Free some space there" in refused.stderr
+        assert f"Error: the disk of the run directory {small_disk}" in refused.stderr
+        assert "has too little space" in refused.stderr and "Free some space there" in refused.stderr
+    assert list(small_disk.iterdir()) == [launched.run]
 
 
 def fill(file: Path) -> None:

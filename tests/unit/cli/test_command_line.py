@@ -21,6 +21,7 @@ from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.placement import PARTITIONS
+from elasticdl.shared.storage import to_uri
 
 MODEL = """
 def custom_model(): ...
@@ -161,6 +162,14 @@ def test_missing_data_names_what_was_probably_meant(folder: Path, elasticdl: Com
         ("--storage=s3:///model", 2, "has no bucket"),
         ("--report=file/report.json", 2, "--report=file/report.json can't be written"),
         ("--report=data", 2, "--report=data can't be written: it is a folder"),
+        ("--report=no/report.json", 2, "--report=no/report.json can't be written: the folder "),
+        ("--output=data", 2, "--output=data is inside the data data, so it would be read as data"),
+        ("--output=data/a/b", 2, "--output=data/a/b is inside the data data"),
+        ("--storage=data/x", 2, "--storage=data/x is inside the data data"),
+        ("--checkpoint_dir=data/x", 2, "--checkpoint_dir=data/x is inside the data data"),
+        ("--run_dir=data/x", 2, "--run_dir="),
+        ("--report=data/report.json", 2, "--report=data/report.json is inside the data data"),
+        ("--validation_data=.", 2, "is inside the data ., so"),
     ],
 )
 def test_a_place_that_can_not_be_used_is_found_before_anything_starts(
@@ -171,6 +180,13 @@ def test_a_place_that_can_not_be_used_is_found_before_anything_starts(
     assert says in done.stderr
     assert done.returncode == exit_code
     assert sorted(path.name for path in folder.iterdir()) == ["data", "file", "model.py"]
+
+
+def test_the_output_may_be_beside_the_data_that_a_glob_names(folder: Path) -> None:
+    flags = TrainFlags(
+        model_def="model.py", training_data="data/*.csv", output="data/model", report=Path("data/r.json")
+    )
+    assert prepare(flags, folder / "jobs", print).spec.output == to_uri("data/model")
 
 
 def test_debug_shows_the_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from elasticdl.shared.data import (
     plan_sources,
     put,
 )
+from elasticdl.shared.data.discovery import would_find
 from elasticdl.shared.data.formats import tfrecord
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.storage import MemoryStore, ObjectStore, open_store, to_uri
@@ -58,6 +59,14 @@ def found(place: tuple[ObjectStore, str], path: str) -> list[str]:
 def test_files_folders_and_globs(place: tuple[ObjectStore, str], path: str, names: list[str]) -> None:
     fill(place, FILES)
     assert found(place, path) == names
+    given = f"{place[1]}{path}"
+    assert sorted(name for name in FILES if would_find(given, to_uri(f"{place[1]}/{name}"))) == names
+
+
+def test_neither_the_folder_beside_the_data_nor_another_store_is_found() -> None:
+    for path in ("/data", "/data/", "/data/*.csv"):
+        assert not would_find(path, to_uri("/data2/a.csv"))
+        assert not would_find(path, "s3://data/a.csv")
 
 
 def test_names_with_glob_characters_and_spaces(place: tuple[ObjectStore, str]) -> None:

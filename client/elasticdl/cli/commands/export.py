@@ -18,18 +18,19 @@ from elasticdl.cli.local.model_check import CheckRuntime, export_model
 from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.submission.extras import check_extras
-from elasticdl.cli.submission.preflight import check_writable
+from elasticdl.cli.submission.preflight import check_apart, check_writable
 from elasticdl.cli.submission.source_check import check_data, check_model_files
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.ps.snapshots.kept_versions import KeptVersion, kept_versions, write_version
 from elasticdl.shared.bus.reading import read_spec
+from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.model.whole_model import saved_model_uri
 from elasticdl.shared.process.model_check import MODEL_FILE
-from elasticdl.shared.storage import ObjectStore, display, open_store, to_uri
+from elasticdl.shared.storage import ObjectStore, display, join, open_store, to_uri
 from elasticdl.shared.storage.file_store import translate
 
 
@@ -87,6 +88,8 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
     run = run_directory.find(root, job)
     record = run.read()
     working_directory.enter(record)
+    if output:
+        check_apart(f"--output={settings.output}", join(output, "file"), split_paths(record.training_data))
     check_model_files(run, record)
     with run.lock():
         past = asyncio.run(_read(run, record))

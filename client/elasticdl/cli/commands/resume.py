@@ -16,16 +16,17 @@ from elasticdl.cli.jobs.resumption import lost_part, recover_without_log, resume
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.running import RunOptions, run_job
 from elasticdl.cli.submission.extras import check_extras
-from elasticdl.cli.submission.preflight import check_report, check_writable
+from elasticdl.cli.submission.preflight import check_apart, check_report, check_writable
 from elasticdl.cli.submission.source_check import check_data, check_model_files
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus.reading import record_at
+from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted
-from elasticdl.shared.storage import display, open_store, to_uri
+from elasticdl.shared.storage import display, join, open_store, to_uri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,8 @@ def resume(job: str, root: Path, settings: ResumeSettings) -> int:
     run = run_directory.find(root, job)
     record = run.read()
     working_directory.enter(record)
+    if output:
+        check_apart(f"--output={settings.output}", join(output, "file"), split_paths(record.training_data))
     check_model_files(run, record)
     with run.lock():
         past = asyncio.run(_past(run, record, replace(settings, output=output)))

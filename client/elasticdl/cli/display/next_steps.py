@@ -57,6 +57,8 @@ def next_step(run: RunDirectory, state: State, *, has_snapshots: bool = False) -
         return "Fix the cause and start a new job. This job's snapshots already contain the diverged weights."
     if not _has_trained(state, kind):
         return _UNTRAINED[kind] if kind else f"Nothing was trained yet. To start the job again: {resume}"
+    if kind is FailureKind.ENVIRONMENT and state.closing.audit and state.spec.output and not state.closing.exported:
+        return f"The model is trained. To export it again, or to another folder: {resume} --output=DIR"
     match kind:
         case FailureKind.USER_CODE:
             return f"Fix the model file and start a new job. If the cause is elsewhere, fix it and resume: {resume}"

@@ -271,8 +271,11 @@ class RunDirectory:
         return any(block.stat().st_size for block in self.nats.rglob("*.blk"))
 
     def disk_problem(self, bytes_min: int) -> str:
-        """A message if fewer than ``bytes_min`` bytes are free on the disk of this folder; else empty."""
-        free = shutil.disk_usage(self.path).free
+        """A message if fewer than ``bytes_min`` bytes are free on the disk of this folder; else empty.
+
+        The folder need not exist.
+        """
+        free = shutil.disk_usage(next(folder for folder in (self.path, *self.path.parents) if folder.exists())).free
         if free >= bytes_min:
             return ""
         space = f"{free / 1e6:.1f} MB free, at least {bytes_min / 1e6:.1f} MB needed"

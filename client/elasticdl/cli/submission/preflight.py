@@ -1,62 +1,96 @@
-"""Checks before a job starts: every destination can be written, and the NATS server answers."""
+"""Checks before a job starts: destinations can be written and are apart from the data, and the NATS server answers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, RunDirectory
 from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.shared.data.discovery import split_paths, would_find
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.names import JobId
-from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_store
+from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_store, to_uri
 
 _PROBE = ".elasticdl-can-write"
 
 
-def check_destinations(flags: TrainFlags, job: JobId, *, output: str, storage: str) -> None:
+def check_destinations(flags: TrainFlags, run: RunDirectory, *, output: str, storage: str) -> None:
     """Write and delete a small file in each destination of a job, and connect to its NATS server.
 
     Args:
         flags: the values of the flags.
-        job: its id.
+        run: its folder, which need not exist.
         output: URI of the folder for the exported model; empty: no export.
         storage: URI of the folder for snapshots.
 
     Raises:
         ElasticDLError: names the destination that can't be used, and the reason.
     """
-    destinations = {"output": output} if output else {}
-    flag_of_storage = "storage" if flags.storage else "checkpoint_dir" if flags.checkpoint_dir else "run_dir"
-    destinations[flag_of_storage] = storage
-    for flag, uri in destinations.items():
-        check_writable(f"--{flag}={getattr(flags, flag) or display(uri)}", uri)
+    destinations = {"run_dir": to_uri(run.path), **({"output": output} if output else {})}
+    for flag in ("storage", "checkpoint_dir"):
+        if getattr(flags, flag):
+            destinations[flag] = storage
+    data = [path for paths in (flags.training_data, flags.validation_data) if paths for path in split_paths(paths)]
+    names = {flag: f"--{flag}={getattr(flags, flag) or display(uri)}" for flag, uri in destinations.items()}
     if flags.report:
         check_report(flags.report)
+        check_apart(f"--report={flags.report}", to_uri(flags.report), data)
+    for flag, uri in destinations.items():
+        check_apart(names[flag], join(uri, "file"), data)
+    for flag, uri in destinations.items():
+        check_writable(names[flag], uri)
+    if problem := run.disk_problem(DISK_BYTES_MIN):
+        raise UserError(problem, hint="Free some space there, or give a folder on another disk with --run_dir.")
     if flags.nats_url:
-        _check_nats_server(flags.nats_url, job)
+        _check_nats_server(flags.nats_url, run.job)
+
+
+def check_apart(what: str, file: str, data: Iterable[str]) -> None:
+    """Check that a file that will be written is not found as data, by this job or by the next one.
+
+    Args:
+        what: the destination, for the message.
+        file: URI of a file in the destination.
+        data: paths of training data and validation data.
+
+    Raises:
+        UserError: it would be.
+    """
+    for path in data:
+        if would_find(path, file):
+            raise UserError(
+                f"{what} is inside the data {path}, so it would be read as data",
+                hint="Choose a place outside of the data, or give the data as a glob, such as 'folder/*.csv'.",
+                usage=True,
+            )
 
 
 def check_report(report: Path) -> None:
-    """Check that the report can be written when the job ends.
+    """Check that the report can be written when the job ends. Unlike folders for data, its folder has to exist.
 
     Raises:
         UserError: it can't.
     """
     path = report.expanduser().absolute()
-    folder = next(parent for parent in path.parents if parent.exists())
+    folder = path.parent
     if path.is_dir():
         problem = "it is a folder"
     elif not folder.is_dir():
-        problem = f"{folder} is not a folder"
+        problem = f"{folder} is not a folder" if folder.exists() else f"the folder {folder} does not exist"
     elif not os.access(path if path.exists() else folder, os.W_OK):
         problem = f"no permission to write to {path if path.exists() else folder}"
     else:
         return
-    raise UserError(f"--report={report} can't be written: {problem}", hint="Give the name of a file.", usage=True)
+    raise UserError(
+        f"--report={report} can't be written: {problem}",
+        hint="Give the name of a file in an existing folder.",
+        usage=True,
+    )
 
 
 def check_writable(what: str, uri: str) -> None:

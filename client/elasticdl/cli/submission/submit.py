@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import TrainFlags
@@ -82,7 +83,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
     job = new_job_id(flags.job_name or _job_name(Path(model.path).stem))
     envs = parse_envs(flags.envs)
     output, storage = to_uri(flags.output) if flags.output else "", _storage(flags, root, job)
-    check_destinations(flags, job, output=output, storage=storage)
+    check_destinations(flags, RunDirectory(root, job), output=output, storage=storage)
     data, validation = plan_data(flags, model, progress)
     plan = _training_plan(flags, data)
     spec = JobSpec(

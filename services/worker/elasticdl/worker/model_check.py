@@ -120,7 +120,7 @@ def _export(spec: JobSpec, built: Built) -> ModelCheck:
     fingerprint = built.fingerprint().encode()
     try:
         if spec.output:
-            try_export(built)
+            try_export(built, spec.output)
     except UserError as error:
         return ModelCheck(error=str(error), fingerprint=fingerprint)
     return ModelCheck(fingerprint=fingerprint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ import numpy as np
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.signature import RowTable
 from elasticdl.shared.process.running_batches import RunningBatchesFile
+from elasticdl.shared.storage import scheme_of
+from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.input.job_data import first_batch
 from elasticdl.worker.input.table_ids import table_ids
-from elasticdl.worker.model.export.export import check_export, export
+from elasticdl.worker.model.embeddings.swap import bytes_text
+from elasticdl.worker.model.export.export import EXPORTED, check_export, export
 from elasticdl.worker.model.fingerprint.fingerprint import check_made_again
 from elasticdl.worker.model.user.calls import UserCodeError, user_code
 from elasticdl.worker.model_builder import Built
@@ -57,13 +61,19 @@ def try_model(built: Built, running_batches: RunningBatchesFile) -> None:
         runner.evaluate(batch, runner.initial_dense(), _rows(built, batch, training=False))
 
 
-def try_export(built: Built) -> None:
+def try_export(built: Built, output: str) -> None:
     """Write the untrained model as the end of the job will, and compare the files with it.
 
+    Args:
+        built: the model and its data.
+        output: URI of the folder for the exported model.
+
     Raises:
-        UserError: a file can't be written, or predicts something else.
+        UserError: a file can't be written, or predicts something else, or the output has no room for the model.
     """
-    if check_export(built.runner, np.iinfo(np.int64).max) > EXPORT_BYTES_MAX:
+    size = check_export(built.runner, np.iinfo(np.int64).max)
+    _check_room(output, len(EXPORTED) * size)
+    if size > EXPORT_BYTES_MAX:
         return
     tables = {table.name: table for table in built.runner.tables}
     with tempfile.TemporaryDirectory(prefix="elasticdl-trial-") as folder:
@@ -72,6 +82,19 @@ def try_export(built: Built) -> None:
             built.runner.initial_dense(),
             lambda table, ids: np.float32(_ROW_SCALE) * _waves(ids, tables[table].width),
             Path(folder),
+        )
+
+
+def _check_room(output: str, needed: int) -> None:
+    if scheme_of(output) != "file":
+        return
+    folder = local_path(output)
+    free = shutil.disk_usage(next(parent for parent in (folder, *folder.parents) if parent.exists())).free
+    if free < needed:
+        raise UserError(
+            f"the disk of the output {folder} has too little space for the model: "
+            f"{bytes_text(free)} free, {bytes_text(needed)} needed",
+            hint="Free some space there, or give another folder with --output.",
         )
 
 

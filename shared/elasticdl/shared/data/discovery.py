@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,6 +106,23 @@ def discover(paths: str, store: ObjectStore) -> list[DataObject]:
     return list(objects.values())
 
 
+def would_find(path: str, uri: str) -> bool:
+    """Whether ``discover`` would take an object for data, if it existed.
+
+    Args:
+        path: one local path or URI, as ``discover`` takes it.
+        uri: of the object.
+    """
+    data = to_uri(path)
+    local = local_path(data) if scheme_of(data) == "file" else None
+    if uri == data or (local and local.is_file()):
+        return uri == data
+    if _GLOB_CHARACTERS.search(path) and not (local and local.exists()):
+        return _glob(data)[1](uri)
+    folder = data.rstrip("/") + "/"
+    return uri.startswith(folder) and not _hidden(uri[len(folder) :])
+
+
 def _discover_one(path: str, store: ObjectStore) -> Iterator[DataObject]:
     found = sorted({info.uri: info for info in _listed(path, store)}.items())
     if scheme_of(to_uri(path)) == "file":
@@ -155,16 +172,24 @@ def _has_any(store: ObjectStore, prefix: str) -> bool:
 
 def _matching(uri: str, store: ObjectStore) -> Iterator[ObjectInfo]:
     """What a glob matches: objects, and everything in folders that match."""
+    literal, matches = _glob(uri)
+    candidates = _local(str(local_path(uri)), store) if scheme_of(uri) == "file" else store.list(literal)
+    yield from (info for info in candidates if matches(info.uri))
+
+
+def _glob(uri: str) -> tuple[str, Callable[[str], bool]]:
+    """The text of a glob before its first special character, and whether the glob matches the URI of an object."""
     # A local path is quoted in its URI, so its pattern must be matched as a path.
-    pattern = str(local_path(uri)) if scheme_of(uri) == "file" else uri
+    pattern = display(uri)
     literal = _GLOB_CHARACTERS.split(pattern, maxsplit=1)[0]
     folder = literal[: literal.rindex("/") + 1]
-    candidates = _local(pattern, store) if scheme_of(uri) == "file" else store.list(literal)
     whole = re.compile(_expression(pattern) + r"(?:/.*)?", re.DOTALL)
-    for info in candidates:
-        name = display(info.uri)
-        if whole.fullmatch(name) and not _hidden(name[len(folder) :]):
-            yield info
+
+    def matches(found: str) -> bool:
+        name = display(found)
+        return whole.fullmatch(name) is not None and not _hidden(name[len(folder) :])
+
+    return literal, matches
 
 
 def _local(pattern: str, store: ObjectStore) -> Iterator[ObjectInfo]:

@@ -34,6 +34,8 @@ from elasticdl.worker.model.runner import ModelRunner
 
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "model.keras"
+EXPORTED = (SAVED_MODEL, KERAS_FILE)
+"""Each of them holds all weights."""
 _DISK_FULL = os.strerror(errno.ENOSPC)
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
 """What TensorFlow takes for a name."""
@@ -103,7 +105,7 @@ def export(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, outp
                 KERAS_FILE: partial(kept, runner, written / KERAS_FILE, features),
             }
             compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
-        for name in (SAVED_MODEL, KERAS_FILE):
+        for name in EXPORTED:
             _replace(written / name, output_dir / name, written / f"old-{name}")
 
 
