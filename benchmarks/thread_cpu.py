@@ -71,8 +71,7 @@ def names(threads: dict[Thread, float]) -> dict[Thread, str]:
             continue
     labels = {}
     for process, threads_of in own.items():
-        command = Path(f"/proc/{process}/cmdline").read_text()
-        service = _service(command, set(threads_of.values()))
+        service = _service(Path(f"/proc/{process}/cmdline").read_text())
         for thread, name in threads_of.items():
             labels[process, thread] = (
                 f"{service}/{'main' if thread == process else re.sub(r'[-_:][0-9.:]*$', '', name)}"
@@ -80,14 +79,16 @@ def names(threads: dict[Thread, float]) -> dict[Thread, str]:
     return labels
 
 
-def _service(command: str, threads: set[str]) -> str:
+def _service(command: str) -> str:
     if "cli.main" in command and "fork_server" not in command:
         return "launcher"
     if "nats-server" in command:
         return "nats-server"
     for service in ("master", "worker", "ps"):
+        if command.startswith(f"elasticdl {service}"):
+            return service
         if f"elasticdl.{service}.main" in command:
-            return service if "bus" in threads else f"{service}'s fork server"
+            return f"{service}'s fork server"
     return "other"
 
 

@@ -178,8 +178,12 @@ def stop(job: Job, run_dir: RunDir = None) -> None:
 @command(app, panel=JOBS)
 def scale(
     job: Job,
-    workers: Annotated[int, Flag("New number of workers (0: unchanged).", metavar="N", limits=(0, WORKERS_MAX))] = 0,
-    ps: Annotated[int, Flag("New number of parameter servers (0: unchanged).", metavar="N", limits=(0, PS_MAX))] = 0,
+    workers: Annotated[
+        int | None, Flag("New number of workers.", metavar="N", limits=(1, WORKERS_MAX), shows="unchanged")
+    ] = None,
+    ps: Annotated[
+        int | None, Flag("New number of parameter servers.", metavar="N", limits=(1, PS_MAX), shows="unchanged")
+    ] = None,
     run_dir: RunDir = None,
 ) -> None:
     """Change the number of workers or parameter servers of a running job.
@@ -188,7 +192,7 @@ def scale(
     """
     from elasticdl.cli.commands import jobs
 
-    jobs.scale(job, _root_of(run_dir), workers=workers, ps=ps)
+    jobs.scale(job, _root_of(run_dir), workers=workers or 0, ps=ps or 0)
 
 
 @command(app, panel=JOBS)

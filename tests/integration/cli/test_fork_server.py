@@ -25,7 +25,7 @@ from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.names import JobId, PodName, Service
 from elasticdl.shared.process.handover import WaitingProcess
-from elasticdl.shared.process.settings import WorkerSettings, to_environment
+from elasticdl.shared.process.settings import WorkerSettings, to_environment, variable
 
 pytestmark = pytest.mark.tensorflow
 
@@ -89,7 +89,8 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 
 
 def is_forked(process: psutil.Process) -> bool:
-    return "elasticdl.shared.process.fork_server" in process.cmdline()
+    """Whether a process is the fork server or has been forked: it was not started with the settings of a service."""
+    return variable("pod") not in process.environ()
 
 
 def test_a_forked_worker_is_a_child_in_a_session_of_its_own_and_its_end_is_reported(

@@ -40,10 +40,10 @@ time.sleep(600)
 '''
 
 def command(service):
-    return service_command(service) if service is Service.MASTER else [sys.executable, "-c", POD]
+    return service_command(service) if service is Service.MASTER else [sys.executable, "-P", "-c", POD]
 
 root = Path("jobs").absolute()
-flags = TrainFlags(model_def="model.py", training_data="data.csv")
+flags = TrainFlags(model_def="json.py", training_data="data.csv")
 submission = prepare(flags, root, print)
 run = RunDirectory(root, submission.spec.job)
 run.create()
@@ -54,7 +54,7 @@ with run.lock():
     sys.exit(running.run_job(run, record, submission.spec, (JobSubmitted(spec=submission.spec),), options))
 """
 
-NEW_JOB = ["train", "--model_def=model.py", "--training_data=data.csv"]
+NEW_JOB = ["train", "--model_def=json.py", "--training_data=data.csv"]
 
 
 class Launched:
@@ -63,7 +63,7 @@ class Launched:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-c", LAUNCHER],
+            [sys.executable, "-P", "-u", "-c", LAUNCHER],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -92,19 +92,18 @@ class Launched:
         found: dict[str, object] = json.loads((self.run / "job.json").read_text())
         return found
 
-    def children(self) -> dict[str, psutil.Process]:
-        """The launcher's children by the last argument that tells them apart."""
-        return {
-            "nats-server" if "nats-server" in child.cmdline()[0] else child.cmdline()[2][-20:]: child
-            for child in psutil.Process(self.process.pid).children()
-        }
+    def pid(self, name: str) -> int:
+        """Process id of the master or of nats-server."""
+        pids = self.record()["pids"]
+        assert isinstance(pids, dict)
+        return int(pids[name])
 
 
 @pytest.fixture
 def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launched]:
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    (tmp_path / "model.py").write_text(
+    (tmp_path / "json.py").write_text(  # Must not take the place of the standard module.
         "def custom_model(): ...\ndef loss(a, b): ...\ndef optimizer(): ...\ndef feed(a, b, c): ...\n"
     )
     (tmp_path / "data.csv").write_text("x\n" + "1\n" * 100)
@@ -139,10 +138,10 @@ def test_ctrl_c_ends_everything_and_prints_how_to_go_on(launched: Launched) -> N
 
 def test_nats_server_and_master_are_revived(launched: Launched) -> None:
     all_ready(launched)
-    children = launched.children()
-    children["nats-server"].kill()
+    assert psutil.Process(launched.pid("master")).cmdline()[0].split() == ["elasticdl", "master", launched.run.name]
+    os.kill(launched.pid("nats-server"), signal.SIGKILL)
     launched.wait_for("nats-server died. Restarting it on the same port.")
-    children["elasticdl.master.main"[-20:]].kill()
+    os.kill(launched.pid("master"), signal.SIGKILL)
     launched.wait_for("The master was killed. Restarting it")
     launched.wait_for("The new master has recovered")
     launched.process.send_signal(signal.SIGTERM)
@@ -155,11 +154,27 @@ def test_nats_server_and_master_are_revived(launched: Launched) -> None:
     }
 
 
+def test_a_suspended_launcher_is_named_and_nothing_is_asked_of_it(launched: Launched) -> None:
+    all_ready(launched)
+    launched.process.send_signal(signal.SIGSTOP)
+    for arguments in (["stop"], ["scale", "--workers=3"], ["status"]):
+        command = [sys.executable, "-m", "elasticdl.cli", *arguments, launched.run.name]
+        done = subprocess.run(
+            [*command, f"--run_dir={launched.run.parent}"], capture_output=True, text=True, check=False
+        )
+        text = done.stdout + done.stderr
+        assert "suspended" in text and f"kill -CONT {launched.process.pid}" in text, text
+        assert done.returncode == (0 if arguments == ["status"] else 1)
+    launched.process.send_signal(signal.SIGCONT)
+    launched.process.send_signal(signal.SIGINT)
+    assert launched.ended() == 130
+
+
 def test_a_killed_worker_is_started_again_under_its_name(launched: Launched) -> None:
     all_ready(launched)
     before = launched.printed.count("worker-0 | ready")
     log = subprocess.run(
-        [sys.executable, "-m", "elasticdl.cli", "status", launched.run.name, "--json"],
+        [sys.executable, "-P", "-m", "elasticdl.cli", "status", launched.run.name, "--json"],
         cwd=launched.folder,
         env=os.environ | {"ELASTICDL_RUN_DIR": str(launched.run.parent)},
         capture_output=True,
@@ -211,7 +226,7 @@ def test_a_full_disk_ends_the_job_with_its_name_and_the_way_on(small_disk: Path,
     assert not any(child.is_running() for child in children)
     for command in (["status", launched.run.name], ["resume", launched.run.name], NEW_JOB):
         refused = subprocess.run(
-            [sys.executable, "-m", "elasticdl.cli", *command, f"--run_dir={small_disk}"],
+            [sys.executable, "-P", "-m", "elasticdl.cli", *command, f"--run_dir={small_disk}"],
             cwd=launched.folder,
             capture_output=True,
             text=True,

@@ -108,6 +108,7 @@ def test_commands_of_later_versions_are_refused_whatever_their_flags(command: st
         ("--seed=-1", "--seed=-1 is out of range"),
         ("--model_params=x", "--model_params: 'x' is not of the form name=value"),
         ("--envs=x", "--envs: 'x' is not of the form NAME=value"),
+        ("--envs=A=1;B=2", "--envs: 'A=1;B=2' may be several variables, which are separated by commas, not by ';'"),
         ("--job_name=A_b", "--job_name='A_b' is not a valid job name"),
         ("--csv_delimiter=ab", "--csv_delimiter='ab' can't separate columns"),
         ("--model_zoo=nowhere", "--model_zoo=nowhere is not a folder"),
@@ -225,6 +226,13 @@ def test_envs_may_have_commas_in_values() -> None:
     assert parse_envs("") == {}
     with pytest.raises(UserError):
         parse_envs("=1")
+
+
+@pytest.mark.parametrize("flag", ["--workers=0", "--ps=0"])
+def test_a_job_is_not_scaled_to_nothing(folder: Path, elasticdl: Command, flag: str) -> None:
+    done = elasticdl("scale", "job", flag)
+    assert done.stderr.startswith(f"Error: {flag} is out of range\n  It must be 1 to ")
+    assert done.returncode == 2
 
 
 def test_switches_take_the_old_form() -> None:

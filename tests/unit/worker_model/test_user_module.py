@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,16 @@ class custom_model(keras.Model):
 """
 
 
-def test_modules_beside_the_file_can_be_imported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["model", "keras", "json", "colorsys"])
+def test_modules_beside_a_file_of_any_name_can_be_imported(tmp_path: Path, name: str) -> None:
     (tmp_path / "beside_the_model.py").write_text("WIDTH = 7\n")
-    path = tmp_path / "keras.py"  # Even a file that is called like a module.
+    path = tmp_path / f"{name}.py"
     path.write_text(HEADER + "import beside_the_model\nclass Net(keras.Model):\n    width = beside_the_model.WIDTH\n")
     module = load(ModelFile(path=path, symbol="Net"))
     assert module.make_model().width == 7
     assert not (tmp_path / "__pycache__").exists()
+    if name != "model":  # Other code gets the module that it means.
+        assert getattr(importlib.import_module(name), "__file__", None) != str(path)
 
 
 def test_a_file_in_a_package_may_import_relatively(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from elasticdl.cli.display.task_table import TaskFilter, count_tasks, task_rows
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.jobs.suspension import suspension_text
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.snapshots.recovery import Recovered, recover
 from elasticdl.master.verification import Verification, verify
@@ -51,8 +52,10 @@ def status(job: str, root: Path, *, as_json: bool, evaluations: int) -> None:
     """
     run = run_directory.find(root, job)
     alive = run.is_locked()
-    state = _recovered(run).state
     console = plain_console()
+    if not as_json and (text := suspension_text(run)):
+        console.print(text)
+    state = _recovered(run).state
     if as_json:
         console.print(json.dumps(status_facts(run, state, alive=alive), indent=2))
         return

@@ -9,6 +9,7 @@ import signal
 import time
 from pathlib import Path
 
+from rich.console import Console
 from rich.table import Table
 
 from elasticdl.cli.display.consoles import plain_console
@@ -17,6 +18,7 @@ from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, JobRecord, RunDirectory
+from elasticdl.cli.jobs.suspension import suspended_launcher
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ScaleRequested, StopRequested
@@ -27,6 +29,8 @@ from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 
 STOP_S_MAX = 90.0
 """Seconds to wait for a job to stop. Its launcher kills leftover processes after 45."""
+SLOW_S = 3.0
+"""Seconds after which the user reads what the command waits for."""
 _POLL_S = 0.1
 _FINAL = (JobState.SUCCEEDED.value, JobState.FAILED.value, JobState.STOPPED.value)
 
@@ -83,6 +87,7 @@ def stop(job: str, root: Path) -> None:
             f"job {run.job} is not running ({shown_state(run, record)})",
             hint=f"For details: elasticdl status {run.arguments}",
         )
+    _check_not_suspended(run, "stopped")
     try:
         asyncio.run(_publish(run, StopRequested(reason="elasticdl stop")))
     except ElasticDLError:
@@ -90,19 +95,41 @@ def stop(job: str, root: Path) -> None:
         if run.holder() != record.launcher_pid:
             raise run.in_use() from None
         os.kill(record.launcher_pid, signal.SIGTERM)
-    ends_s = time.monotonic() + STOP_S_MAX
-    while run.is_locked():
-        if time.monotonic() > ends_s:
-            raise UserError(
-                f"job {run.job} did not stop within {STOP_S_MAX:g} s",
-                hint=f"To kill it: kill -9 {record.launcher_pid}. It can be resumed after that.",
-            )
-        time.sleep(_POLL_S)
-    record = run.read()
     console = plain_console()
+    _wait_until_stopped(run, record.launcher_pid, console)
+    record = run.read()
     console.print(f"{run.job}: {record.state}")
     for line in filter(None, (record.message if record.state == JobState.FAILED.value else "", record.next_step)):
         console.print(line)
+
+
+def _wait_until_stopped(run: RunDirectory, launcher: int, console: Console) -> None:
+    started_s, told = time.monotonic(), False
+    while run.is_locked():
+        _check_not_suspended(run, "stopped")
+        waited_s = time.monotonic() - started_s
+        if waited_s > STOP_S_MAX:
+            raise UserError(
+                f"job {run.job} did not stop within {STOP_S_MAX:g} s",
+                hint=f"To kill it: kill -9 {launcher}. It can be resumed after that.",
+            )
+        if waited_s > SLOW_S and not told:
+            told = True
+            console.print(f"Waiting until the workers and parameter servers of {run.job} have stopped.")
+        time.sleep(_POLL_S)
+
+
+def _check_not_suspended(run: RunDirectory, what: str) -> None:
+    """Refuse to ask a launcher for something that it can't do while it is suspended.
+
+    Raises:
+        UserError: it is suspended.
+    """
+    if pid := suspended_launcher(run):
+        raise UserError(
+            f"job {run.job} can't be {what} while its launcher (process {pid}) is suspended",
+            hint=f"To continue the launcher: kill -CONT {pid}",
+        )
 
 
 def scale(job: str, root: Path, *, workers: int, ps: int) -> None:
@@ -119,6 +146,7 @@ def scale(job: str, root: Path, *, workers: int, ps: int) -> None:
         state = shown_state(run, record)
         hint = f"For details: elasticdl status {run.arguments}" if state == INTERRUPTED else record.next_step
         raise UserError(f"job {run.job} is not running ({state}), so it can't be scaled", hint=hint)
+    _check_not_suspended(run, "scaled")
     asyncio.run(_publish(run, ScaleRequested(workers=workers, ps=ps)))
     targets = [count(number, noun) for number, noun in ((workers, "worker"), (ps, "parameter server")) if number]
     plain_console().print(f"{run.job}: scaling to {' and '.join(targets)}")

@@ -33,6 +33,11 @@ class Broker(Protocol):
         ...
 
     @property
+    def up_s(self) -> float:
+        """Seconds since it was started; 0 if it is external."""
+        ...
+
+    @property
     def starts(self) -> int:
         """How often this launcher has started it."""
         ...
@@ -53,7 +58,7 @@ class Broker(Protocol):
         ...
 
     def kill(self) -> None:
-        """Kill it because it does not respond; ``supervise`` restarts it."""
+        """Kill it because it does not respond; ``supervise`` restarts it without a message."""
         ...
 
     def stop(self) -> tuple[float, int]:
@@ -65,6 +70,7 @@ class ExternalBroker:
     """The user's own NATS server, which is never started or stopped here."""
 
     pid = 0
+    up_s = 0.0
     starts = 0
 
     def __init__(self, url: str) -> None:
@@ -99,6 +105,8 @@ class EmbeddedBroker:
         self._run = run
         self._server = NatsServer(run.nats, token=secrets.token_hex(16), before_exec=die_with_parent())
         self._restarts: deque[float] = deque(maxlen=RESTARTS_MAX)
+        self._started_s = 0.0
+        self._killed = False
         self.starts = 0
 
     @property
@@ -106,10 +114,17 @@ class EmbeddedBroker:
         """The server's process id."""
         return self._server.pid
 
+    @property
+    def up_s(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._started_s
+
     async def start(self) -> str:
         """Start it on a free port; a restart uses the same port again."""
         self.starts += 1
-        return await asyncio.to_thread(self._spawner.call, self._server.start)
+        url = await asyncio.to_thread(self._spawner.call, self._server.start)
+        self._started_s, self._killed = time.monotonic(), False
+        return url
 
     async def supervise(self, message: Callable[[str], None]) -> None:
         """Restart it whenever it dies, up to ``RESTARTS_MAX`` times within ``RESTARTS_S``."""
@@ -121,11 +136,13 @@ class EmbeddedBroker:
             if len(self._restarts) == RESTARTS_MAX and now_s - self._restarts[0] < RESTARTS_S:
                 raise PermanentError(f"nats-server keeps crashing; its log is {self._server.log_path}")
             self._restarts.append(now_s)
-            message("nats-server died. Restarting it on the same port.")
+            if not self._killed:
+                message("nats-server died. Restarting it on the same port.")
             await self.start()
 
     def kill(self) -> None:
         """Send SIGKILL, which ends a stopped process too."""
+        self._killed = True
         self._server.kill()
 
     def stop(self) -> tuple[float, int]:

@@ -29,6 +29,7 @@ from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError
+from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_TIMEOUT_S
 from elasticdl.shared.messages.events import Event, JobResumed, StopRequested
 from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
 from elasticdl.shared.process.clock import SystemClock
@@ -288,7 +289,8 @@ class LocalJob:
         self._processes.signal(MASTER, signal.SIGKILL)
 
     def _kill_hung_broker(self) -> None:
-        if self._broker.pid:
+        # After a restart, the clients may need some seconds to find the new server.
+        if self._broker.up_s > HEARTBEAT_TIMEOUT_S:
             self._observer.on_message("nats-server does not respond. Restarting it.")
             self._broker.kill()
 

@@ -9,7 +9,6 @@ import contextlib
 import math
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from pathlib import Path
 from elasticdl.cli.local.exits import describe_exit
 from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.fork_server import MODEL_CHECK
+from elasticdl.cli.local.processes.imports import module_command
 from elasticdl.cli.local.processes.logs import tail
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.job.spec import JobSpec
@@ -28,8 +28,8 @@ from elasticdl.shared.process import model_check
 from elasticdl.shared.process.handover import WaitingProcess
 from elasticdl.shared.process.model_check import ModelCheck
 
-CHECK = (sys.executable, "-m", MODEL_CHECK)
-EXPORT = (sys.executable, "-m", "elasticdl.worker.model_export")
+CHECK = module_command(MODEL_CHECK)
+EXPORT = module_command("elasticdl.worker.model_export")
 _LOG_LINES = 20
 _POLL_S = 0.01
 

@@ -8,6 +8,7 @@ from elasticdl.shared.errors import UserError
 
 _NEXT_COLUMN = re.compile(r",(?=[^,=]+=)")
 _NEXT_VARIABLE = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
+_VARIABLE_AFTER_SEMICOLON = re.compile(r";\s*[A-Za-z_][A-Za-z0-9_]*=")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -22,6 +23,13 @@ def parse_envs(text: str) -> dict[str, str]:
         name, equals, value = item.partition("=")
         if not equals or not _VARIABLE.fullmatch(name):
             raise UserError(f"--envs: {item!r} is not of the form NAME=value", usage=True)
+        if _VARIABLE_AFTER_SEMICOLON.search(value):
+            raise UserError(
+                f"--envs: {item!r} may be several variables, which are separated by commas, not by ';'",
+                hint=f"If it is the value of {name}, set this variable in the environment of elasticdl train instead. "
+                "Workers and parameter servers inherit it.",
+                usage=True,
+            )
         variables[name] = value
     return variables
 

@@ -18,6 +18,7 @@ from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_FAULT, exit_code, leave
 from elasticdl.shared.process.settings import MasterSettings, from_environment
+from elasticdl.shared.process.title import set_title
 
 _log = structlog.get_logger()
 
@@ -56,6 +57,7 @@ def main() -> int:
     incarnation = new_incarnation()
     try:
         settings = from_environment(MasterSettings, os.environ)
+        set_title(MASTER, settings.job)
         logs.configure(
             service=Service.MASTER,
             job=settings.job,

@@ -19,6 +19,7 @@ from elasticdl.shared.process import logs
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
 from elasticdl.shared.process.settings import PsSettings, from_environment
+from elasticdl.shared.process.title import set_title
 from elasticdl.shared.storage import open_store
 from elasticdl.shared.wire.server import ServerSettings
 
@@ -62,6 +63,7 @@ def main() -> int:
     except UserError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_REFUSED
+    set_title(settings.pod, settings.job)
     incarnation = new_incarnation()
     logs.configure(
         service=Service.PS, job=settings.job, pod=settings.pod, incarnation=incarnation, level=settings.log_level

@@ -20,6 +20,7 @@ from elasticdl.shared.names import Incarnation, Service, new_incarnation
 from elasticdl.shared.process import logs
 from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
 from elasticdl.shared.process.settings import WorkerSettings, describe, from_environment
+from elasticdl.shared.process.title import set_title
 from elasticdl.worker.model_imports import import_model_code
 from elasticdl.worker.service import Worker
 from elasticdl.worker.shutdown import catch_signals, watch
@@ -49,6 +50,7 @@ def main(built: Built | None = None) -> int:
     except ElasticDLError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_REFUSED
+    set_title(settings.pod, settings.job)
     incarnation = new_incarnation()
     logs.configure(
         service=Service.WORKER, job=settings.job, pod=settings.pod, incarnation=incarnation, level=settings.log_level

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from elasticdl.cli.local.processes.imports import import_environment, service_command
+from elasticdl.cli.local.processes.imports import import_environment, module_command, service_command
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.names import PodName, Service
@@ -71,7 +71,7 @@ class ForkServer:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-m", MODULE, self._command[-1]]
+            command = [*module_command(MODULE), self._command[-1]]
             self._pid = self._spawner.start(command, environment=environment, log=log, stdin=theirs.fileno())
         self._server = ours
         self._settled.clear()

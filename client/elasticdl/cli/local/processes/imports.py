@@ -28,9 +28,14 @@ _HASH_SEEDS = 1 << 32
 which may be a vocabulary, depends on it."""
 
 
+def module_command(module: str) -> list[str]:
+    """The command line of a module. The user's ``json.py`` in the working directory is not imported as ``json``."""
+    return [sys.executable, "-P", "-m", module]
+
+
 def service_command(service: Service) -> list[str]:
     """The command line of a service; its settings are in its environment."""
-    return [sys.executable, "-m", MODULES[service]]
+    return module_command(MODULES[service])
 
 
 def threads_each(processes: int, cores: int | None = None) -> int:

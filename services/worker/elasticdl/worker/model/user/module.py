@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -152,12 +153,13 @@ def _import_file(path: Path) -> ModuleType:
     while (root / "__init__.py").exists():
         parts.insert(0, root.name)
         root = root.parent
-    for folder in dict.fromkeys((str(root), str(path.parent))):
+    for folder in dict.fromkeys((os.getcwd(), str(path.parent), str(root))):
         if folder not in sys.path:
-            sys.path.insert(0, folder)
+            # After the standard library: the user's json.py must not take the place of that of our dependencies.
+            sys.path.insert(_first_package_folder(), folder)
     name = ".".join(parts)
     loaded = sys.modules.get(name)
-    if loaded is not None and getattr(loaded, "__file__", None) != str(path):
+    if parts[0] in sys.stdlib_module_names or (loaded and getattr(loaded, "__file__", None) != str(path)):
         name = f"elasticdl_model_{path.stem}"  # A model file may be called like a module that exists: keras.py.
     if len(parts) > 1 and name == ".".join(parts):
         with user_code(path, "importing"):
@@ -170,6 +172,12 @@ def _import_file(path: Path) -> ModuleType:
     with user_code(path, "importing"):
         spec.loader.exec_module(module)
     return module
+
+
+def _first_package_folder() -> int:
+    """Index in ``sys.path`` of the first folder of installed packages."""
+    installed = (number for number, entry in enumerate(sys.path) if entry.endswith(("site-packages", "dist-packages")))
+    return next(installed, len(sys.path))
 
 
 def _refuse_callbacks(module: UserModule) -> None:
