@@ -43,6 +43,7 @@ class Shape:
         grads_to_wait: batches per optimizer update.
         synchronous: whether the plan decides which batches these are.
         max_staleness: updates that a gradient may lack; None: any number.
+        staleness_by_workers: without ``max_staleness``, one less than the workers that train.
         snapshot_s: seconds between snapshots.
         compute_s: seconds that a batch takes.
         evaluate: whether there is validation data.
@@ -63,6 +64,7 @@ class Shape:
     grads_to_wait: int = 1
     synchronous: bool = False
     max_staleness: int | None = None
+    staleness_by_workers: bool = False
     snapshot_s: float = 1.0
     compute_s: float = 0.05
     evaluate: bool = False
@@ -116,6 +118,7 @@ class SimJob:
             grads_to_wait=shape.grads_to_wait,
             synchronous=shape.synchronous,
             max_staleness=shape.max_staleness,
+            staleness_by_workers=shape.staleness_by_workers,
             limits=Limits(lease_s=LEASE_S),
         )
 

@@ -30,7 +30,7 @@ def ps_calls(worker: WorkerProcess) -> PsCalls:
         plan=job.plan.fingerprint,
         signature=job.signature,
         clock=worker.clock,
-        settings=PsClientSettings(has_gate=job.spec.max_staleness is not None),
+        settings=PsClientSettings(has_gate=job.spec.bounds_staleness),
     )
 
 

@@ -61,6 +61,10 @@ PROBES: Mapping[type, str] = {
 """What a process has just done when a command succeeded."""
 
 
+def _impatient(policy: UpdatePolicy) -> UpdatePolicy:
+    return replace(policy, gate=replace(policy.gate, overdue_s=OVERDUE_S)) if policy.gate else policy
+
+
 class PsProcess(Process):
     """One incarnation of one ps."""
 
@@ -73,7 +77,7 @@ class PsProcess(Process):
             plan=spec.plan,
             placement=Placement.even(spec.ps),
             number=pod_number(name),
-            policy=replace(UpdatePolicy.of(spec), overdue_s=OVERDUE_S),
+            policy=_impatient(UpdatePolicy.of(spec)),
             observer=self,
         )
         self.address = name if shape.shared_address else self.incarnation

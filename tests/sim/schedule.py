@@ -101,14 +101,16 @@ def _synchronous(seed: int, shape: Shape) -> Shape:
 
 
 BOUNDED = 0.15
-"""Share of all schedules in which training is asynchronous with a bounded staleness."""
+"""Share of all schedules in which training is asynchronous with a given bound of the staleness."""
+BY_WORKERS = 0.5
+"""Share of the other asynchronous schedules in which the number of workers bounds the staleness."""
 
 
 def _bounded(seed: int, shape: Shape) -> Shape:
     """Whether the staleness is bounded; drawn apart, too."""
     random = Random(seed * 7919 + 9)
     if random.random() >= BOUNDED / (1.0 - SYNCHRONOUS) or shape.synchronous:
-        return shape
+        return replace(shape, staleness_by_workers=not shape.synchronous and random.random() < BY_WORKERS)
     return replace(shape, max_staleness=random.choice([0, 0, 1, 1, 2, 3, 4]))
 
 

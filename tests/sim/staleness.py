@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 class StalenessWatch:
     """Watches the gates of a job, whichever ps is the gate."""
 
-    def __init__(self, max_staleness: int | None) -> None:
-        self._max_staleness = max_staleness
+    def __init__(self) -> None:
         self._gate: Incarnation | None = None
         self._known: frozenset[BatchKey] = frozenset()
         self._excepted: set[BatchKey] = set()
+        self._promised: dict[BatchKey, int] = {}
+        """The largest bound by which a pull was admitted while a batch was outstanding."""
         self._answered: dict[BatchKey, int] = {}
         """Staleness at the gate of each batch that it answers for, until the worker knows of it."""
         self._is_disturbed = False
@@ -56,6 +57,7 @@ class StalenessWatch:
         self._excepted |= vanished
         self._is_disturbed = self._is_disturbed or bool(vanished)
         self._known = gate.bounded
+        self._promised |= {other: max(gate.bound, self._promised.get(other, 0)) for other in self._known}
         reply, _ = decode_reply(response.meta, response.tensors)
         if key is None or not isinstance(reply, PushReply) or reply.staleness is None:
             return
@@ -74,10 +76,11 @@ class StalenessWatch:
             pulled_version: version of the placement by which it was pulled.
         """
         staleness = self._answered.pop(key, None)
-        if staleness is None or self._max_staleness is None or pulled_version != outcome.placement_version:
+        bound = self._promised.pop(key, 0)
+        if staleness is None or pulled_version != outcome.placement_version:
             return ""
         if not self._is_disturbed:
             staleness = max(staleness, outcome.staleness or 0)
-        if staleness > self._max_staleness:
-            return f"batch {key} was absorbed {staleness} updates late, not at most {self._max_staleness}"
+        if staleness > bound:
+            return f"batch {key} was absorbed {staleness} updates late, not at most {bound}"
         return ""

@@ -188,7 +188,9 @@ class WorkerProcess(Process):
         if following is None:
             outcome = await drive(self, self._ps.push(push))
         else:
-            outcome, settled = await drive(self, self._ps.push_and_pull(push, self._ids(following)))
+            outcome, settled = await drive(
+                self, self._ps.push_and_pull(push, self._ids(following), (following.task.number, following.batch))
+            )
             if settled is not None:
                 self._weights[following] = Weights(settled)
         if weights is not None:

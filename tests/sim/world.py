@@ -98,7 +98,7 @@ class World:
         """Whether the job has finished and was resumed with more epochs."""
         self._context = contextvars.copy_context()
         self.oracle = Oracle(self.job)
-        self.staleness = StalenessWatch(self.job.spec.max_staleness)
+        self.staleness = StalenessWatch()
         self.processes: list[Process] = []
         self.faults = Faults(self, schedule.faults, schedule.horizon_s)
         self.results = Random(schedule.seed + 2)

@@ -74,7 +74,7 @@ def test_the_report_counts_the_batches_that_were_later_than_the_bound(log: Log) 
     facts = staleness_facts(state)
     assert (facts["bound"], facts["beyond_bound"]) == (2, 1)
     texts = [text for _, text in staleness_rows(facts)]
-    assert texts[-1].startswith("1 batch was later than --max_staleness=2")
+    assert texts[-1].startswith("1 batch was later than 2 updates")
 
 
 def test_the_durations_of_a_resumed_job_are_those_of_the_last_run(log: Log, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class Servers:
             settings=PsClientSettings(
                 unavailable_s=20.0,
                 wire=ClientSettings(request_s=20.0),
-                has_gate=self._policy.max_staleness is not None,
+                has_gate=self._policy.gate is not None,
             ),
         )
         self._clients.append(client)

@@ -12,6 +12,7 @@ from tests.unit.ps.example import BATCHES, PLAN, initial_dense, push_of, signatu
 from tests.unit.ps.servers import Servers, weights
 
 from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.shard.staleness_gate import GateSettings
 from elasticdl.shared.errors import ProtocolError, UserError
 from elasticdl.shared.names import PodName, TaskId
 from elasticdl.worker.ps_client import PinLostError, PsClient, PullDelayedError, PushOutcome
@@ -88,7 +89,7 @@ def test_pulls_see_what_was_pushed_before_them_on_every_ps(servers: Servers) -> 
 def test_a_pull_in_the_same_round_trip_sees_the_push(servers: Servers) -> None:
     client = begin(servers)
     for batch in range(3):
-        outcome, pulled = client.push_and_pull(push_of(0, batch), {"a": np.arange(5)})
+        outcome, pulled = client.push_and_pull(push_of(0, batch), {"a": np.arange(5)}, (0, batch + 1))
         assert outcome.next_batch == batch + 1
         assert pulled is not None and pulled.step == batch + 1
         pulled.release()
@@ -107,7 +108,7 @@ def test_staleness_counts_the_updates_between_pull_and_push(servers: Servers) ->
 
 
 def test_a_bounded_job_pulls_from_the_gate_first_and_pushes_to_it_last() -> None:
-    servers = Servers(2, policy=UpdatePolicy(max_staleness=0))
+    servers = Servers(2, policy=UpdatePolicy(gate=GateSettings(max_staleness=0)))
     client, other = begin(servers), servers.client(signature())
     pulled = client.pull({}, batch=(0, 0))
     with pytest.raises(PullDelayedError):
@@ -138,7 +139,7 @@ def test_a_pull_behind_a_push_that_had_to_be_repeated_is_discarded(servers: Serv
     client = begin(servers)
     servers.kill(1)
     servers.restart(1).core.start_serving()
-    outcome, pulled = client.push_and_pull(push_of(0, 0), {"a": np.arange(5)})
+    outcome, pulled = client.push_and_pull(push_of(0, 0), {"a": np.arange(5)}, (0, 1))
     assert outcome.next_batch == 1
     assert pulled is None
 
@@ -146,7 +147,7 @@ def test_a_pull_behind_a_push_that_had_to_be_repeated_is_discarded(servers: Serv
 @pytest.mark.parametrize("servers", [2], indirect=True)
 def test_a_pull_behind_a_batch_out_of_order_is_discarded(servers: Servers) -> None:
     client = begin(servers)
-    outcome, pulled = client.push_and_pull(push_of(0, 2), {"a": np.arange(5)})
+    outcome, pulled = client.push_and_pull(push_of(0, 2), {"a": np.arange(5)}, (0, 3))
     assert outcome.next_batch == 0
     assert pulled is None
 

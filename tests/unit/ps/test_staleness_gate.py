@@ -15,9 +15,15 @@ from tests.unit.ps.example import PLAN
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.staleness_gate import CONTESTED_S, OVERDUE_S, BatchKey, StalenessGate
+from elasticdl.ps.shard.staleness_gate import ACTIVE_S, CONTESTED_S, BatchKey, GateSettings, StalenessGate
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import RefusalKind
+
+OVERDUE_S = GateSettings(max_staleness=0).overdue_s
+
+
+def gate_of(bound: int, *, grads_to_wait: int = 1) -> StalenessGate:
+    return StalenessGate(GateSettings(max_staleness=bound, grads_to_wait=grads_to_wait))
 
 
 def pull(gate: StalenessGate, *keys: BatchKey, now_s: float = 0.0) -> list[bool]:
@@ -36,12 +42,12 @@ def push(gate: StalenessGate, key: BatchKey, *, is_empty: bool = False, now_s: f
 
 @pytest.mark.parametrize("bound", [0, 1, 2])
 def test_as_many_batches_are_outstanding_as_each_may_become_stale_by(bound: int) -> None:
-    gate = StalenessGate(bound)
+    gate = gate_of(bound)
     assert pull(gate, *((task, 0) for task in range(4))) == [task <= bound for task in range(4)]
 
 
 def test_a_worker_that_is_ahead_waits_for_the_stalest_batch() -> None:
-    gate = StalenessGate(1)
+    gate = gate_of(1)
     assert pull(gate, (0, 0), (1, 0)) == [True, True]
     push(gate, (1, 0))
     assert pull(gate, (1, 1)) == [False], "batch 0 of task 0 would be 2 updates late"
@@ -50,16 +56,16 @@ def test_a_worker_that_is_ahead_waits_for_the_stalest_batch() -> None:
 
 
 def test_a_batch_without_gradients_makes_nothing_staler() -> None:
-    gate = StalenessGate(1)
+    gate = gate_of(1)
     pull(gate, (0, 0), (1, 0))
     push(gate, (1, 0), is_empty=True)
     assert pull(gate, (1, 1)) == [True]
 
 
 def test_several_batches_make_one_update() -> None:
-    gate = StalenessGate(0, grads_to_wait=3)
+    gate = gate_of(0, grads_to_wait=3)
     assert pull(gate, (0, 0), (1, 0), (2, 0), (3, 0)) == [True, True, True, False]
-    gate = StalenessGate(0, grads_to_wait=3)
+    gate = gate_of(0, grads_to_wait=3)
     assert gate.admits((0, 0), accumulated=2, now_s=0.0)
     gate.on_pulled((0, 0), accumulated=2, now_s=0.0)
     assert not gate.admits((1, 0), accumulated=2, now_s=0.0), "the next batch makes the update"
@@ -72,7 +78,7 @@ def test_several_batches_make_one_update() -> None:
 )
 def test_no_batch_is_later_than_the_bound(bound: int, grads_to_wait: int, turns: list[tuple[int, bool]]) -> None:
     """Workers pull and push in any order, sometimes with a second attempt, of which either may come first."""
-    gate = StalenessGate(bound, grads_to_wait=grads_to_wait)
+    gate = gate_of(bound, grads_to_wait=grads_to_wait)
     pulled: dict[int, list[int]] = {}
     numbers = dict.fromkeys(range(5), 0)
     learned = 0
@@ -92,7 +98,7 @@ def test_no_batch_is_later_than_the_bound(bound: int, grads_to_wait: int, turns:
 
 
 def test_a_batch_that_is_overdue_is_ignored() -> None:
-    gate = StalenessGate(0)
+    gate = gate_of(0)
     pull(gate, (0, 0))
     assert pull(gate, (1, 0), now_s=OVERDUE_S - 1.0) == [False]
     assert pull(gate, (1, 0), now_s=OVERDUE_S + 1.0) == [True]
@@ -100,7 +106,7 @@ def test_a_batch_that_is_overdue_is_ignored() -> None:
 
 
 def test_slow_batches_are_not_overdue_soon() -> None:
-    gate = StalenessGate(0)
+    gate = gate_of(0)
     pull(gate, (0, 0))
     push(gate, (0, 0), now_s=20.0)
     pull(gate, (0, 1), now_s=20.0)
@@ -109,7 +115,7 @@ def test_slow_batches_are_not_overdue_soon() -> None:
 
 
 def test_a_batch_whose_task_has_another_worker_is_overdue_soon() -> None:
-    gate = StalenessGate(0)
+    gate = gate_of(0)
     pull(gate, (0, 0))
     gate.on_task_begun(0)
     assert pull(gate, (1, 0), now_s=CONTESTED_S / 2) == [False]
@@ -117,7 +123,7 @@ def test_a_batch_whose_task_has_another_worker_is_overdue_soon() -> None:
 
 
 def test_two_attempts_share_the_older_pull() -> None:
-    gate = StalenessGate(1)
+    gate = gate_of(1)
     pull(gate, (0, 0), (1, 0))
     push(gate, (1, 0))
     assert pull(gate, (0, 0)) == [True]
@@ -125,14 +131,56 @@ def test_two_attempts_share_the_older_pull() -> None:
 
 
 def test_a_finished_task_has_no_outstanding_batches() -> None:
-    gate = StalenessGate(0)
+    gate = gate_of(0)
     pull(gate, (0, 3))
     gate.on_task_finished(0)
     assert pull(gate, (1, 0)) == [True]
 
 
+def by_workers() -> StalenessGate:
+    return StalenessGate(GateSettings.by_workers())
+
+
+def test_by_workers_each_waits_for_the_batches_of_the_others() -> None:
+    gate = by_workers()
+    assert pull(gate, (0, 0), (1, 0), (2, 0)) == [True, True, True]
+    assert gate.bound == 2
+    push(gate, (1, 0))
+    assert pull(gate, (1, 1)) == [False], "batches 0 of tasks 0 and 2 would be 3 updates late"
+    push(gate, (0, 0))
+    assert pull(gate, (0, 1), (1, 1)) == [False, False]
+    push(gate, (2, 0))
+    assert pull(gate, (0, 1), (1, 1), (2, 1)) == [True, True, True]
+
+
+def test_by_workers_a_worker_that_joins_is_admitted_at_once() -> None:
+    gate = by_workers()
+    pull(gate, (0, 0), (1, 0))
+    push(gate, (1, 0))
+    assert pull(gate, (1, 1)) == [False]
+    assert pull(gate, (2, 0)) == [True], "three workers train now"
+
+
+def test_by_workers_one_worker_never_waits() -> None:
+    gate = by_workers()
+    for batch in range(3):
+        assert pull(gate, (0, batch)) == [True]
+        push(gate, (0, batch))
+    assert gate.bound == 0
+
+
+def test_by_workers_one_that_no_longer_asks_does_not_count() -> None:
+    gate = by_workers()
+    pull(gate, (0, 0), (1, 0))
+    push(gate, (0, 0))
+    assert pull(gate, (0, 1)) == [False]
+    push(gate, (1, 0), now_s=2 * ACTIVE_S)
+    assert pull(gate, (1, 1), now_s=2 * ACTIVE_S) == [True]
+    assert gate.bound == 0, "only task 1 trains"
+
+
 def bounded(bound: int) -> PsCore:
-    return core_of("sgd", policy=UpdatePolicy(max_staleness=bound))
+    return core_of("sgd", policy=UpdatePolicy(gate=GateSettings(max_staleness=bound)))
 
 
 def pull_for(core: PsCore, task: int, batch: int, *, pin: int = 0) -> int:

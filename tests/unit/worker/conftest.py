@@ -219,9 +219,11 @@ class FakePs:
             next_batch=progress.next_batch, credits=progress.credits, step=max(group.step for group in self.groups)
         )
 
-    def push_and_pull(self, request: PushRequest, ids: Mapping[str, Ids]) -> tuple[PushOutcome, Pulled | None]:
+    def push_and_pull(
+        self, request: PushRequest, ids: Mapping[str, Ids], batch: tuple[int, int]
+    ) -> tuple[PushOutcome, Pulled | None]:
         outcome = self.push(request)
-        return outcome, self.pull(ids) if contains_push(request, outcome, sent_once=True) else None
+        return outcome, self.pull(ids, batch=batch) if contains_push(request, outcome, sent_once=True) else None
 
 
 def message(number: int, purpose: Purpose = Purpose.TRAIN, **facts: Any) -> TaskMessage:

@@ -106,7 +106,8 @@ def test_what_else_decides(phases: str, staleness: int, conditions: Conditions, 
 @pytest.mark.parametrize(
     ("phases", "conditions", "expected"),
     [
-        ("computed read", Conditions(), ["push 0"]),
+        ("computed read", Conditions(), ["push 0 pull 1"]),
+        ("computed read", Conditions(auxiliary_waits=True), ["push 0"]),
         ("read", Conditions(), ["pull 0"]),
         ("read", Conditions(auxiliary_waits=True), []),
         ("pulled read", Conditions(auxiliary_waits=True), ["compute 0"]),
@@ -156,3 +157,5 @@ def test_a_job_says_what_its_workers_overlap() -> None:
     bounded = replace(asynchronous, max_staleness=3)
     assert PipelineSettings.of(asynchronous, staleness=1) == PipelineSettings(staleness=1, prefetch_batches=5)
     assert PipelineSettings.of(bounded, staleness=1) == PipelineSettings(prefetch_batches=5, is_admitted=True)
+    synchronous = PipelineSettings.of(replace(asynchronous, synchronous=True), staleness=0)
+    assert synchronous == PipelineSettings(prefetch_batches=5, is_admitted=True, joins_pulls=False)

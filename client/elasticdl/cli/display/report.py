@@ -57,8 +57,9 @@ them.
                             that a ps made between a batch's pull and its absorption, the most of all ps;
                             ``exchange_s``, the time of pulls, of pushes and of waiting for them, for finished tasks,
                             and ``exchange_share``, its share of the workers' time for these; ``workers``, the same by
-                            name of the worker; ``bound``, ``--max_staleness`` (null: none), and ``beyond_bound``, the
-                            batches that were later all the same, because a worker died or was too slow
+                            name of the worker; ``bound``, ``--max_staleness`` or one less than the workers that
+                            trained (null: none), and ``beyond_bound``, the batches that were later all the same,
+                            because a worker died or was too slow
 ``services``                name -> ``cpu_s``, ``rss_max_bytes``, ``restarts`` (after a death; starts by scaling do not
                             count)
 ``resumes``                 how often the job was resumed, according to the log

@@ -15,7 +15,7 @@ def staleness_facts(state: State) -> dict[str, Any]:
     by_worker = state.training.statistics.staleness if state.training else {}
     workers = {name: _facts(totals) for name, totals in sorted(by_worker.items()) if totals.batches}
     total = StalenessTotals.of_all(by_worker.values())
-    bound = state.spec.max_staleness if state.spec else None
+    bound = _bound(state, len(workers))
     late = total.count_above(bound) if bound is not None else 0
     return {**_facts(total), "bound": bound, "beyond_bound": late, "workers": workers}
 
@@ -31,7 +31,14 @@ def staleness_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"staleness {name}", _text(of_worker)
     if facts["beyond_bound"]:
         late = count(facts["beyond_bound"], "batch was", "batches were")
-        yield "staleness", f"{late} later than --max_staleness={facts['bound']}, after a worker died or was too slow"
+        yield "staleness", f"{late} later than {count(facts['bound'], 'update')}, after a worker died or was too slow"
+
+
+def _bound(state: State, workers: int) -> int | None:
+    """The greatest staleness that the job allows; None: any."""
+    if state.spec is None or not state.spec.bounds_staleness:
+        return None
+    return state.spec.max_staleness if state.spec.max_staleness is not None else max(0, workers - 1)
 
 
 def _facts(totals: StalenessTotals) -> dict[str, Any]:

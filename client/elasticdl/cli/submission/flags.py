@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from elasticdl.cli.options import Debug, Flag, ReportFile, RunDir, flags_of
 from elasticdl.cli.submission.best_model import best_model
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import UserError, check_range
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.job.spec import COLUMN_TYPES, BestModel
 
@@ -29,6 +29,8 @@ PS_MAX = 256
 """A model has as many partitions: ``elasticdl.shared.model.placement.PARTITIONS``."""
 _MINIBATCH_SIZE = 64
 _COUNT_MAX = 1 << 62
+_STALENESS_MAX = 1024
+_UNBOUNDED = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,17 +287,15 @@ class TrainFlags:
         ),
     ] = "none"
     max_staleness: Annotated[
-        int | None,
+        str,
         Flag(
             "Delay pulls of weights so that at most N updates are made between the pull of a minibatch and the update "
-            "with its gradient. 0: the workers take turns.",
+            "with its gradient. 0: the workers take turns. none: no bound, workers never wait for each other.",
             metavar="N",
-            shows="no bound",
+            shows="one less than the workers that train at the moment",
             panel=TRAINING,
-            limits=(0, 1024),
-            sets="JobSpec.max_staleness",
         ),
-    ] = None
+    ] = ""
     lr_staleness_modulation: Annotated[
         bool,
         Flag(
@@ -414,8 +414,9 @@ class TrainFlags:
             name, _, value = flag_given.removeprefix("--").partition("=")
             if getattr(self, name) == value:
                 raise UserError(f"{flag_given} is not available in this version; use {instead}.", usage=True)
+        self._check_max_staleness()
         for name in ("lr_staleness_modulation", "max_staleness"):
-            if self.is_synchronous and getattr(self, name) not in (None, False):
+            if self.is_synchronous and getattr(self, name):
                 raise UserError(
                     f"--{name} needs --use_async=true: gradients of synchronous training are never stale.", usage=True
                 )
@@ -437,6 +438,14 @@ class TrainFlags:
             raise UserError(
                 "--checkpoint_dir and --storage are two names of the same flag; give only one of them.", usage=True
             )
+
+    def _check_max_staleness(self) -> None:
+        given = self.max_staleness
+        if given in ("", _UNBOUNDED):
+            return
+        if not given.isdecimal():
+            raise UserError(f"--max_staleness={given} is neither a number of updates nor {_UNBOUNDED}.", usage=True)
+        check_range("--max_staleness", int(given), 0, _STALENESS_MAX)
 
     def _check_global_batch_size(self) -> None:
         size, parts = self.global_batch_size, self.batches_per_update
@@ -463,6 +472,16 @@ class TrainFlags:
     def is_synchronous(self) -> bool:
         """Whether every update is made of minibatches that were computed from the same weights."""
         return self.use_async == "false"
+
+    @property
+    def staleness_bound(self) -> int | None:
+        """The greatest staleness that was asked for, in updates; None: no number was."""
+        return int(self.max_staleness) if self.max_staleness.isdecimal() else None
+
+    @property
+    def staleness_by_workers(self) -> bool:
+        """Whether the number of workers bounds the staleness: the default of several asynchronous workers."""
+        return not self.max_staleness and not self.is_synchronous and self.num_workers > 1
 
     @property
     def batches_per_update(self) -> int:

@@ -33,14 +33,21 @@ def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
         f"{_processes_text(spec)}, {count(threads_each(spec.workers + spec.ps), 'thread')} each.",
         f"Logs: {run.logs}",
     ]
-    if spec.workers > 1 and not spec.synchronous:
+    if spec.workers > 1 and not spec.synchronous and spec.max_staleness != 0:
         size = _near_multiple(plan.minibatch_size, spec.workers)
         lines.append(
-            f"{spec.workers} workers train asynchronously: a gradient may be a few updates old, and with small "
+            f"{spec.workers} workers train asynchronously: a gradient may be {_staleness_text(spec)} old. With small "
             "minibatches or recurrent layers the model may end worse than with fit(). "
             f"--use_async=false --global_batch_size={size} makes the updates of fit()."
         )
     return lines
+
+
+def _staleness_text(spec: JobSpec) -> str:
+    if not spec.bounds_staleness:
+        return "any number of updates"
+    bound = spec.workers - 1 if spec.max_staleness is None else spec.max_staleness
+    return f"up to {count(bound, 'update')}"
 
 
 def _near_multiple(number: int, divisor: int) -> int:

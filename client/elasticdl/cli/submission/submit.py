@@ -104,6 +104,8 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         grads_to_wait=flags.batches_per_update,
         learning_rate_scale=flags.learning_rate_scale,
         synchronous=flags.is_synchronous,
+        max_staleness=flags.staleness_bound,
+        staleness_by_workers=flags.staleness_by_workers,
         **values_for("JobSpec", flags),
     )
     return Submission(spec=spec, model_files=digests, data=data, validation=validation)

@@ -123,11 +123,13 @@ class ParameterServers(Protocol):
         """Have a batch absorbed; returns once every group has answered."""
         ...
 
-    def push_and_pull(self, request: PushRequest, ids: Mapping[str, Ids]) -> tuple[PushOutcome, Pulled | None]:
-        """Push a batch and pull for the next one in one round trip.
+    def push_and_pull(
+        self, request: PushRequest, ids: Mapping[str, Ids], batch: tuple[int, int]
+    ) -> tuple[PushOutcome, Pulled | None]:
+        """Push a batch and pull for the next one, ``batch``, in one round trip.
 
         Returns:
-            The outcome of the push, and what was pulled: None if it may lack the batch.
+            The outcome of the push, and what was pulled: None if it may lack the batch, or has to wait for others.
         """
         ...
 

@@ -165,7 +165,7 @@ class Worker:
             peer=self.settings.pod,
             plan=self.spec.plan.fingerprint,
             signature=signature,
-            settings=PsClientSettings(has_gate=self.spec.max_staleness is not None),
+            settings=PsClientSettings(has_gate=self.spec.bounds_staleness),
         )
         exporter = Exporter(
             ps=ps,

@@ -148,6 +148,8 @@ class JobSpec:
         synchronous: the plan decides which batches these are, and none is computed before the update before is made.
         max_staleness: asynchronous training: optimizer updates that a ps may make between a batch's pull and its
             absorption; None: any number.
+        staleness_by_workers: asynchronous training without ``max_staleness``: at most one update less than the workers
+            that train at the moment.
         prefetch_batches: batches that a worker reads and feeds ahead of the one that it computes, at least 1.
         staleness_scaled_rate: divide the rate of a push by the number of updates since its pull.
         learning_rate_scale: factor of the optimizer's learning rate in every update.
@@ -176,6 +178,7 @@ class JobSpec:
     grads_to_wait: int = 1
     synchronous: bool = False
     max_staleness: int | None = None
+    staleness_by_workers: bool = False
     prefetch_batches: int = 2
     staleness_scaled_rate: bool = False
     learning_rate_scale: float = 1.0
@@ -190,6 +193,11 @@ class JobSpec:
     def rounds(self) -> Rounds | None:
         """Synchronous training: which batches make one update; None: asynchronous."""
         return Rounds(plan=self.plan, tasks_per_cohort=self.grads_to_wait) if self.synchronous else None
+
+    @property
+    def bounds_staleness(self) -> bool:
+        """Whether a ps delays pulls to bound the staleness."""
+        return self.max_staleness is not None or self.staleness_by_workers
 
     def with_epochs(self, epochs: int) -> JobSpec:
         """The job with another number of whole epochs. Tasks that both have are the same ones."""

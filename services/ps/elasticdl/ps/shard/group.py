@@ -12,7 +12,7 @@ from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
-from elasticdl.ps.shard.staleness_gate import OVERDUE_S, StalenessGate
+from elasticdl.ps.shard.staleness_gate import GateSettings, StalenessGate
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
 from elasticdl.shared.job.rounds import Rounds
@@ -33,16 +33,14 @@ class UpdatePolicy:
         staleness_scaled_rate: divide the rate by the number of updates since the push's pull.
         learning_rate_scale: factor of the optimizer's learning rate.
         rounds: synchronous training: which batches make one update; None: asynchronous.
-        max_staleness: asynchronous training: updates that a gradient may lack; None: any number.
-        overdue_s: with ``max_staleness``, see ``StalenessGate``.
+        gate: asynchronous training: how the staleness of gradients is bounded; None: it is not.
     """
 
     grads_to_wait: int = 1
     staleness_scaled_rate: bool = False
     learning_rate_scale: float = 1.0
     rounds: Rounds | None = None
-    max_staleness: int | None = None
-    overdue_s: float = OVERDUE_S
+    gate: GateSettings | None = None
 
     @classmethod
     def of(cls, spec: JobSpec) -> UpdatePolicy:
@@ -52,14 +50,18 @@ class UpdatePolicy:
             staleness_scaled_rate=spec.staleness_scaled_rate,
             learning_rate_scale=spec.learning_rate_scale,
             rounds=spec.rounds,
-            max_staleness=spec.max_staleness,
+            gate=_gate_of(spec),
         )
 
     def new_gate(self) -> StalenessGate | None:
         """What bounds the staleness; None: nothing."""
-        if self.max_staleness is None:
-            return None
-        return StalenessGate(self.max_staleness, grads_to_wait=self.grads_to_wait, overdue_s=self.overdue_s)
+        return StalenessGate(self.gate) if self.gate else None
+
+
+def _gate_of(spec: JobSpec) -> GateSettings | None:
+    if spec.max_staleness is not None:
+        return GateSettings(max_staleness=spec.max_staleness, grads_to_wait=spec.grads_to_wait)
+    return GateSettings.by_workers(spec.grads_to_wait) if spec.staleness_by_workers else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ class PullAdmission:
         if request.batch is None or self.gate is None:
             return ""
         is_admitted = self.gate.admits(request.batch, accumulated=shard.accumulated, now_s=now_s)
-        return "" if is_admitted else "a gradient could become later than --max_staleness"
+        return "" if is_admitted else "a gradient could become later than --max_staleness allows"
 
     def check(self, request: Pull, shard: ModelShard, now_s: float) -> None:
         """Refuse a pull that has to wait.

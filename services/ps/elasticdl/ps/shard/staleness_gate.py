@@ -4,14 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-OVERDUE_S = 30.0
-"""Seconds after its pull before which a batch is never overdue."""
 CONTESTED_S = 1.0
-"""The same for a batch whose task another worker has taken over."""
-OVERDUE_FACTOR = 10.0
-"""A batch is not overdue before it took so many times as long as batches take on average."""
+"""Seconds after its pull before which a batch is never overdue whose task another worker has taken over."""
+ACTIVE_S = 1.0
+"""A worker whose pull was delayed asks again at once. One that has not asked for so long does not train any more."""
 _MEAN_BATCHES = 20
 """The average is that of about so many recent batches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateSettings:
+    """How far a gate goes to bound the staleness.
+
+    Attributes:
+        max_staleness: the bound, in updates; None: one less than the workers that train at the moment.
+        grads_to_wait: batches whose gradients make one update.
+        overdue_s: seconds after its pull before which a batch is never overdue.
+        overdue_factor: a batch is not overdue before it took so many times as long as batches take on average.
+    """
+
+    max_staleness: int | None
+    grads_to_wait: int = 1
+    overdue_s: float = 30.0
+    overdue_factor: float = 10.0
+
+    @classmethod
+    def by_workers(cls, grads_to_wait: int = 1) -> GateSettings:
+        """One less than the workers that train: nobody asked for this bound, so that slow workers delay others less."""
+        return cls(max_staleness=None, grads_to_wait=grads_to_wait, overdue_s=3.0, overdue_factor=3.0)
+
 
 BatchKey = tuple[int, int]
 """Task and batch."""
@@ -38,16 +59,16 @@ class StalenessGate:
     """The outstanding batches of a job. Not thread-safe: the core's lock guards it.
 
     Args:
-        max_staleness: the bound, in updates.
-        grads_to_wait: batches whose gradients make one update.
-        overdue_s: see ``OVERDUE_S``.
+        settings: the bound, and when it is given up for a batch.
     """
 
-    def __init__(self, max_staleness: int, *, grads_to_wait: int = 1, overdue_s: float = OVERDUE_S) -> None:
-        self._max_staleness = max_staleness
-        self._grads_to_wait = grads_to_wait
-        self._overdue_s = overdue_s
+    def __init__(self, settings: GateSettings) -> None:
+        self.bound = settings.max_staleness or 0
+        """The bound that the last pull was admitted by."""
+        self._settings = settings
         self._outstanding: dict[BatchKey, Outstanding] = {}
+        self._delayed: dict[int, float] = {}
+        """Task -> when a pull for it was delayed last."""
         self._mean_s = 0.0
         self._measured = 0
 
@@ -69,7 +90,12 @@ class StalenessGate:
             batch.is_overdue = batch.is_overdue or self._is_overdue(batch, now_s)
         others = [batch for batch in others if not batch.is_overdue]
         most = max([batch.pushes for batch in others], default=0)
-        return (max(most, accumulated) + len(others)) // self._grads_to_wait <= self._max_staleness
+        bound = self._bound(key[0], now_s)
+        if (max(most, accumulated) + len(others)) // self._settings.grads_to_wait > bound:
+            self._delayed[key[0]] = now_s
+            return False
+        self.bound = bound
+        return True
 
     def on_pulled(self, key: BatchKey, *, accumulated: int, now_s: float) -> None:
         """An admitted batch was pulled. Two attempts share an entry: either of them may be absorbed."""
@@ -77,6 +103,7 @@ class StalenessGate:
         if former is not None and not former.is_overdue:
             accumulated = max(accumulated, former.pushes)
         self._outstanding[key] = Outstanding(pushes=accumulated, since_s=now_s)
+        self._delayed.pop(key[0], None)
 
     def on_pushed(self, key: BatchKey, *, is_empty: bool, now_s: float) -> None:
         """A batch was pushed, whatever became of it: another ps may have absorbed it."""
@@ -99,6 +126,15 @@ class StalenessGate:
         for key in [key for key in self._outstanding if key[0] == task]:
             del self._outstanding[key]
 
+    def _bound(self, task: int, now_s: float) -> int:
+        """The bound for a pull of a task. A worker trains one task: it computes a batch of it or waits for its pull."""
+        if self._settings.max_staleness is not None:
+            return self._settings.max_staleness
+        self._delayed = {other: at_s for other, at_s in self._delayed.items() if now_s - at_s <= ACTIVE_S}
+        computed = {other for (other, _), batch in self._outstanding.items() if not batch.is_overdue}
+        return len(computed | self._delayed.keys() | {task}) - 1
+
     def _is_overdue(self, batch: Outstanding, now_s: float) -> bool:
-        least_s = min(CONTESTED_S, self._overdue_s) if batch.is_contested else self._overdue_s
-        return now_s - batch.since_s > max(least_s, OVERDUE_FACTOR * self._mean_s)
+        overdue_s = self._settings.overdue_s
+        least_s = min(CONTESTED_S, overdue_s) if batch.is_contested else overdue_s
+        return now_s - batch.since_s > max(least_s, self._settings.overdue_factor * self._mean_s)

@@ -12,12 +12,12 @@ staleness   order on the wire                             a batch is computed fr
 
 In synchronous training the staleness is 0, and a ps refuses a pull as long as the update before its batch is not made.
 A worker that trains several tasks then continues with the batch of another task. With ``--max_staleness`` a ps refuses
-a pull as long as another batch could become too stale by it. Pulls are not joined to pushes in either case: they
-usually wait for other workers.
+a pull as long as another batch could become too stale by it.
 
 With staleness 0, a pull is sent right behind the push on the same connections when its batch is read by then: one
-round trip instead of two. With staleness 1, the pull for batch k + 1 and the push of batch k - 1 run while batch k is
-computed. A push then waits until the next batch has its weights, or until the queue is known to be empty.
+round trip instead of two. Not so in synchronous training, where it usually waits for other workers. With staleness 1,
+the pull for batch k + 1 and the push of batch k - 1 run while batch k is computed. A push then waits until the next
+batch has its weights, or until the queue is known to be empty.
 """
 
 from __future__ import annotations
@@ -43,12 +43,14 @@ class PipelineSettings:
             across tasks, at least 1.
         is_admitted: whether a ps decides when each batch may be pulled (synchronous training, bounded staleness). Other
             workers may wait for such a batch: it is pulled when it can be computed at once, and computed and pushed
-            before anything else starts. Its pull is not joined to the push before, because it may have to wait.
+            before anything else starts.
+        joins_pulls: with a staleness of 0, whether a pull follows the push before it in one round trip.
     """
 
     staleness: int = 0
     prefetch_batches: int = 2
     is_admitted: bool = False
+    joins_pulls: bool = True
 
     def __post_init__(self) -> None:
         if self.staleness not in (0, 1):
@@ -59,11 +61,12 @@ class PipelineSettings:
     @classmethod
     def of(cls, spec: JobSpec, *, staleness: int) -> PipelineSettings:
         """What may overlap in a worker of a job; a bound of the staleness allows none within a worker."""
-        is_admitted = spec.synchronous or spec.max_staleness is not None
+        is_admitted = spec.synchronous or spec.bounds_staleness
         return cls(
             staleness=0 if is_admitted else staleness,
             prefetch_batches=spec.prefetch_batches,
             is_admitted=is_admitted,
+            joins_pulls=not spec.synchronous,
         )
 
 
@@ -225,7 +228,7 @@ def to_push(
     if conditions.is_stopping:
         return first, None
     if settings.staleness == 0:
-        joins = not settings.is_admitted and following is not None and following.needs_pull
+        joins = settings.joins_pulls and following is not None and following.needs_pull
         return first, following if joins and not conditions.auxiliary_waits else None
     if following is None:
         is_last = conditions.queue_is_empty or not may_read(window, settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from elasticdl.worker.core import BatchRef
 from elasticdl.worker.core.commands import AskProgress, PullBatch, PushBatch, ReleaseBatch
 from elasticdl.worker.core.events import BatchPulled, BatchPushed, PinLost, PullDelayed
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
@@ -31,7 +32,7 @@ class PsLane:
         """Pull the weights for a batch."""
         loaded = self._store[command.ref]
         started_s = time.perf_counter()
-        batch = None if command.pin else (command.ref.task.number, command.ref.batch)
+        batch = None if command.pin else _key(command.ref)
         try:
             loaded.weights = self._ps.pull(_ids(loaded), pin=command.pin, batch=batch)
         except PinLostError:
@@ -47,10 +48,10 @@ class PsLane:
         if loaded.push is None:
             raise ValueError(f"{command.ref} has no gradients")
         started_s = time.perf_counter()
-        if following is None:
+        if following is None or command.pull is None:
             outcome = self._ps.push(loaded.push)
         else:
-            outcome, following.weights = self._ps.push_and_pull(loaded.push, _ids(following))
+            outcome, following.weights = self._ps.push_and_pull(loaded.push, _ids(following), _key(command.pull))
         return BatchPushed(
             ref=command.ref,
             outcome=outcome,
@@ -63,6 +64,10 @@ class PsLane:
     def release(self, command: ReleaseBatch) -> None:
         """Drop the data of a batch."""
         self._store.release(command.ref)
+
+
+def _key(ref: BatchRef) -> tuple[int, int]:
+    return ref.task.number, ref.batch
 
 
 def _ids(loaded: LoadedBatch) -> dict[str, Ids]:

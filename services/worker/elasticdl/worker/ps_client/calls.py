@@ -24,7 +24,7 @@ from elasticdl.worker.ps_client import rules
 from elasticdl.worker.ps_client.absorbed_batches import AbsorbedBatches
 from elasticdl.worker.ps_client.connection import PendingRequest, PsClientSettings, PsConnection
 from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances, PushOutcome, PushRequest, TaskProgress
-from elasticdl.worker.ps_client.rules import BatchReply, MovedError, PinLostError
+from elasticdl.worker.ps_client.rules import BatchReply, MovedError, PinLostError, PullDelayedError
 from elasticdl.worker.ps_client.splitter import Split, Splitter
 from elasticdl.worker.ps_client.steps import Answer, Pause, PsDirectory
 
@@ -260,24 +260,29 @@ class PsCalls:
         return outcome
 
     def push_and_pull(
-        self, request: PushRequest, ids: Mapping[str, Ids]
+        self, request: PushRequest, ids: Mapping[str, Ids], batch: tuple[int, int]
     ) -> Procedure[tuple[PushOutcome, Settled | None]]:
         """Push a batch and pull for the next one in one round trip.
 
-        The pull follows the push on every connection, so each ps answers it with weights that contain the batch.
+        The pull follows the push on every connection, so each ps answers it with weights that contain the batch. A gate
+        among several ps has to get the push last and the pull first, so that the pull needs a round trip of its own.
 
         Returns:
-            The outcome of the push, and the answers to the pull: None if they may lack the batch.
+            The outcome of the push, and the answers to the pull: None if they may lack the batch, or were not asked
+            for, or if the pull has to wait for other workers.
         """
         push = yield from self.send_push(request)
-        if push.sent is None or push.sent.order is Order.GATE_LAST:
+        if push.sent is None or len(push.sent.stages) > 1:
             outcome, _ = yield from self.receive_push(push)
             return outcome, None
-        pull = yield from self.send_pull(ids)
+        pull = yield from self.send_pull(ids, batch=batch)
         outcome, once = yield from self.receive_push(push)
         if not rules.contains_push(request, outcome, sent_once=once):
             return outcome, None  # The answers to the pull are dropped; Python frees their buffers.
-        return outcome, (yield from self.receive_pull(pull))
+        try:
+            return outcome, (yield from self.receive_pull(pull))
+        except PullDelayedError:
+            return outcome, None
 
     # --- all ps as one --------------------------------------------------------------------------------------------
 

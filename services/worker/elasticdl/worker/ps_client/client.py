@@ -111,9 +111,11 @@ class PsClient:
         """``send_push`` and ``receive_push``."""
         return self.receive_push(self.send_push(request))
 
-    def push_and_pull(self, request: PushRequest, ids: Mapping[str, Ids]) -> tuple[PushOutcome, Pulled | None]:
+    def push_and_pull(
+        self, request: PushRequest, ids: Mapping[str, Ids], batch: tuple[int, int]
+    ) -> tuple[PushOutcome, Pulled | None]:
         """See ``PsCalls.push_and_pull``."""
-        outcome, settled = self._sockets.run(self._calls.push_and_pull(request, ids))
+        outcome, settled = self._sockets.run(self._calls.push_and_pull(request, ids, batch))
         return outcome, None if settled is None else self._gathered(settled)
 
     def close(self) -> None:
