@@ -100,15 +100,17 @@ _CHOICE = """\
 ## What to choose
 
 - **One worker** is `fit` with the parameters in another process. Every gradient contains all earlier batches.
-- **Several asynchronous workers** are the fastest. A gradient is computed from weights that lack what the other
-  workers push meanwhile: with 6 workers about five batches. Models with recurrent layers or attention, a large
-  learning rate, or few updates in all feel this most.
+- **Several asynchronous workers** are the fastest. A gradient is computed from weights that lack what some of the other
+  workers push meanwhile: with 6 workers up to five batches. Models with recurrent layers, a large learning rate, or
+  few updates in all feel this most. `--max_staleness=none` is faster still, and often worse: workers do not wait for
+  each other.
 - **Synchronous workers** with `--use_async=false --global_batch_size=N` make the updates of one process with batches
   of N records. Choose this when the asynchronous result is marked for a model like yours. Two things depend on the
   minibatch of a single worker, which is N divided by the number of workers: the statistics of BatchNormalization, and
   losses that compare the records of a batch with each other, such as the in-batch softmax. Give such models
   minibatches that are large enough: use a greater N or fewer workers.
-- `--lr_staleness_modulation` and `--grads_to_wait` are between the two. Compare on your own validation data."""
+- A smaller `--max_staleness`, `--lr_staleness_modulation` and `--grads_to_wait` are between the two. Compare on your
+  own validation data."""
 
 _ENDING = """\
 ## How this was measured
