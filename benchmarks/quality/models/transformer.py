@@ -12,7 +12,8 @@ VOCABULARY, LENGTH, WIDTH = 2000, 40, 32
 def custom_model() -> keras.Model:
     """Probability of class 1, (batch, 1)."""
     words = keras.Input((LENGTH,), dtype="int64")
-    places = keras.layers.Embedding(LENGTH, WIDTH)(ops.arange(LENGTH))
+    # Ids that did not depend on an input would make the places' vectors constants.
+    places = keras.layers.Embedding(LENGTH, WIDTH)(ops.arange(LENGTH, dtype="int64") + 0 * words)
     x = keras.layers.Embedding(VOCABULARY, WIDTH)(words) + places
     attended = keras.layers.MultiHeadAttention(2, WIDTH // 2, dropout=0.1)(x, x)
     x = keras.layers.LayerNormalization()(x + attended)
