@@ -105,6 +105,8 @@ Keras' own model and optimizer. It can train all twelve models: one ps and the w
 batches, number of updates and epochs of `fit`. Two things differ from a job. Layer state such as BatchNormalization's
 averages is read and assigned, so that an update of another worker can get lost. And the coordinator starts each step of
 each worker, which delays small steps, so that fewer of them overlap: the mean number of updates that a gradient missed
-was {late}. In a job with the default bound it is half of the number of other workers at most. Seeds of the strategy: {seeds}. Run it with
+was {late}. In a job with the default bound it is at most
+half of the number of other workers. Seeds of the strategy: {seeds}.
+Run it with
 
     python -m benchmarks.quality --modes pss"""
