@@ -13,7 +13,7 @@ from elasticdl.shared.process.procedures import Procedure
 from elasticdl.shared.wire.connection import ConnectionLostError
 from elasticdl.shared.wire.messages import PullReply
 from elasticdl.worker.ps_client import PsAddress, PsCalls, PsClientSettings, PsDirectory
-from elasticdl.worker.ps_client.calls import Settled
+from elasticdl.worker.ps_client.sent_requests import Settled
 from elasticdl.worker.ps_client.steps import Close, Connect, Pause, Receive, Send, Step
 
 if TYPE_CHECKING:

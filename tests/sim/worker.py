@@ -28,9 +28,9 @@ from elasticdl.shared.wire.messages import Floats
 from elasticdl.worker.core import BatchRef, CoreSettings, PipelineSettings, WorkerCore, commands, events
 from elasticdl.worker.core.commands import Command
 from elasticdl.worker.execution.broker_lane import Deliveries
-from elasticdl.worker.ps_client.calls import Settled
 from elasticdl.worker.ps_client.requests import PushOutcome
 from elasticdl.worker.ps_client.rules import PinLostError, PullDelayedError
+from elasticdl.worker.ps_client.sent_requests import Settled
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -8,7 +8,8 @@ from typing import Any
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
 from elasticdl.ps.shard.staleness_gate import StalenessGate
-from elasticdl.worker.ps_client.calls import Order, PsCalls
+from elasticdl.worker.ps_client.calls import PsCalls
+from elasticdl.worker.ps_client.sent_requests import Order
 
 
 @mutation("a pull waits while a batch could become too stale by it", protects=Protects.EXACTLY_ONCE)

@@ -30,7 +30,7 @@ class GateSettings:
 
     @classmethod
     def by_workers(cls, grads_to_wait: int = 1) -> GateSettings:
-        """One less than the workers that train: nobody asked for this bound, so that slow workers delay others less."""
+        """One less than the workers that train: the default, by which slow workers delay others less."""
         return cls(max_staleness=None, grads_to_wait=grads_to_wait, overdue_s=3.0, overdue_factor=3.0)
 
 

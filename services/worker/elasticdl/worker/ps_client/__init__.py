@@ -14,11 +14,12 @@ pull sees, however late its reply is received.
 request again. What a pull returned is a view of buffers that are reused after ``Pulled.release``.
 """
 
-from elasticdl.worker.ps_client.calls import PsCalls, SentPush, SentRequest
+from elasticdl.worker.ps_client.calls import PsCalls
 from elasticdl.worker.ps_client.client import PsClient
 from elasticdl.worker.ps_client.connection import PsClientSettings
 from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ps_client.rules import PinLostError, PullDelayedError
+from elasticdl.worker.ps_client.sent_requests import SentPush, SentRequest
 from elasticdl.worker.ps_client.steps import PsAddress, PsDirectory
 
 __all__ = [

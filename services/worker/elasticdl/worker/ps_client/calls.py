@@ -6,14 +6,12 @@ Pure procedures.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
-from elasticdl.shared.errors import ProtocolError, TransientError
+from elasticdl.shared.errors import TransientError
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import Incarnation, PodName, TaskId
 from elasticdl.shared.process.clock import Clock
@@ -22,98 +20,16 @@ from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import Floats, Ids, PullReply
 from elasticdl.worker.ps_client import rules
 from elasticdl.worker.ps_client.absorbed_batches import AbsorbedBatches
-from elasticdl.worker.ps_client.connection import PendingRequest, PsClientSettings, PsConnection
+from elasticdl.worker.ps_client.connection import PsClientSettings, PsConnection
 from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances, PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ps_client.rules import BatchReply, MovedError, PinLostError, PullDelayedError
+from elasticdl.worker.ps_client.sent_requests import Order, SentPush, SentRequest, Settled, checked
 from elasticdl.worker.ps_client.splitter import Split, Splitter
 from elasticdl.worker.ps_client.steps import Answer, Pause, PsDirectory
 
 _R = TypeVar("_R", bound=messages.Reply)
 _PLACEMENT_POLL_S = 0.005
 """Seconds between two looks for the later placement that a ps mentioned."""
-
-
-class Order(Enum):
-    """Which ps gets a request first. The gate bounds the staleness, see docs/adr/0023-staleness.md."""
-
-    TOGETHER = "together"
-    GATE_FIRST = "gate first"
-    GATE_LAST = "gate last"
-
-
-@dataclass(frozen=True, slots=True)
-class SentRequest:
-    """A request that was sent to every ps.
-
-    Attributes:
-        split: splits the request by a placement; called again if groups move.
-        splitter: the placement by which it was split.
-        parts: the result of the split.
-        order: which ps gets it first.
-        pending: one request per ps; None: not sent yet.
-    """
-
-    split: Callable[[Splitter], Split]
-    splitter: Splitter
-    parts: Split
-    order: Order
-    pending: list[PendingRequest | None]
-
-    @property
-    def stages(self) -> tuple[Sequence[int], ...]:
-        """Positions of the ps; those of the second stage get the request once those of the first have answered."""
-        everywhere = range(len(self.splitter.ps))
-        if self.order is Order.TOGETHER or len(everywhere) == 1:
-            return (everywhere,)
-        gate = self.splitter.gate
-        stages = ((gate,), tuple(number for number in everywhere if number != gate))
-        return stages if self.order is Order.GATE_FIRST else stages[::-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """The answers of all ps by one version of the placement.
-
-    Attributes:
-        sent: what they answered; its placement may be later than that of the first try.
-        answers: one per ps, in the splitter's order.
-        repeated: whether any ps was sent the request more than once.
-    """
-
-    sent: SentRequest
-    answers: Sequence[Answer]
-    repeated: bool
-
-    @property
-    def incarnations(self) -> Mapping[PodName, Incarnation]:
-        """Who answered."""
-        return dict(zip(self.sent.splitter.ps, [answer.incarnation for answer in self.answers], strict=True))
-
-    def replies(self, kind: type[_R]) -> list[_R]:
-        """The replies, which must all be of one kind; the caller releases the answers."""
-        return [_checked(answer, kind) for answer in self.answers]
-
-    def by_ps(self, replies: Sequence[_R]) -> Mapping[PodName, _R]:
-        """Replies in the splitter's order, by name of the ps."""
-        return dict(zip(self.sent.splitter.ps, replies, strict=True))
-
-    def iterations(self) -> Mapping[PodName, int]:
-        """The answers of a pull: by ps the optimizer updates up to its state."""
-        return {ps: reply.iteration for ps, reply in self.by_ps(self.replies(PullReply)).items()}
-
-    def release(self) -> None:
-        """Return all receive buffers."""
-        for answer in self.answers:
-            answer.release()
-
-
-@dataclass(frozen=True, slots=True)
-class SentPush:
-    """A push under way. ``refused`` says where the gradients are NaN or infinite; such a push was not sent."""
-
-    request: PushRequest
-    sent: SentRequest | None
-    refused: str = ""
 
 
 class PsCalls:
@@ -392,12 +308,6 @@ def _release(answers: Iterable[Answer]) -> None:
         answer.release()
 
 
-def _checked(answer: Answer, kind: type[_R]) -> _R:
-    if not isinstance(answer.reply, kind):
-        raise ProtocolError(f"a ps answered with {type(answer.reply).__name__}, not {kind.__name__}")
-    return answer.reply
-
-
 def _take_pushed(answer: Answer) -> BatchReply:
     """The reply of a ps that got the batch, or that had it already and was asked for its progress."""
     if isinstance(answer.reply, messages.NextBatchReply):
@@ -407,6 +317,6 @@ def _take_pushed(answer: Answer) -> BatchReply:
 
 def _take(answer: Answer, kind: type[_R]) -> _R:
     """The reply of an answer without arrays."""
-    reply = _checked(answer, kind)
+    reply = checked(answer, kind)
     answer.release()
     return reply

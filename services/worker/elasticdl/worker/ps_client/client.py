@@ -20,10 +20,11 @@ from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.client import Ticket, WireClient
 from elasticdl.shared.wire.message_codec import decode_reply, encode_request
 from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids, PullReply
-from elasticdl.worker.ps_client.calls import PsCalls, SentPush, SentRequest, Settled
+from elasticdl.worker.ps_client.calls import PsCalls
 from elasticdl.worker.ps_client.connection import PsClientSettings
 from elasticdl.worker.ps_client.gathering import Gathering
 from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances, Pulled, PushOutcome, PushRequest, TaskProgress
+from elasticdl.worker.ps_client.sent_requests import SentPush, SentRequest, Settled
 from elasticdl.worker.ps_client.steps import Answer, Close, Connect, Pause, PsDirectory, Receive, Send, Step
 
 R = TypeVar("R")
