@@ -11,6 +11,7 @@ from tests.sim.job import ROWS, WIDTH, SimJob, rows_of
 
 from elasticdl.master.core import Fold, State
 from elasticdl.master.core.evaluation.state import EvaluationPhase
+from elasticdl.master.core.evaluation.triggers import FINAL
 from elasticdl.master.core.invariants import check
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
@@ -107,7 +108,7 @@ class Oracle:
         if state.plan.epochs == self._job.epochs or state.job.best is None:
             return []
         patience = state.job.best.patience
-        done = [each for each in state.evaluations if each.phase is EvaluationPhase.DONE and not each.final]
+        done = [each for each in state.evaluations if each.phase is EvaluationPhase.DONE and each.reason != FINAL]
         last = [each for each in done if each.is_epoch_end][-patience:]
         before = [each.results["loss"] for each in done if each.number < last[0].number]
         if len(last) < patience or not before or min(each.results["loss"] for each in last) < min(before):

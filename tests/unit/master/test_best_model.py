@@ -45,8 +45,8 @@ def train_epoch(driver: Driver, loss: float) -> list[int]:
     return evaluate(driver, loss)
 
 
-def evaluate(driver: Driver, loss: float) -> list[int]:
-    pin(driver)
+def evaluate(driver: Driver, loss: float, step: int = 17) -> list[int]:
+    pin(driver, step)
     for number in driver.dispatched(Purpose.EVALUATE):
         driver.finish(number, purpose=Purpose.EVALUATE, states={"loss": (b"\0" * 16,)})
     for number in driver.dispatched(Purpose.MERGE):
@@ -101,6 +101,27 @@ def test_without_a_better_value_for_as_many_epochs_as_the_patience_training_ends
     close(driver, whole(driver.state.plan, checksum=15))
     assert driver.state.closing.audit is not None
     assert driver.state.closing.audit.exact
+    driver.check_replay()
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_after_early_stopping_the_last_epoch_is_evaluated_once(is_restored: bool) -> None:
+    driver = driver_of(replace(LOSS, save=False, patience=1))
+    train_epoch(driver, 1.0)
+    for task in driver.dispatched():
+        driver.finish(task)
+    evaluate(driver, 2.0, step=200)
+    assert driver.take(commands.EndTraining) == [commands.EndTraining(epochs=2)]
+    ledger = whole(driver.state.plan, checksum=10)
+    assert ledger.step == 200
+    if is_restored:
+        driver.take(commands.TakeSnapshot)
+        driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+        driver.start_pod("ps-0", {"g": ledger}, initialised=True)
+    driver.take(commands.OpenPin)
+    close(driver, ledger)
+    assert len(driver.take(commands.OpenPin)) == is_restored, "the evaluated model is not certain to be the final one"
+    assert driver.state.evaluations[1].final == (not is_restored)
     driver.check_replay()
 
 

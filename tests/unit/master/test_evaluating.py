@@ -28,11 +28,11 @@ def driver_of_epochs(*, ps: int = 1, evaluation_interval_s: float = 0.0) -> Driv
     return driver
 
 
-def pin(driver: Driver) -> list[int]:
-    """Answer every order to pin the model; returns the numbers of the evaluations."""
+def pin(driver: Driver, step: int = 17) -> list[int]:
+    """Answer every order to pin the model, at this step; returns the numbers of the evaluations."""
     orders = driver.take(commands.OpenPin)
     for order in orders:
-        pinned = events.ModelPinned(evaluation=order.evaluation, step=17)
+        pinned = events.ModelPinned(evaluation=order.evaluation, step=step)
         driver.feed(pinned, Service.PS, order.ps, driver.incarnation(order.ps))
     return [order.evaluation for order in orders]
 

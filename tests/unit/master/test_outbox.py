@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 
+from tests.deadline import DEADLINE_S
 from tests.unit.master.driver import Driver
 
 from elasticdl.master.core.training.task_messages import task_messages
@@ -13,8 +15,8 @@ from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue
 from elasticdl.shared.errors import PermanentError, TransientError
 from elasticdl.shared.job.tasks import TaskMessage
-from elasticdl.shared.messages.commands import Command, Dispatch, OpenPin, ReadLedgers, StartPod
-from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, SnapshotDamaged
+from elasticdl.shared.messages.commands import Command, Dispatch, OpenPin, ReadLedgers, StartPod, StopPod
+from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, LedgersRead, SnapshotDamaged
 from elasticdl.shared.model.manifests import DamagedError
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.process.clock import SystemClock
@@ -102,4 +104,60 @@ async def test_no_other_command_waits_for_a_ps_that_is_gone() -> None:
     failure = CommandFailure(position=0, message="ps-0 refused: ps-0 refused OpenPin: closing")
     assert await reports.get() == CommandsRan(up_to=7, failures=(failure,))
     assert await reports.get() == CommandsRan(up_to=8)
+    running.cancel()
+
+
+async def test_no_other_command_waits_for_a_storage_that_hangs() -> None:
+    broker = MemoryBroker()
+    reports: asyncio.Queue[Event] = asyncio.Queue()
+    storage_is_back = threading.Event()
+
+    def hangs(manifest: str) -> tuple[()]:
+        assert storage_is_back.wait(DEADLINE_S)
+        return ()
+
+    outbox = Outbox(broker.connect(), SystemClock(), hangs, Driver().state, reports.put_nowait)
+    launcher, worker, started = broker.connect(), broker.connect(), asyncio.Event()
+
+    async def obeys(command: Command, cause: str) -> None:
+        started.set()
+
+    await launcher.signals.serve_orders(PodName("launcher"), obeys)
+    running = asyncio.create_task(outbox.run())
+    reading = ReadLedgers(ps=PodName("ps-0"), manifest="m/1")
+    start = StartPod(pod=PodName("ps-1"), service=Service.PS)
+    dispatch = Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 1),))
+    outbox.put(7, Decided(term=1, after_seq=1, now_s=0.0, commands=(reading, start), reasons=()))
+    outbox.put(8, Decided(term=1, after_seq=7, now_s=0.0, commands=(dispatch,), reasons=()))
+    await asyncio.wait_for(started.wait(), DEADLINE_S)
+    while await worker.tasks.take((Purpose.TRAIN,)) is None:
+        await asyncio.sleep(0)
+    assert reports.empty()
+    storage_is_back.set()
+    assert [await reports.get() for _ in range(3)] == [
+        LedgersRead(ps=PodName("ps-0"), manifest="m/1", ledgers=()),
+        CommandsRan(up_to=7),
+        CommandsRan(up_to=8),
+    ]
+    running.cancel()
+
+
+async def test_the_commands_of_one_lane_run_in_the_order_of_the_log() -> None:
+    broker = MemoryBroker()
+    reports: asyncio.Queue[Event] = asyncio.Queue()
+    outbox = Outbox(broker.connect(), SystemClock(), lambda manifest: (), Driver().state, reports.put_nowait)
+    launcher, obeyed = broker.connect(), list[str]()
+
+    async def obeys(command: Command, cause: str) -> None:
+        await asyncio.sleep(0)
+        obeyed.append(f"{type(command).__name__} {cause}")
+
+    await launcher.signals.serve_orders(PodName("launcher"), obeys)
+    running = asyncio.create_task(outbox.run())
+    pod = PodName("worker-0")
+    for seq in (7, 8, 9):
+        command = StopPod(pod=pod, reason="") if seq == 8 else StartPod(pod=pod, service=Service.WORKER)
+        outbox.put(seq, Decided(term=1, after_seq=1, now_s=0.0, commands=(command,), reasons=()))
+    assert [await reports.get() for _ in range(3)] == [CommandsRan(up_to=seq) for seq in (7, 8, 9)]
+    assert obeyed == ["StartPod 7", "StopPod 8", "StartPod 9"]
     running.cancel()

@@ -1,7 +1,8 @@
 """The outbox: runs the commands of acknowledged decisions and reports the outcome to the log.
 
-Commands start in the order of the log. Orders to one ps stay in that order, but no other command waits for its answers:
-a ps that crashes leaves an order unanswered for seconds, and the command that restarts it comes after that order.
+Commands go to lanes, see ``lane_of``. Those of one lane run one after the other, in the order of the log. No command
+waits for those of another lane: a ps that crashes leaves an order unanswered for seconds, and the command that restarts
+it comes after that order; a storage that hangs must not delay a dispatch.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ ORDER_TRIES_S_MAX = 10.0
 """Seconds during which an order to another process is retried before it counts as failed."""
 LedgerReader = Callable[[str], tuple[GroupLedger, ...]]
 """(URI of a snapshot's manifest) -> the ledgers in it; blocks."""
+
+READ_S_MAX = 60.0
+"""Seconds after which reading a manifest counts as failed; the core orders it again."""
 
 PsOrder = commands.TakeSnapshot | commands.HoldGroup | commands.OpenPin | commands.ClosePin
 
@@ -77,8 +81,8 @@ class Outbox:
         self._report = report
         self._waiting: asyncio.Queue[tuple[int, Decided] | BaseException] = asyncio.Queue()
         self._running: deque[_RunningDecision] = deque()
-        self._order_tasks: set[asyncio.Task[None]] = set()
-        self._last_orders: dict[PodName, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._last_of_lane: dict[str, asyncio.Task[None]] = {}
 
     def put(self, seq: int, decided: Decided) -> None:
         """Queue the commands of a decision that the log has acknowledged."""
@@ -95,31 +99,28 @@ class Outbox:
                 item = await self._waiting.get()
                 if isinstance(item, BaseException):
                     raise item
-                await self._begin(*item)
+                self._begin(*item)
         finally:
-            for task in self._order_tasks:
+            for task in self._tasks:
                 task.cancel()
 
-    async def _begin(self, seq: int, decided: Decided) -> None:
-        """Run the commands of a decision; orders to a ps are queued behind its earlier orders."""
+    def _begin(self, seq: int, decided: Decided) -> None:
+        """Queue the commands of a decision behind the earlier ones of their lanes."""
         running = _RunningDecision(seq=seq, open=len(decided.commands))
         self._running.append(running)
         for position, command in enumerate(decided.commands):
+            lane = lane_of(command)
             run = partial(self._run_command, running, position, command, decided.term)
-            if isinstance(command, PsOrder):
-                self._queue_order(command.ps, run)
-            else:
-                await run()
+            task = asyncio.create_task(_after(self._last_of_lane.get(lane), run))
+            self._last_of_lane[lane] = task
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._ran, lane))
 
-    def _queue_order(self, ps: PodName, order: Callable[[], Awaitable[None]]) -> None:
-        ordering = asyncio.create_task(_after(self._last_orders.get(ps), order))
-        self._last_orders[ps] = ordering
-        self._order_tasks.add(ordering)
-        ordering.add_done_callback(self._ordered)
-
-    def _ordered(self, ordering: asyncio.Task[None]) -> None:
-        self._order_tasks.discard(ordering)
-        if not ordering.cancelled() and (error := ordering.exception()):
+    def _ran(self, lane: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._last_of_lane.get(lane) is task:
+            del self._last_of_lane[lane]
+        if not task.cancelled() and (error := task.exception()):
             self._waiting.put_nowait(error)
 
     async def _run_command(self, running: _RunningDecision, position: int, command: Command, term: int) -> None:
@@ -158,7 +159,9 @@ class Outbox:
 
     async def _read(self, command: commands.ReadLedgers) -> None:
         try:
-            ledgers = await asyncio.to_thread(self._read_ledgers, command.manifest)
+            ledgers = await asyncio.wait_for(asyncio.to_thread(self._read_ledgers, command.manifest), READ_S_MAX)
+        except TimeoutError as error:
+            raise TransientError(f"{command.manifest} could not be read within {READ_S_MAX:g} s") from error
         except DamagedError as error:
             _log.error("final snapshot is damaged", reason=str(error))
             self._report(damage(command.ps, error, ""))
@@ -214,6 +217,23 @@ class Outbox:
     def _has_exited(self, name: PodName) -> bool:
         pod = self.state.pods.get(name)
         return pod is not None and pod.phase is PodPhase.EXITED
+
+
+def lane_of(command: Command) -> str:
+    """Where a command waits for earlier ones: one lane per process that it orders or reads from, and the queue's."""
+    match command:
+        case commands.StartPod() | commands.StopPod():
+            return LAUNCHER
+        case commands.ReadLedgers(ps=ps):
+            return f"ledgers of {ps}"
+        case Dispatch() | commands.ReturnDelivery():
+            return "tasks"
+        case commands.PublishPlacement():
+            return PLACEMENT
+        case commands.BeginMove() | commands.SetTimer() | commands.EnterState() | commands.EndTraining():
+            return "nothing to run"
+        case _:
+            return command.ps
 
 
 async def _after(before: asyncio.Task[None] | None, then: Callable[[], Awaitable[None]]) -> None:

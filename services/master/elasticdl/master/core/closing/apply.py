@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from elasticdl.master.core.closing.audit import audit
 from elasticdl.master.core.closing.state import Closing
+from elasticdl.master.core.evaluation.epochs import adopt_evaluation
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import READ_PAUSE, RETRY_S
 from elasticdl.shared.job.rangeset import RangeSet
@@ -70,6 +71,7 @@ def on_ledgers_read(state: State, _envelope: Envelope, event: LedgersRead) -> No
         state.job_state = JobState.TRAINING
     else:
         closing.audit = result
+        adopt_evaluation(state, result.batches)
 
 
 def apply_failed_read_ledgers(state: State, command: ReadLedgers, time_s: float) -> None:

@@ -49,3 +49,22 @@ def dispatch_limit(state: State) -> int:
         return plan.tasks
     epochs = epoch_to_evaluate(state) or _decisive_epoch(state) or training.epochs_complete + 1
     return min(epochs * plan.tasks_per_epoch, plan.tasks)
+
+
+def adopt_evaluation(state: State, batches: int) -> None:
+    """Let the last evaluation be the final one if it has read the audited model.
+
+    That is so after early stopping: the same instances have absorbed nothing since they pinned the end of the epoch.
+    A final snapshot applies half-filled gradient accumulators, which an asynchronous job can have at that time.
+
+    Args:
+        state: the job's state.
+        batches: batches that the audited model contains.
+    """
+    evaluation = state.evaluations[-1] if state.evaluations else None
+    if evaluation is None or not evaluation.is_epoch_end or evaluation.phase is not EvaluationPhase.DONE:
+        return
+    instances = {pod.name: pod.incarnation for pod in state.running_holders}
+    has_flushed = state.job.grads_to_wait > 1 and not state.job.synchronous
+    if evaluation.step == batches and evaluation.incarnations == instances and not has_flushed:
+        evaluation.final = True

@@ -14,6 +14,9 @@ from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Envelope, StepReached
 from elasticdl.shared.names import Service
 
+FINAL = "training is complete"
+"""Reason of the evaluation of the finished model."""
+
 
 def on_step_reached(state: State, envelope: Envelope, event: StepReached) -> None:
     """Trigger an evaluation at a step that the first ps reports; a restored ps reports some steps once more."""
@@ -38,7 +41,7 @@ def reason_to_start(state: State, now_s: float) -> str:
     than that of the others. Those that are not at the end of an epoch also wait for their minimum distance.
     """
     if state.job_state is JobState.CLOSING:
-        return "training is complete" if wants_final_evaluation(state) else ""
+        return FINAL if wants_final_evaluation(state) else ""
     if state.job_state is not JobState.TRAINING or state.training is None or wants_move(state):
         return ""
     if epoch := epoch_to_evaluate(state):
