@@ -45,6 +45,16 @@ def test_important_events_are_reported_once(log: Log) -> None:
     ]
 
 
+def test_an_export_which_may_take_long_has_a_line(log: Log) -> None:
+    for task, line in ((1, []), (0, ["Exporting the model to /models/mine"])):
+        before = len(log.shown)
+        dispatch = commands.Dispatch(
+            purpose=Purpose.EXPORT, dispatch=9, tasks=((task, task + 1),), label="file:///models/mine"
+        )
+        log.decide(dispatch)
+        assert log.shown[before:] == line
+
+
 def test_an_ordered_exit_is_not_reported_as_a_death(log: Log) -> None:
     log.decide(commands.StopPod(pod=PS, reason="stop"))
     before = list(log.shown)

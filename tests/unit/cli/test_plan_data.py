@@ -43,6 +43,13 @@ def test_each_column_has_a_line_and_many_are_grouped_by_type(model: ModelSpec) -
     assert lines(model)[2:] == ["  c0, c1, c2, c3, c4, c5 and 14 more: int64", "  s: string"]
 
 
+def test_one_column_that_may_be_several_is_pointed_out(model: ModelSpec) -> None:
+    Path("a.csv").write_text("id;zip\n1;x\n")
+    hint = "There is only one column. If ';' separates the columns: --csv_delimiter=';'"
+    assert lines(model)[1:] == [hint, "Columns:", "  id;zip: string"]
+    assert lines(model, csv_delimiter=";")[1:] == ["Columns:", "  id: int64", "  zip: string"]
+
+
 def test_a_feed_of_lines_takes_any_line_and_no_options_of_columns(model: ModelSpec) -> None:
     Path("a.csv").write_text(f"id,x\n,0.5\n1,{(1 << 53) + 1}\n")
     for text in (COLUMNS, "from somewhere import *\n"):

@@ -117,6 +117,7 @@ ROWS = "a,b\n" + "1,x\n" * 700
         (ROWS.encode() + b"1,\xff\n", r"record 700 .*UTF-8"),
         ("a,a\n1,2\n", "its header has two columns named 'a'"),
         ("a,b\n".encode("utf-16"), "UTF-16"),
+        (b"a,\xfc\n1,2\n", "its first line is not UTF-8 text\n  Convert the file to UTF-8"),
         ("a,b\r1,x\r2,y\r", r"0\.csv: its lines end with a carriage return \(CR\) alone"),
         (gzip.compress(b"a,b\n1,2\n", mtime=0), "compressed with gzip"),
     ],
@@ -132,6 +133,22 @@ def test_other_text_than_utf_8_is_refused_with_a_command_that_converts_it() -> N
     ) as refused:
         plan("a,b\nä,1\n".encode("latin-1"))
     assert "--column_types" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"), [("a;b\n0,1;2\n", "';'"), ("a\tb\n0,1\t2\n", r"$'\t'"), ("a|b\n1,2|3\n", "'|'")]
+)
+def test_another_delimiter_is_suggested(text: str, flag: str) -> None:
+    with pytest.raises(UserError, match="columns instead of 1") as refused:
+        plan(text)
+    assert refused.value.hint == f"If {flag} separates the columns: --csv_delimiter={flag}"
+
+
+def test_empty_validation_data_is_not_called_training_data() -> None:
+    training = plan("a\n1\n")
+    with pytest.raises(UserError) as refused:
+        plan("a\n", schema=training.schema)
+    assert refused.value.hint == "Validation data needs at least one."
 
 
 def test_headers_must_agree() -> None:

@@ -41,6 +41,18 @@ def feeder_of(write_module: WriteModule, feed: str, mode: str = "train", **optio
 
 
 @pytest.mark.parametrize("eager", [False, True])
+def test_a_column_that_does_not_exist_is_answered_with_those_that_do(write_module: WriteModule, eager: bool) -> None:
+    body = (
+        MODEL.replace("del feed_batch\n", "")
+        + "\ndef feed_batch(records, mode, metadata):\n    return records['price']\n"
+    )
+    feeder = BatchFeeder(write_module(body), "train", None, eager=eager)
+    with pytest.raises(UserCodeError, match="raised KeyError") as caught:
+        feeder.feed({"a": np.ones(2, np.float32), "b": np.ones(2, np.float32)})
+    assert caught.value.hint == "The data has the columns a, b."
+
+
+@pytest.mark.parametrize("eager", [False, True])
 def test_shuffle_and_filter_stay_inside_the_batch(write_module: WriteModule, eager: bool) -> None:
     feed = "dataset.map(parse).filter(lambda x, y: x[0] < 8).shuffle(100)"
     feeder = feeder_of(write_module, feed, eager=eager)

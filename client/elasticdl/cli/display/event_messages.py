@@ -8,6 +8,7 @@ from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_t
 from elasticdl.cli.display.incidents import damage_text, lost_row, lost_text
 from elasticdl.cli.local.exits import describe_exit
 from elasticdl.master.core import State
+from elasticdl.master.core.closing.state import EXPORT_TASKS
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.commands import Command, Dispatch, EndTraining, JobState, StartPod, StopPod
@@ -32,7 +33,7 @@ class EventMessages:
     def lines(self, record: LogRecord, state: State) -> Iterator[str]:
         """Messages about a record that was just folded into ``state``."""
         # The final error of a job is printed in full when the job has ended, so not here as well.
-        yield from self._event(record.envelope, continues=state.failure is None)
+        yield from self._event(record.envelope, state)
         yield from self._slow_workers(record.envelope.event, state)
         yield from self._moves(state)
         yield from self._epochs(state)
@@ -49,10 +50,11 @@ class EventMessages:
             pass
         self._state = state.job_state
 
-    def _event(self, envelope: events.Envelope, *, continues: bool) -> Iterator[str]:
+    def _event(self, envelope: events.Envelope, state: State) -> Iterator[str]:
+        continues = state.failure is None
         match envelope.event:
             case events.Decided() as decided:
-                yield from self._decided(decided)
+                yield from self._decided(decided, state)
             case events.WorkerStarted(notes=notes) if notes and not self._notes_given:
                 self._notes_given = True
                 yield from notes
@@ -90,9 +92,11 @@ class EventMessages:
             case _:
                 pass
 
-    def _decided(self, decided: events.Decided) -> Iterator[str]:
+    def _decided(self, decided: events.Decided, state: State) -> Iterator[str]:
         for command in decided.commands:
             self._on_command(command)
+            if isinstance(command, Dispatch) and command.purpose is Purpose.EXPORT and command.tasks == EXPORT_TASKS:
+                yield f"Exporting the model to {display(command.label or state.job.output)}"
             if isinstance(command, EndTraining):
                 yield f"Training ends after epoch {command.epochs}: {'; '.join(decided.reasons)}"
 

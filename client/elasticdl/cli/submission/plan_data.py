@@ -12,6 +12,7 @@ from elasticdl.cli.submission.flag_items import parse_columns
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.shared.data import PlannedData, ReaderOptions, broken_link, plan_sources
 from elasticdl.shared.data.discovery import split_paths
+from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import ModelFile, takes_columns
 from elasticdl.shared.job.spec import ModelSpec
@@ -63,6 +64,8 @@ def plan_data(flags: TrainFlags, model: ModelSpec, progress: Progress) -> tuple[
 def column_lines(data: PlannedData) -> Iterator[str]:
     """The columns and their types: ``id: int64``, ``day: int64 (was date32, days)``; many columns by type."""
     columns = data.schema.columns
+    if len(columns) == 1 and (hint := delimiter_hint(columns[0].name, data.schema.csv_delimiter)):
+        yield f"There is only one column. {hint}"
     names: dict[str, list[str]] = {}
     for column in columns:
         remark = f" ({data.remarks[column.name]})" if column.name in data.remarks else ""

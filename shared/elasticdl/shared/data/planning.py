@@ -59,7 +59,8 @@ def plan_sources(
     scanned = [scan_source(store, data, number, options) for number, data in enumerate(objects)]
     indices = tuple(each.index for each in scanned)
     if not any(index.source.records for index in indices):
-        raise UserError(f"{paths} has no records", hint="Training needs at least one.")
+        what = "Training" if schema is None else "Validation"
+        raise UserError(f"{paths} has no records", hint=f"{what} data needs at least one.")
     found = [each.found for each in scanned]
     csv = data_format is DataFormat.CSV
     names = _same_names(scanned)

@@ -33,6 +33,9 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _NEWLINE, _RETURN, _QUOTE, _POINT = 10, 13, 34, 46
 _ZERO = np.uint8(48)
 _NOT_UTF8 = "it is not UTF-8 text"
+_TO_UTF8 = "Convert the file to UTF-8, for example from Latin-1: iconv -f LATIN1 -t UTF-8 OLD.csv > NEW.csv"
+_DELIMITERS = {";": "';'", "\t": "$'\\t'", "|": "'|'", ",": ","}
+"""Usual delimiters, each as a shell takes it."""
 _STRAY_QUOTE = "a quote is in the middle of a value, where quotes must be doubled and the whole value quoted"
 _ARROW_TYPES = {"string": pa.string()}
 Parsed = TypeVar("Parsed")
@@ -158,7 +161,9 @@ class Parser:
             error = line_error
         reason = _reason(line, self._names, self._delimiter, error)
         if reason == _NOT_UTF8:
-            hint = "Convert the file to UTF-8, for example from Latin-1: iconv -f LATIN1 -t UTF-8 OLD.csv > NEW.csv"
+            hint = _TO_UTF8
+        elif len(self._names) == 1 and (other := delimiter_hint(line.decode(), self._delimiter)):
+            hint = other
         elif " is not " in reason:
             hint = "Correct or remove that record, or give the column another type: --column_types NAME=TYPE"
         else:
@@ -167,6 +172,12 @@ class Parser:
             f"{display(self._uri)}, record {first + begin} (from 0, header not counted): {reason}: {_shown(line)}",
             hint=hint,
         )
+
+
+def delimiter_hint(line: str, delimiter: str) -> str:
+    """Which flag to give if another delimiter than the given one separates the columns of a line; else empty."""
+    other = next((one for one in _DELIMITERS if one != delimiter and one in line), "")
+    return f"If {_DELIMITERS[other]} separates the columns: --csv_delimiter={_DELIMITERS[other]}" if other else ""
 
 
 def _reason(line: bytes, names: Sequence[str], delimiter: str, error: Exception) -> str:
@@ -268,7 +279,9 @@ class Scan:
                 hint="Decompress it first (gunzip), or convert it to Parquet.",
             )
         if chunk.startswith(_UTF16):
-            raise self._error("it is UTF-16, not UTF-8 text")
+            raise self._error(
+                "it is UTF-16, not UTF-8 text", _TO_UTF8.replace("LATIN1", "UTF-16").replace("Latin-1", "UTF-16")
+            )
         if b"\r" in chunk and b"\n" not in chunk:
             raise UserError(
                 f"{display(self._info.uri)}: its lines end with a carriage return (CR) alone",
@@ -281,8 +294,10 @@ class Scan:
         delimiter = self._options.csv_delimiter
         try:
             first = next(csv.reader(lines[0].decode().splitlines(keepends=True), delimiter=delimiter))
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise self._error(f"its first line is not UTF-8 text separated by {delimiter!r}") from error
+        except UnicodeDecodeError as error:
+            raise self._error("its first line is not UTF-8 text", _TO_UTF8) from error
+        except csv.Error as error:
+            raise self._error(f"its first line is not CSV separated by {delimiter!r}: {error}") from error
         header = self._options.csv_header
         names = [(name.strip() if header else "") or f"column_{number}" for number, name in enumerate(first)]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -321,8 +336,8 @@ class Scan:
         # Arrow infers floats for integers beyond 64 bits, and where some values have fractions.
         return exact_integers(column, parser.texts(lines, name), values.is_valid(), self._records)
 
-    def _error(self, reason: str) -> UserError:
-        return UserError(f"{display(self._info.uri)}: {reason}", hint="Correct the file; CSV follows RFC 4180.")
+    def _error(self, reason: str, hint: str = "Correct the file; CSV follows RFC 4180.") -> UserError:
+        return UserError(f"{display(self._info.uri)}: {reason}", hint=hint)
 
 
 def _may_have_leading_zeros(data: bytes) -> bool:

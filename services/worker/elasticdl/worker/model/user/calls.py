@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from elasticdl.shared.errors import ElasticDLError, UserError
 
 FRAMES_MAX = 20
+_COLUMNS_SHOWN = 50
 _OUR_FOLDER = Path(__file__).parents[2]
 _NEW_LINE = "\n"
 _GRAPH_ERROR = "Graph execution error:"
@@ -28,8 +29,8 @@ class UserCodeError(UserError):
         traceback: the traceback's text, limited to frames of the user's files.
     """
 
-    def __init__(self, message: str, *, traceback: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, hint: str = "", traceback: str = "") -> None:
+        super().__init__(message, hint=hint)
         self.traceback = traceback
 
 
@@ -45,12 +46,13 @@ def follow_user_code(on_change: Callable[[str], None] | None) -> None:
 
 
 @contextmanager
-def user_code(path: Path, what: str) -> Iterator[None]:
+def user_code(path: Path, what: str, columns: Collection[str] = ()) -> Iterator[None]:
     """Run user code; errors of this package pass, anything else is the user's.
 
     Args:
         path: the model file; frames of files in its folder count as the user's.
         what: what is being run, as the message shall name it (``feed()``).
+        columns: names that are listed if the code asks for another one.
 
     Raises:
         UserCodeError: the code raised.
@@ -71,10 +73,19 @@ def user_code(path: Path, what: str) -> Iterator[None]:
         kind, said = type(cause).__name__, f": {message}" if message else ""
         raise UserCodeError(
             f"{what} of {path.name} raised {kind}{where}{said.partition(_NEW_LINE)[0]}",
+            hint=_columns_hint(cause, columns),
             traceback="".join([*traceback.format_list(frames), kind, said, _NEW_LINE]),
         ) from error
     finally:
         _change(before)
+
+
+def _columns_hint(error: BaseException, columns: Collection[str]) -> str:
+    if not isinstance(error, KeyError) or not columns or error.args[:1] == () or error.args[0] in columns:
+        return ""
+    shown = ", ".join(list(columns)[:_COLUMNS_SHOWN])
+    more = f" and {len(columns) - _COLUMNS_SHOWN} more" if len(columns) > _COLUMNS_SHOWN else ""
+    return f"The data has the columns {shown}{more}."
 
 
 def _change(running: str) -> None:

@@ -79,7 +79,8 @@ class BatchFeeder:
         tensors, count = self._tensors(records)
         if count == 0:
             return None
-        with user_code(self._module.path, self._name):
+        columns = [*records] if isinstance(records, Mapping) else []
+        with user_code(self._module.path, self._name, columns):
             if self._function is None:
                 self._function = self._compile(tensors)
             try:
