@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from tests.unit.cli.job_log import SPEC
 
 from elasticdl.cli.local.model_check import CheckRuntime, UnfinishedError, check_model
 from elasticdl.cli.local.processes.spawner import Spawner
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.process.model_check import ModelCheck, write_phase
 
 NOISE = "I0000 00:00:1763838000.123456   25110 port.cc:153] oneDNN custom operations are on."
@@ -36,17 +39,14 @@ class Script:
         return Spawner().start(command, environment=environment, log=log, output=output)
 
 
-def check(folder: Path, code: str, lines: list[str]) -> ModelCheck:
-    def show(line: str) -> None:
-        lines.append(line)
-        (folder / "shown").touch()
-
+def check(folder: Path, code: str, show: Callable[[str], None] = print, limit_s: float = math.inf) -> ModelCheck:
     runtime = CheckRuntime(
         starter=Script(code),
         environment=lambda _url, _pod, _service: os.environ,
         logs=folder,
         show=show,
         slow_s=0.0,
+        limit_s=limit_s,
     )
     write_phase(folder, 0, "running feed() of model.py")
     return check_model(replace(SPEC, workers=1), folder, runtime)
@@ -58,12 +58,27 @@ def check(folder: Path, code: str, lines: list[str]) -> ModelCheck:
 def test_a_process_that_ends_without_a_result_is_reported_with_what_it_ran(tmp_path: Path, ends: str, how: str) -> None:
     code = f"import os, signal, sys\nprint('{NOISE}\\nno memory', file=sys.stderr, flush=True)\n{ends}"
     with pytest.raises(UnfinishedError) as ended:
-        check(tmp_path, code, [])
+        check(tmp_path, code)
     assert str(ended.value).splitlines() == [
         f"the model check did not finish: its process ended with {how} while running feed() of model.py.",
         f"The end of its log {tmp_path / 'worker-0.log'}:",
         "no memory",
     ]
+
+
+def test_a_check_that_takes_too_long_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code = f"import subprocess\nsubprocess.run(['sh', '-c', 'exec > {pipe}; echo begun; sleep 600'])"
+    opened: list[BinaryIO] = []
+    with pytest.raises(UserError) as ended:
+        check(tmp_path, code, lambda _line: opened.append(pipe.open("rb")), limit_s=0.0)
+    assert str(ended.value) == (
+        "the model check did not finish within 0 s: its process was running feed() of model.py."
+    )
+    (output,) = opened
+    with output:
+        assert output.read() == b"begun\n", "reading ends when the last process that can write has ended"
 
 
 def test_a_slow_check_says_once_what_it_runs(tmp_path: Path) -> None:
@@ -77,7 +92,12 @@ while not (folder / "shown").exists():
 ModelCheck(notes=("fine",)).write(folder, int(os.environ["ELASTICDL_MODEL_CHECK_NUMBER"]))
 """
     lines: list[str] = []
-    assert check(tmp_path, code, lines) == result
+
+    def show(line: str) -> None:
+        lines.append(line)
+        (tmp_path / "shown").touch()
+
+    assert check(tmp_path, code, show) == result
     (line,) = lines
     says = "The model check has not finished after 0 s: its process is running feed() of model.py. Ctrl-C ends it."
     assert line == f"{says} Log: {tmp_path / 'worker-0.log'}"

@@ -58,6 +58,15 @@ def test_an_exit_is_reported_once_with_its_code_and_log(keeper: Keeper, tmp_path
     assert keeper.processes.names() == []
 
 
+def test_what_a_process_has_started_ends_with_it(keeper: Keeper, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    keeper.start("worker-0", f"import subprocess; subprocess.Popen(['sh', '-c', 'exec > {pipe}; sleep 600'])")
+    with pipe.open() as output:  # Opened once the shell has opened it, too.
+        assert output.read() == ""
+    assert keeper.exit().exit_code == 0
+
+
 def test_starting_a_running_name_again_changes_nothing(keeper: Keeper) -> None:
     first = keeper.start("ps-0", SLEEP)
     assert keeper.start("ps-0", SLEEP) == first

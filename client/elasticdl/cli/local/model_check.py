@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from elasticdl.shared.names import PodName, Service, pod_name
 from elasticdl.shared.process import model_check
 from elasticdl.shared.process.handover import WaitingProcess
 from elasticdl.shared.process.model_check import ModelCheck
+from elasticdl.shared.process.operating_system import kill_group
 
 CHECK = module_command(MODEL_CHECK)
 EXPORT = module_command("elasticdl.worker.model_export")
@@ -49,6 +49,7 @@ class CheckRuntime:
         show: shows the user a line.
         keep: (log, process) takes a process that is to become the worker with this log; None: all of them end.
         slow_s: seconds until the user reads what the process is doing.
+        limit_s: seconds until the process is killed.
         logs_stay: whether the user can read the logs after a failure.
     """
 
@@ -58,6 +59,7 @@ class CheckRuntime:
     show: Callable[[str], None]
     keep: Callable[[Path, WaitingProcess], None] | None = None
     slow_s: float = 10.0
+    limit_s: float = math.inf
     logs_stay: bool = True
 
 
@@ -129,11 +131,13 @@ def _result(what: str, folder: Path, process: tuple[PodName, int], runtime: Chec
     """Wait for the result of process 0, whose name and id are given; after ``slow_s`` tell the user what it does.
 
     Raises:
+        UserError: there is no result after ``limit_s``.
         UnfinishedError: the process has ended without a result.
     """
     pod, pid = process
     log = runtime.logs / f"{pod}.log"
-    slow_s = time.monotonic() + runtime.slow_s
+    started_s = time.monotonic()
+    slow_s, limit_s = started_s + runtime.slow_s, started_s + runtime.limit_s
     while True:
         # WNOWAIT: the process is reaped with the others.
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -143,17 +147,33 @@ def _result(what: str, folder: Path, process: tuple[PodName, int], runtime: Chec
             phase = model_check.read_phase(folder, 0)
             while_ = f" while {phase}" if phase else ""
             code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-            end = tail(log, _LOG_LINES)
-            place = f" {log}" if runtime.logs_stay else ""
             raise UnfinishedError(
                 f"the {what} did not finish: its process ended with {describe_exit(code)}{while_}."
-                + (f"\nThe end of its log{place}:\n{end}" if end else "")
+                + _end_of_log(log, logs_stay=runtime.logs_stay)
             )
         if time.monotonic() > slow_s:
             slow_s, phase = math.inf, model_check.read_phase(folder, 0)
             now = f": its process is {phase}" if phase else ""
             runtime.show(f"The {what} has not finished after {runtime.slow_s:g} s{now}. Ctrl-C ends it. Log: {log}")
+        if time.monotonic() > limit_s:
+            phase = model_check.read_phase(folder, 0)
+            raise UserError(
+                f"the {what} did not finish within {runtime.limit_s:g} s"
+                + (f": its process was {phase}." if phase else ".")
+                + _end_of_log(log, logs_stay=False)
+            )
         time.sleep(_POLL_S)
+
+
+def _end_of_log(log: Path, *, logs_stay: bool) -> str:
+    end = tail(log, _LOG_LINES)
+    place = f" {log}" if logs_stay else ""
+    return f"\nThe end of its log{place}:\n{end}" if end else ""
+
+
+def check_limit_s(spec: JobSpec) -> float:
+    """Seconds that the model check may take: as long as a worker may take to get ready and to compute a batch."""
+    return spec.limits.start_s + spec.limits.batch_deadline_s
 
 
 @contextmanager
@@ -174,5 +194,5 @@ def _processes(
         yield pids
     finally:
         for pid in pids.values():
-            os.kill(pid, signal.SIGKILL)
+            kill_group(pid)
             os.waitpid(pid, 0)

@@ -21,7 +21,7 @@ from elasticdl.cli.jobs.temporary_files import make_temporary, remove_temporary
 from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
 from elasticdl.cli.local.job_observer import JobObserver
 from elasticdl.cli.local.local_job import LocalJob, RunResult, Runtime
-from elasticdl.cli.local.model_check import CheckRuntime, UnfinishedError, check_model, check_pods
+from elasticdl.cli.local.model_check import CheckRuntime, UnfinishedError, check_limit_s, check_model, check_pods
 from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.fork_server import ForkServers, fork_servers
@@ -146,7 +146,14 @@ def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], 
         submission.save_indices(spec.storage)
         # TensorFlow leaves temporary files behind when its process is killed.
         environment = job_environment({**os.environ, "TMPDIR": name}, spec, run, "")
-        runtime = CheckRuntime(starter=forks, environment=environment, logs=run.logs, show=show, logs_stay=False)
+        runtime = CheckRuntime(
+            starter=forks,
+            environment=environment,
+            logs=run.logs,
+            show=show,
+            limit_s=check_limit_s(spec),
+            logs_stay=False,
+        )
         printed = PrintedLines(run.logs)
         forks.begin(run.logs, [Service.WORKER])
         forks.servers[Service.WORKER].wait()
@@ -178,7 +185,14 @@ def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path, s
     if forks:
         forks.begin(run.logs)
         forks.servers[Service.WORKER].wait()
-    check_runtime = CheckRuntime(starter=starter, environment=runtime.environment, logs=run.logs, show=show, keep=keep)
+    check_runtime = CheckRuntime(
+        starter=starter,
+        environment=runtime.environment,
+        logs=run.logs,
+        show=show,
+        keep=keep,
+        limit_s=check_limit_s(spec),
+    )
     try:
         check = check_model(spec, _check_folder(folder), check_runtime)
     except UnfinishedError:

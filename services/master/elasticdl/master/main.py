@@ -17,8 +17,8 @@ from elasticdl.shared.process import logs
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_FAULT, exit_code, leave
+from elasticdl.shared.process.operating_system import set_title
 from elasticdl.shared.process.settings import MasterSettings, from_environment
-from elasticdl.shared.process.title import set_title
 
 _log = structlog.get_logger()
 

@@ -18,8 +18,8 @@ from elasticdl.shared.names import Incarnation, Service, new_incarnation
 from elasticdl.shared.process import logs
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
+from elasticdl.shared.process.operating_system import set_title
 from elasticdl.shared.process.settings import PsSettings, from_environment
-from elasticdl.shared.process.title import set_title
 from elasticdl.shared.storage import open_store
 from elasticdl.shared.wire.server import ServerSettings
 

@@ -19,8 +19,8 @@ from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.names import Incarnation, Service, new_incarnation
 from elasticdl.shared.process import logs
 from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
+from elasticdl.shared.process.operating_system import set_title
 from elasticdl.shared.process.settings import WorkerSettings, describe, from_environment
-from elasticdl.shared.process.title import set_title
 from elasticdl.worker.model_imports import import_model_code
 from elasticdl.worker.service import Worker
 from elasticdl.worker.shutdown import catch_signals, watch

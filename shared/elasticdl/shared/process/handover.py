@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from elasticdl.shared.process.operating_system import kill_group
 
 
 class Handover:
@@ -69,6 +70,6 @@ class WaitingProcess:
             os.close(pipe)
 
     def kill(self) -> None:
-        """Kill and reap the process."""
-        os.kill(self.pid, signal.SIGKILL)
+        """Kill and reap the process, and kill what it has started."""
+        kill_group(self.pid)
         os.waitpid(self.pid, 0)

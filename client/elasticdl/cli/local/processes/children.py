@@ -13,6 +13,7 @@ from typing import Protocol
 import psutil
 
 from elasticdl.cli.local.exits import Exit
+from elasticdl.shared.process.operating_system import kill_group
 
 
 class Starter(Protocol):
@@ -132,6 +133,7 @@ class ChildProcesses:
     def _watch(self, name: str, pid: int) -> None:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         with self._ended:
+            kill_group(pid)  # What user code has started there.
             _, status, resources = os.wait4(pid, 0)
             del self._pids[name]
             usage = self.usage[name]

@@ -1,9 +1,11 @@
-"""The title of this process in ``ps`` and ``top``."""
+"""What the operating system does for a process: shows its title, and ends a child with all that it has started."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
+import signal
 from pathlib import Path
 
 _PR_SET_NAME = 15
@@ -28,3 +30,16 @@ def set_title(pod: str, job: str) -> None:
         ctypes.memset(start, 0, end - start)
         ctypes.memmove(start, title, len(title))
         ctypes.CDLL(None).prctl(_PR_SET_NAME, pod.encode())
+
+
+def kill_group(pid: int) -> None:
+    """Kill a child that leads a process group of its own, and what is left of its group. Reap the child afterwards.
+
+    Processes of user code, such as data loaders, would survive it. Those in a session of their own do.
+
+    Args:
+        pid: the child, running or ended. It is not reaped yet, so no other process has its id.
+    """
+    for kill in (os.killpg, os.kill):  # A process that was just forked may not lead its group yet.
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
