@@ -12,7 +12,8 @@ from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.events import CommandFailed, CommandSucceeded
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.snapshots.deletion import delete_objects, delete_snapshot, garbage
-from elasticdl.ps.snapshots.next_cut import next_cut
+from elasticdl.ps.snapshots.next_cut import NextCut, next_cut
+from elasticdl.ps.snapshots.presence import find_damages
 from elasticdl.ps.snapshots.reader import read_chain
 from elasticdl.ps.snapshots.recovery import Recovered, recover
 from elasticdl.ps.snapshots.uploads import UploadWriter
@@ -82,8 +83,8 @@ class StorageExecutor:
         match command:
             case commands.RecoverShard(register=register):
                 return self._recover(register)
-            case commands.CutSnapshot(newest=newest, base=base, dropped_rows=dropped_rows, flush=flush):
-                return next_cut(core, newest, base, dropped_rows, flush=flush)
+            case commands.CutSnapshot():
+                return self._cut(command)
             case commands.CutCopy(since=since):
                 return core.cut(dirty_only=False, flush=False, since=since)
             case commands.CloseCut(cut=cut, finished=finished):
@@ -127,6 +128,13 @@ class StorageExecutor:
         if recovered.shard is not None:
             self._core.install(recovered.shard)
         return recovered
+
+    def _cut(self, command: commands.CutSnapshot) -> NextCut:
+        damages = find_damages(self._store, self._own_folder, command.kept)
+        newest = next((manifest for uri, manifest in reversed(command.kept) if uri not in damages), None)
+        base = "" if command.base in damages else command.base
+        following = next_cut(self._core, newest, base, command.dropped_rows, flush=command.flush)
+        return NextCut(damages=damages, base=following[0], cut=following[1]) if following else NextCut(damages=damages)
 
     def _drop_rows(self) -> bool:
         more = self._core.drop_some()

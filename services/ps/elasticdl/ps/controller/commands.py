@@ -105,10 +105,17 @@ class RecoverShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutSnapshot:
-    """Cut the state for the next snapshot; arguments and result as ``next_cut``."""
+    """Check that the kept snapshots are still there, and cut the state for the next one; the result is ``NextCut``.
+
+    Attributes:
+        kept: the kept snapshots, oldest first.
+        base: manifest URI that an incremental snapshot would build on; empty: the snapshot has to be full.
+        dropped_rows: ``core.dropped_rows`` when the last snapshot was cut.
+        flush: apply half-filled accumulators first.
+    """
 
     lane: ClassVar[Lane] = Lane.STORAGE
-    newest: Manifest | None
+    kept: Sequence[Snapshot]
     base: str
     dropped_rows: int
     flush: bool

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.registration import Registration
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots.history import Snapshot, SnapshotHistory
+from elasticdl.ps.snapshots.next_cut import NextCut
 from elasticdl.ps.snapshots.policy import SnapshotPolicy
 from elasticdl.ps.snapshots.requests import CopyTarget, SnapshotRequest
 from elasticdl.ps.snapshots.uploads import Written
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.errors import ElasticDLError, FencedError, InvariantError, PermanentError, TransientError
 from elasticdl.shared.messages.events import GroupHeld, ModelInitialised, SnapshotTaken
-from elasticdl.shared.model.manifests import decode_manifest
+from elasticdl.shared.model.manifests import DamagedError, damage, decode_manifest
 from elasticdl.shared.process.procedures import Procedure
 
 _NEVER = 1 << 62
@@ -55,6 +56,8 @@ class Snapshots:
         self.answers: dict[int, SnapshotTaken] = {}
         """What was taken for each request: a repeated request gets the same answer."""
         self._unannounced: tuple[SnapshotTaken | GroupHeld, str] | None = None
+        self._damages: list[DamagedError] = []
+        """What was found to be wrong with kept snapshots and is not on the log yet."""
         self._dropped_rows = 0
         self._number = 0
         self._planned = 0
@@ -62,7 +65,7 @@ class Snapshots:
     @property
     def has_unannounced(self) -> bool:
         """Whether something is registered that the log does not contain yet."""
-        return self._unannounced is not None
+        return self._unannounced is not None or bool(self._damages)
 
     def adopt(self, kept: Sequence[Snapshot]) -> None:
         """The core was restored from the last of these snapshots, or its first snapshot follows at once."""
@@ -142,6 +145,10 @@ class Snapshots:
 
     def announce(self) -> Procedure[None]:
         """Publish the event about what is registered, if that did not succeed before."""
+        while self._damages:
+            instead = self.history.newest[0] if self.history else ""
+            yield commands.PublishEvent(event=damage(self._writer.ps, self._damages[0], instead))
+            del self._damages[0]
         if self._unannounced is not None:
             event, cause = self._unannounced
             yield commands.PublishEvent(event=event, cause=cause)
@@ -157,14 +164,17 @@ class Snapshots:
         Returns:
             The snapshot; None: nothing has changed since the last one.
         """
-        newest = self.history.newest[1] if self.history else None
         base = self.history.base(extend=extend)
-        following = yield commands.CutSnapshot(newest=newest, base=base, dropped_rows=self._dropped_rows, flush=flush)
-        if following is None:
+        kept = self.history.snapshots
+        following: NextCut = yield commands.CutSnapshot(
+            kept=kept, base=base, dropped_rows=self._dropped_rows, flush=flush
+        )
+        yield from self._forget(following.damages)
+        cut = following.cut
+        if cut is None:
             return None
-        base, cut = following
         try:
-            written = yield from self.upload(cut, base=base)
+            written = yield from self.upload(cut, base=following.base)
             older = self.history.older_than(written.uri, written.manifest)
             yield from self._registration.publish(written.uri, cut.step, older)
         except ElasticDLError:
@@ -174,6 +184,15 @@ class Snapshots:
         self._dropped_rows = cut.dropped_rows
         self.history.add(written.uri, written.manifest)
         return written
+
+    def _forget(self, damages: Mapping[str, DamagedError]) -> Procedure[None]:
+        """Neither register nor build on snapshots that somebody deleted or damaged while the job runs."""
+        for uri, error in damages.items():
+            self.history.discard(uri)
+            if error not in self._damages:
+                self._damages.append(error)
+                facts = {"reason": str(error)}
+                yield commands.Log(level="error", message="a snapshot is damaged; the next one is full", facts=facts)
 
     def upload(self, cut: ShardCut, *, base: str, copy: CopyTarget | None = None) -> Procedure[Written]:
         """Write the objects of a cut; arguments as ``SnapshotWriter.upload``."""

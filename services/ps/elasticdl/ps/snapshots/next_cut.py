@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.model_shard import versions_of
 from elasticdl.ps.shard.shard_cut import ShardCut
-from elasticdl.shared.model.manifests import Manifest
+from elasticdl.shared.model.manifests import DamagedError, Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextCut:
+    """What the next snapshot is written from.
+
+    Attributes:
+        damages: what is wrong with kept snapshots, by manifest URI: they have to be forgotten.
+        base: manifest URI to build on; empty: the snapshot is full.
+        cut: the state; None: nothing has changed since the newest snapshot that is not damaged.
+    """
+
+    damages: Mapping[str, DamagedError]
+    base: str = ""
+    cut: ShardCut | None = None
 
 
 def next_cut(

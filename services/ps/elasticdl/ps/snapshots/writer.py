@@ -63,13 +63,13 @@ class SnapshotWriter:
     def __init__(self, spec: JobSpec, ps: PodName, incarnation: Incarnation) -> None:
         self._spec = spec
         self._encoded_spec = encode_spec(spec)
-        self._ps = ps
+        self.ps = ps
         self._incarnation = incarnation
 
     @property
     def folder(self) -> str:
         """URI of the folder of this ps."""
-        return snapshots_folder(self._spec.storage, self._spec.job, self._ps)
+        return snapshots_folder(self._spec.storage, self._spec.job, self.ps)
 
     def upload(
         self, core: PsCore, cut: ShardCut, *, number: int, base: str = "", copy: CopyTarget | None = None
@@ -99,7 +99,7 @@ class SnapshotWriter:
         shard = core.shard
         if shard is None:
             raise InvariantError("a cut without a shard")
-        folder = self._folder(copy.recipient if copy else self._ps, number)
+        folder = self._folder(copy.recipient if copy else self.ps, number)
         groups = _copied(shard, cut, copy.partitions) if copy else cut.groups
         chunks: list[Chunk] = []
         partitions = union([group.partitions for group in groups])
@@ -128,7 +128,7 @@ class SnapshotWriter:
         groups, chunks = referred(base, copies, move)
         signature = ModelSignature.from_json(copies[-1][1].signature)
         manifest = self._manifest(core, signature, number, base[0] if base else "", groups, chunks)
-        return self._folder(self._ps, number) + MANIFEST_NAME, encode_manifest(manifest)
+        return self._folder(self.ps, number) + MANIFEST_NAME, encode_manifest(manifest)
 
     def _folder(self, ps: PodName, number: int) -> str:
         return snapshots_folder(self._spec.storage, self._spec.job, ps, f"{self._incarnation}-{number:06d}")
@@ -144,7 +144,7 @@ class SnapshotWriter:
     ) -> Manifest:
         return Manifest(
             job=self._spec.job,
-            ps=self._ps,
+            ps=self.ps,
             incarnation=self._incarnation,
             number=number,
             base=base,
