@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from tests.unit.ps.damage import delete, flip, truncate
@@ -14,8 +15,8 @@ from elasticdl.ps.snapshots.recovery import NothingLeftError
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.messages.commands import TakeSnapshot
 from elasticdl.shared.messages.events import ModelInitialised, PsStarted, SnapshotDamaged, SnapshotTaken
-from elasticdl.shared.model.manifests import chunk_uri, read_manifest
-from elasticdl.shared.names import PodName
+from elasticdl.shared.model.manifests import Manifest, chunk_uri, encode_manifest, read_manifest
+from elasticdl.shared.names import JobId, PodName
 from elasticdl.shared.storage import MemoryStore
 from elasticdl.worker.ps_client import PsClient
 
@@ -198,3 +199,32 @@ def test_another_final_snapshot_is_taken_in_place_of_a_damaged_one(job: Job) -> 
     assert (job.register().manifest, damaged in job.register().older) == (again.manifest, False)
     job.order(TakeSnapshot(ps=PS, request=1, reason="final", flush=True, damaged=damaged))
     assert job.await_event(SnapshotTaken, 3, where=lambda taken: taken.request == 1) == again, "once is enough"
+
+
+FOREIGN = "memory://job/other-654321/snapshots/ps-0/abc-000000/manifest"
+OUTSIDE = {
+    "a base of another job": lambda manifest: replace(manifest, base=FOREIGN),
+    "a base above its folder": lambda manifest: replace(manifest, base=manifest.base + "/../../x/manifest"),
+    "a base that is no manifest": lambda manifest: replace(
+        manifest, base=manifest.base.replace("/manifest", "/dense-0")
+    ),
+    "another job": lambda manifest: replace(manifest, job=JobId("other-654321")),
+    "an object above its folder": lambda manifest: replace(
+        manifest, chunks=(replace(manifest.chunks[0], name="../../ps-1/abc-000000/dense-0"), *manifest.chunks[1:])
+    ),
+    "an object beside a manifest of another job": lambda manifest: replace(
+        manifest, chunks=(replace(manifest.chunks[0], of=FOREIGN), *manifest.chunks[1:])
+    ),
+}
+
+
+@pytest.mark.parametrize("change", OUTSIDE.values(), ids=OUTSIDE)
+def test_a_manifest_that_names_other_objects_than_its_own_is_damaged(
+    job: Job, change: Callable[[Manifest], Manifest]
+) -> None:
+    trained = Trained(job, 3)
+    newest = trained.snapshots[3]
+    trained.store.write(newest, encode_manifest(change(read_manifest(trained.store, newest))))
+    trained.rise()
+    assert job.await_event(PsStarted, 2).restored_from == trained.snapshots[2]
+    assert job.await_event(SnapshotDamaged).snapshot == newest

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.ps.example import DENSE_SIZE, PLAN, initial_dense, signature
@@ -63,7 +67,7 @@ def handler() -> PsHandler:
     return PsHandler(core, new_incarnation())
 
 
-def answer(handle: PsHandler, meta: bytes, tensors: list[Tensor]) -> messages.Reply | None:
+def answer(handle: PsHandler, meta: bytes, tensors: Sequence[Tensor]) -> messages.Reply | None:
     """The reply, or None when the connection would be closed."""
     try:
         response = handle(Frame(1, meta, tuple(tensors), BufferPool(), None))
@@ -128,3 +132,61 @@ def test_any_pull_is_answered_with_as_much_as_was_asked_or_refused(
         assert reply.rows.size == wanted.size * width
     else:
         assert isinstance(reply, messages.Refusal)
+
+
+def changed(change: Callable[[Any], object]) -> str:
+    facts = json.loads(signature().to_json())
+    change(facts)
+    return json.dumps(facts)
+
+
+NO_MODELS = {
+    "no JSON": "{",
+    "deep": "[" * 100_000,
+    "a list": "[]",
+    "shape of strings": changed(lambda facts: facts["dense"][0].update(shape=["a", "b"])),
+    "shape of a negative size": changed(lambda facts: facts["dense"][0].update(shape=[-5, 3])),
+    "shape of true": changed(lambda facts: facts["dense"][0].update(shape=[True, 15])),
+    "a huge shape": changed(lambda facts: facts["dense"][0].update(shape=[1 << 39])),
+    "an endless shape": changed(lambda facts: facts["dense"][0].update(shape=[1 << 39] * 100)),
+    "a number as a name": changed(lambda facts: facts["dense"][0].update(name=7)),
+    "a rule of text": changed(lambda facts: facts["dense"][1].update(state="sum")),
+    "a momentum of text": changed(lambda facts: facts["dense"][1]["state"].update(momentum="x")),
+    "a width of text": changed(lambda facts: facts["tables"][0].update(width="4")),
+    "a huge width": changed(lambda facts: facts["tables"][0].update(width=1 << 50)),
+    "no width": changed(lambda facts: facts["tables"][0].update(width=0)),
+    "a table of text": changed(lambda facts: facts.update(tables=["a"])),
+    "bounds of text": changed(lambda facts: facts["tables"][0]["initializer"].update(low="x")),
+    "input_dim of text": changed(lambda facts: facts["tables"][0].update(input_dim="x")),
+    "a rate of text": changed(lambda facts: facts["optimizer"].update(learning_rate="x")),
+    "a rate that is not finite": changed(lambda facts: facts["optimizer"].update(learning_rate=float("nan"))),
+    "hyperparameters in a list": changed(lambda facts: facts["optimizer"].update(hyperparameters=["momentum"])),
+    "a hyperparameter of text": changed(lambda facts: facts["optimizer"].update(hyperparameters={"momentum": "x"})),
+    "a schedule of text": changed(
+        lambda facts: facts["optimizer"].update(
+            schedule="ExponentialDecay",
+            schedule_config={"initial_learning_rate": "x", "decay_steps": 5, "decay_rate": 0.5},
+        )
+    ),
+    "a seed of text": changed(lambda facts: facts.update(seed="x")),
+    "a huge seed": changed(lambda facts: facts.update(seed=1 << 100)),
+}
+
+
+@pytest.mark.parametrize("model", NO_MODELS.values(), ids=NO_MODELS)
+def test_what_is_no_model_is_refused_and_a_model_still_accepted(model: str) -> None:
+    core = PsCore(plan=PLAN, placement=Placement.even(1), number=0, policy=UpdatePolicy())
+    handle = PsHandler(core, new_incarnation())
+    meta, tensors = encode_request(replace(INITIALISE, signature=model))
+    assert isinstance(answer(handle, meta, list(tensors)), messages.Refusal)
+    assert answer(handle, *REQUESTS[2]) == messages.InitialiseReply(first=True)
+    core.start_serving()
+    assert isinstance(answer(handle, *REQUESTS[0]), messages.PushReply)
+
+
+def test_a_model_that_memory_has_no_room_for_is_refused_at_the_start() -> None:
+    core = PsCore(plan=PLAN, placement=Placement.even(1), number=0, policy=UpdatePolicy(), memory_bytes_max=100)
+    refusal = answer(PsHandler(core, new_incarnation()), *REQUESTS[2])
+    assert isinstance(refusal, messages.Refusal)
+    assert refusal.kind is messages.RefusalKind.USER
+    assert "100 are allowed: use more ps" in refusal.message

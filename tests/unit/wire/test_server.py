@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.deadline import DEADLINE_S
 
-from elasticdl.shared.errors import InvariantError, ProtocolError
+from elasticdl.shared.errors import InvariantError, ProtocolError, UserError
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool, Bytes
 from elasticdl.shared.wire.client import ClientSettings, WireClient
@@ -30,6 +30,8 @@ def echo(frame: Frame) -> Response:
         raise ProtocolError("we don't like it")
     if frame.meta == b"bug":
         raise InvariantError("planted")
+    if frame.meta == b"no memory":
+        raise MemoryError
     return Response(meta=frame.meta, tensors=frame.tensors)
 
 
@@ -125,6 +127,18 @@ def test_a_wrong_token_is_closed(peer: Echo) -> None:
     with pytest.raises(ConnectionLostError):
         peer.client(token="guess")
     peer.client().close()
+
+
+def test_a_server_without_a_token_does_not_start() -> None:
+    with pytest.raises(UserError, match="no token is set"):
+        WireServer(echo, token="", identity="me", on_fatal=lambda error: None, settings=SETTINGS)
+
+
+def test_a_frame_that_memory_has_no_room_for_closes_only_its_connection(peer: Echo) -> None:
+    with pytest.raises(ConnectionLostError):
+        peer.client().request(b"no memory")
+    assert peer.client().request(b"fine").meta == b"fine"
+    assert peer.fatal == []
 
 
 def test_a_refused_frame_closes_only_its_connection(peer: Echo) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+import structlog
+
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.shared.errors import ProtocolError
@@ -22,6 +24,8 @@ from elasticdl.shared.wire.messages import (
     Reply,
 )
 from elasticdl.shared.wire.server import Response
+
+_log = structlog.get_logger()
 
 PULL_WAIT_S = 0.1
 """A worker that waits longer asks again; meanwhile it can look for another task or stop."""
@@ -68,6 +72,10 @@ class PsHandler:
             return self._respond(error.refusal)
         except ProtocolError as error:
             return self._respond(Refusal(kind=RefusalKind.PROTOCOL, message=str(error)))
+        except MemoryError:
+            # Nothing has changed: an error while a push is applied is an InvariantError.
+            _log.warning("no memory for a request", request=type(request).__name__)
+            return self._respond(Refusal(kind=RefusalKind.NOT_READY, message="this ps has no memory for the request"))
 
     def _pull(self, request: Pull) -> Response:
         self._core.await_admission(request, now_s=self._clock.monotonic(), timeout_s=self._pull_wait_s)

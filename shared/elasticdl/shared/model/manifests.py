@@ -6,6 +6,7 @@ The master reads them too (the audit believes the ledgers in final manifests and
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -28,6 +29,11 @@ COPY_NAME = "copy"
 """Name of the manifest of a copy for a move, which is no snapshot of anybody."""
 NOTHING_LEFT = "The job can't be resumed from anything"
 """What a ps says whose snapshots are all lost; the log keeps only its words, and by these the advice goes."""
+_NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
+_MANIFEST = re.compile(rf"{_NAME}/({MANIFEST_NAME}|{COPY_NAME})")
+"""URI of a manifest, in the folder of its ps."""
+_OBJECT = re.compile(_NAME)
+"""Name of an object beside its manifest."""
 _MAGIC = b"EDLM"
 _CHECKSUM_BYTES = 16
 _READS = 2
@@ -197,8 +203,8 @@ def read_manifest(store: ObjectStore, uri: str) -> Manifest:
     try:
         for _ in range(_READS - 1):
             with contextlib.suppress(DamagedError):
-                return decode_manifest(store.read(uri), uri)
-        return decode_manifest(store.read(uri), uri)
+                return _checked(decode_manifest(store.read(uri), uri), uri)
+        return _checked(decode_manifest(store.read(uri), uri), uri)
     except ObjectNotFoundError as error:
         raise DamagedError(uri, "is missing") from error
 
@@ -219,6 +225,24 @@ def read_chunk(store: ObjectStore, manifest: str, chunk: Chunk) -> bytearray:
     except ObjectNotFoundError as error:
         raise DamagedError(uri, "is missing", snapshot=manifest) from error
     raise DamagedError(uri, "is damaged: its checksum differs", snapshot=manifest)
+
+
+def _checked(manifest: Manifest, uri: str) -> Manifest:
+    """Refuse a manifest that names anything but objects of its own ps and job: a ps reads and deletes what it names.
+
+    Raises:
+        DamagedError: it does.
+    """
+    folder = folder_of(folder_of(uri).rstrip("/"))
+    if not folder_of(folder.rstrip("/")).endswith(f"/{manifest.job}/snapshots/"):
+        raise DamagedError(uri, f"is of the job {manifest.job!r}")
+    for other in {manifest.base, *(chunk.of for chunk in manifest.chunks)} - {""}:
+        if not other.startswith(folder) or not _MANIFEST.fullmatch(other.removeprefix(folder)):
+            raise DamagedError(uri, f"refers to {other!r}, which is outside of {folder}")
+    for chunk in manifest.chunks:
+        if not _OBJECT.fullmatch(chunk.name):
+            raise DamagedError(uri, f"names {chunk.name!r}, which is outside of its folder")
+    return manifest
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
@@ -264,10 +288,14 @@ def decode_manifest(data: bytes, uri: str) -> Manifest:
         raise DamagedError(uri, "is damaged: its checksum differs")
     try:
         message = wire_pb2.Manifest.FromString(body)
-    except DecodeError as error:
+        if message.format != FORMAT:
+            raise DamagedError(uri, f"has format {message.format}, this version reads {FORMAT}")
+        return _manifest(message)
+    except (DecodeError, ValueError) as error:
         raise DamagedError(uri, "can't be read") from error
-    if message.format != FORMAT:
-        raise DamagedError(uri, f"has format {message.format}, this version reads {FORMAT}")
+
+
+def _manifest(message: wire_pb2.Manifest) -> Manifest:
     return Manifest(
         job=JobId(message.job),
         ps=PodName(message.ps),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -14,6 +15,26 @@ from types import MappingProxyType
 from typing import Any
 
 Number = float | int | bool
+
+_ELEMENTS_MAX = 1 << 40
+_WIDTH_MAX = 1 << 20
+"""Floats per row: more than any embedding has, and few enough for a row to fit into memory."""
+_INT64_MAX = (1 << 63) - 1
+
+
+def _check(legal: bool, what: str) -> None:
+    if not legal:
+        raise ValueError(f"not a model: {what}")
+
+
+def _is_integer(value: object, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _are_numbers(*values: object) -> bool:
+    return all(
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) for value in values
+    )
 
 
 class VariableKind(Enum):
@@ -58,6 +79,10 @@ class StateRule:
     low: float | None = None
     high: float | None = None
 
+    def __post_init__(self) -> None:
+        bounds = [bound for bound in (self.low, self.high) if bound is not None]
+        _check(_are_numbers(self.momentum, *bounds), f"layer state: {self}")
+
     @property
     def kept(self) -> float:
         """The share of the old value that is part of the new one; 0 where that is no sum of both."""
@@ -86,6 +111,11 @@ class DenseVariable:
     weight_decay: bool = True
     state: StateRule = StateRule()
 
+    def __post_init__(self) -> None:
+        _check(isinstance(self.name, str) and isinstance(self.weight_decay, bool), f"dense variable {self.name!r}")
+        legal = all(_is_integer(extent, 0, _ELEMENTS_MAX) for extent in self.shape) and self.size <= _ELEMENTS_MAX
+        _check(legal, f"dense variable {self.name!r} has the shape {self.shape!r}")
+
     @property
     def size(self) -> int:
         """Number of elements."""
@@ -109,6 +139,10 @@ class RowInitializer:
     low: float = 0.0
     high: float = 0.0
 
+    def __post_init__(self) -> None:
+        legal = isinstance(self.distribution, str) and _are_numbers(self.low, self.high)
+        _check(legal, f"initializer {self.distribution!r} has the bounds {self.low!r} and {self.high!r}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowTable:
@@ -127,6 +161,10 @@ class RowTable:
     initializer: RowInitializer
     input_dim: int = 0
     kind: VariableKind = VariableKind.TRAINABLE
+
+    def __post_init__(self) -> None:
+        legal = _is_integer(self.width, 1, _WIDTH_MAX) and _is_integer(self.input_dim, 0, _INT64_MAX)
+        _check(legal and isinstance(self.name, str), f"table {self.name!r} is {self.input_dim!r} x {self.width!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +187,12 @@ class Optimizer:
     schedule_config: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     rate_from_worker: bool = False
 
+    def __post_init__(self) -> None:
+        texts = isinstance(self.name, str) and isinstance(self.schedule, str)
+        maps = isinstance(self.hyperparameters, Mapping) and isinstance(self.schedule_config, Mapping)
+        legal = texts and maps and _are_numbers(self.learning_rate) and isinstance(self.rate_from_worker, bool)
+        _check(legal, f"optimizer {self.name!r} with the learning rate {self.learning_rate!r}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSignature:
@@ -158,6 +202,9 @@ class ModelSignature:
     tables: tuple[RowTable, ...]
     optimizer: Optimizer
     seed: int
+
+    def __post_init__(self) -> None:
+        _check(_is_integer(self.seed, -_INT64_MAX - 1, 2 * _INT64_MAX + 1), f"the seed {self.seed!r}")
 
     def to_json(self) -> str:
         """Canonical JSON."""
@@ -173,7 +220,11 @@ class ModelSignature:
 
     @classmethod
     def from_json(cls, text: str) -> ModelSignature:
-        """Inverse of ``to_json``."""
+        """Inverse of ``to_json``.
+
+        Raises:
+            ValueError, TypeError, KeyError, AttributeError, RecursionError: the text describes no model.
+        """
         facts = json.loads(text)
         return cls(
             dense=tuple(_dense_variable(**variable) for variable in facts["dense"]),

@@ -38,7 +38,7 @@ class ProcessSettings:
     pod: PodName
     """Name of this process in the job, kept across restarts; required."""
     token: str = field(default="", repr=False, metadata=_SECRET)
-    """Token that workers and ps show each other; empty: no check. Never printed."""
+    """Secret that workers show the ps; a ps does not start without it. Never printed."""
     run_dir: str = ""
     """Folder for this job's files on this machine; empty: none, as on Kubernetes, where pods have no disk."""
     log_level: str = "INFO"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import structlog
 from google.protobuf.message import DecodeError
 
-from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.errors import ProtocolError, UserError
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
@@ -75,7 +75,7 @@ class WireServer:
 
     Args:
         handle: answers a request.
-        token: the job's secret; a peer that does not show it first is closed.
+        token: the job's secret, not empty; a peer that does not show it first is closed.
         identity: the incarnation that peers are told.
         on_fatal: called once with an error that no peer caused; the process is expected to die of it.
     """
@@ -89,6 +89,11 @@ class WireServer:
         on_fatal: Callable[[BaseException], None],
         settings: ServerSettings | None = None,
     ) -> None:
+        if not token:
+            raise UserError(
+                "no token is set, so anyone could read and change the model",
+                hint="Set ELASTICDL_TOKEN to the same secret in all processes of the job.",
+            )
         self._handle = handle
         self._token = token.encode()
         self._identity = identity
@@ -171,6 +176,8 @@ class WireServer:
             self._log.debug("connection ended", peer=peer, reason=str(lost))
         except ProtocolError as error:
             self._log.warning("connection closed", peer=peer, reason=str(error))
+        except MemoryError:
+            self._log.warning("connection closed: no memory for a frame", peer=peer)
         except BaseException as error:  # the thread's outermost frame: a bug must end the process
             self._log.error("request failed", peer=peer, reason=str(error), exc_info=True)
             self._on_fatal(error)

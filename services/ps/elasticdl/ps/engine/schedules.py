@@ -39,9 +39,11 @@ def schedule_of(optimizer: Optimizer) -> Schedule:
     config = {name: value for name, value in optimizer.schedule_config.items() if name != "name"}
     try:
         inspect.signature(build).bind(**config)
-    except TypeError as error:
+        schedule = build(**config)
+        schedule(0)
+    except (TypeError, ValueError, OverflowError) as error:
         raise UserError(f"learning-rate schedule {optimizer.schedule!r}: {error}") from error
-    return build(**config)
+    return schedule
 
 
 def _positive(name: str, steps: float) -> np.float32:

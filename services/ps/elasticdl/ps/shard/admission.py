@@ -119,7 +119,7 @@ def parse_signature(text: str) -> ModelSignature:
     """
     try:
         return ModelSignature.from_json(text)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise ProtocolError(f"not a model signature: {error}") from error
 
 
