@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
+from tests.sim.mutations.snapshots import deletions_unnoticed
 
 from elasticdl.master.core.pods import apply as pods
 from elasticdl.master.service import Master
@@ -31,7 +32,7 @@ def fencing_of_masters() -> Iterator[None]:
 )
 def fencing_of_ps() -> Iterator[None]:
     unfenced = replaced(Entries, "check_last", lambda self, name, after: None)
-    with unfenced, replaced(Registration, "check_owner", lambda self, entry: None):
+    with unfenced, replaced(Registration, "check_owner", lambda self, entry: None), deletions_unnoticed():
         yield
 
 

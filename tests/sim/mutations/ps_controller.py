@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
+from tests.sim.mutations.snapshots import deletions_unnoticed
 
 from elasticdl.ps.controller.commands import AdoptPlacement, ReadChain, StartServing
 from elasticdl.ps.controller.controller import PsController
@@ -62,7 +63,7 @@ def name_confirmed_before_deleting() -> Iterator[None]:
     def confirm(self: Any) -> Procedure[None]:
         yield from ()
 
-    with replaced(Registration, "confirm", confirm):
+    with replaced(Registration, "confirm", confirm), deletions_unnoticed():
         yield
 
 

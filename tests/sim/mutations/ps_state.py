@@ -46,9 +46,9 @@ def whole_push_validation() -> Iterator[None]:
         yield
 
 
-@mutation("groups of a ps merge only when they have the same history", protects=Protects.EXACTLY_ONCE)
+@mutation("groups of a ps merge only when they have absorbed the same batches", protects=Protects.EXACTLY_ONCE)
 def only_equal_groups_merge() -> Iterator[None]:
-    with replaced(Group, "has_history_of", lambda self, other: self.move == other.move):
+    with replaced(Group, "may_merge", lambda self, other: self.move == other.move):
         yield
 
 

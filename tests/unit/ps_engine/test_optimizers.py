@@ -1,12 +1,22 @@
-"""What the table of optimizers refuses."""
+"""What the table of optimizers refuses, and rates of zero."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from elasticdl.ps.engine.optimizers import OPTIMIZERS, rule_of
+from elasticdl.ps.engine.dense import DenseStore
+from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update, rule_of
+from elasticdl.ps.engine.rows import RowStore
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model.signature import Number, Optimizer
+from elasticdl.shared.model.signature import (
+    DenseVariable,
+    Number,
+    Optimizer,
+    RowInitializer,
+    RowTable,
+    VariableKind,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,3 +58,27 @@ def test_slots_take_no_more_memory_than_the_options_need(
 
 def test_every_optimizer_that_the_model_names_is_here() -> None:
     assert set(OPTIMIZERS) == {"sgd", "adagrad", "adam", "adamw", "rmsprop", "ftrl"}
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+@pytest.mark.parametrize("rate", [0.0, 1e-30])
+def test_ftrl_changes_nothing_at_a_rate_of_zero_and_learns_afterwards(beta: float, rate: float) -> None:
+    optimizer = Optimizer(name="ftrl", learning_rate=rate, hyperparameters={"beta": beta})
+    variable = DenseVariable(name="w", shape=(3,), kind=VariableKind.TRAINABLE)
+    store, untouched = DenseStore([variable], optimizer), DenseStore([variable], optimizer)
+    table = RowTable(name="t", width=3, initializer=RowInitializer(distribution="constant", low=0.5))
+    rows = RowStore(table, optimizer, 1)
+    gradient, ids = np.array([1.0, -2.0, 0.5], np.float32), np.arange(1)
+    for each in (store, untouched):
+        each.set(np.full(3, 0.5, np.float32))
+    store.push(gradient, Update(rate, 0))
+    rows.push(ids, gradient[None], Update(rate, 0))
+    assert store.cut().state.tobytes() == untouched.cut().state.tobytes()
+    for each in (store, untouched):
+        each.push(gradient, Update(0.1, 1))
+    rows.push(ids, gradient[None], Update(0.1, 1))
+    assert store.cut().state.tobytes() == untouched.cut().state.tobytes()
+    assert np.isfinite(store.cut().state).all()
+    pulled = np.empty((1, 3), np.float32)
+    rows.pull(ids, pulled)
+    assert pulled[0].tobytes() == store.cut().state[0].tobytes()

@@ -181,7 +181,7 @@ def _ftrl(values: Values) -> Rule:
     l2 = values["l2_regularization_strength"]
 
     def terms(update: Update) -> tuple[float | np.float32, ...]:
-        with_beta = l2 + values["beta"] / (2.0 * update.rate) if values["beta"] else l2
+        with_beta = l2 + values["beta"] / (2.0 * max(update.rate, formulas.FTRL_RATE_MIN))
         return (
             -values["learning_rate_power"],
             2 * values["l2_shrinkage_regularization_strength"],

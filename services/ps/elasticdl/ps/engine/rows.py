@@ -98,8 +98,8 @@ class RowStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated, rows saved for open cuts included."""
-        return self.index.nbytes + self.state.nbytes + self.changed.nbytes + sum(cut.nbytes for cut in self.cuts)
+        """Bytes allocated for rows. What open cuts have saved is not in it: it is freed when they are closed."""
+        return self.index.nbytes + self.state.nbytes + self.changed.nbytes
 
     def pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """Write the weights of ``ids`` int64[n] into ``out`` float32[n, width], computing missing rows, storing none.

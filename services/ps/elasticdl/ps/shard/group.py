@@ -213,14 +213,23 @@ class Group:
         self._rate = cut.rate
         self.move = cut.move
 
-    def has_history_of(self, other: Group) -> bool:
-        """Whether nothing tells the two groups apart but what they cover."""
+    def may_merge(self, other: Group) -> bool:
+        """Whether one ledger tells what both groups have absorbed, and both wait for the same gradients.
+
+        Their numbers of updates may differ: one group absorbed a batch empty because it overflowed, and the other one
+        got its gradients when it was computed again after a restart.
+        """
         return (
             (self.move, self.ledger.step) == (other.move, other.ledger.step)
-            and (self.iteration, self.accumulator.weight) == (other.iteration, other.accumulator.weight)
-            and self._rate == other._rate
+            and (self.policy.rounds is None or self.accumulator.weight == other.accumulator.weight)
             and self.ledger == other.ledger
         )
+
+    def prepare_merge(self, other: Group) -> None:
+        """Make updates of half-filled accumulators where these hold different batches."""
+        if self.accumulator.weight != other.accumulator.weight:
+            self.flush()
+            other.flush()
 
     def _learn(self, gradients: Gradients, push: Push, staleness: int) -> None:
         if self.policy.rounds is not None:

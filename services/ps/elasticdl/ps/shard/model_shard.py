@@ -90,7 +90,7 @@ class ModelShard:
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated."""
+        """Bytes allocated for weights and slots."""
         return sum(one.dense.nbytes for one in self.groups + self.held) + sum(table.nbytes for table in self.tables)
 
     @property
@@ -304,15 +304,16 @@ class ModelShard:
         self.merge()
 
     def merge(self) -> None:
-        """Make one group of those that have the same history."""
+        """Make one group of those that have absorbed the same batches."""
         if len(self.groups) < 2:
             return
         merged: list[Group] = []
         for group in self.groups:
-            twin = next((n for n, other in enumerate(merged) if other.has_history_of(group)), None)
+            twin = next((n for n, other in enumerate(merged) if other.may_merge(group)), None)
             if twin is None:
                 merged.append(group)
             else:
+                merged[twin].prepare_merge(group)
                 cuts = [merged[twin].cut(), group.cut()]
                 merged[twin] = self.group_of(joined(cuts, self.signature.dense))
         if len(merged) < len(self.groups):

@@ -65,7 +65,7 @@ def reduced(cut: GroupCut, partitions: Ranges, variables: Sequence[DenseVariable
 
 
 def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> GroupCut:
-    """States with equal histories as one state."""
+    """States that have absorbed the same batches as one state; it has the most updates of them."""
     partitions = union([cut.partitions for cut in cuts])
     whole = dense_part(variables, partitions)
     parts = [dense_part(variables, cut.partitions) for cut in cuts]
@@ -79,7 +79,7 @@ def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> Grou
     accumulated = sum(cut.accumulated.sums.dense.size for cut in cuts)
     sums = _laid_out(whole, parts, [_padded(cut) for cut in cuts])[:accumulated]
     return replace(
-        cuts[0],
+        max(cuts, key=lambda cut: cut.iteration),
         partitions=partitions,
         dense=DenseCut(state=np.ascontiguousarray(values[:, :trainable]), fixed=values[0, trainable:].copy()),
         accumulated=AccumulatorState(

@@ -29,6 +29,8 @@ from elasticdl.ps.engine.kernels.compiled import (
 
 SGD, MOMENTUM, NESTEROV, ADAGRAD, ADAM, AMSGRAD, RMSPROP, FTRL = range(8)
 
+FTRL_RATE_MIN = 1e-20
+"""Least learning rate by which the formula of FTRL can divide without overflowing."""
 COEFFICIENTS = 9
 """Length of the coefficient vector."""
 _AHEAD = 12
@@ -152,9 +154,12 @@ def _power(value: np.float32, exponent: np.float32) -> np.float32:
 def _ftrl(state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats) -> None:
     """``c[2]`` -learning_rate_power, ``c[3]`` 2 x shrinkage, ``c[4]`` 2 x l2 (with beta), ``c[5]`` l1.
 
-    Slots: accumulator, linear.
+    Slots: accumulator, linear. The formula divides by the rate. As the rate approaches 0 so does the change of the
+    weight, and at 0 nothing changes.
     """
     rate, decay, power, shrinkage, l2, l1 = c[0], c[1], c[2], c[3], c[4], c[5]
+    if rate < FTRL_RATE_MIN:
+        return
     weight = state[base : base + size]
     accumulator = state[base + stride : base + stride + size]
     linear = state[base + 2 * stride : base + 2 * stride + size]
