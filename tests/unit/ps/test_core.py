@@ -17,23 +17,20 @@ from tests.unit.ps.example import (
     PLAN,
     ROWS_A,
     ROWS_B,
-    initial_dense,
-    signature,
 )
 
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import joined, reduced
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
 from elasticdl.shared.job.plan import EPOCHS_MAX
 from elasticdl.shared.job.rounds import Rounds
-from elasticdl.shared.model.placement import ALL, Placement, Ranges
+from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.wire import messages
-from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Push, PushVerdict, RefusalKind
+from elasticdl.shared.wire.messages import Floats, Push, PushVerdict, RefusalKind
 
 
 def state(core: PsCore) -> tuple[LedgerRecord, int, bytes, bytes]:
@@ -400,46 +397,3 @@ def test_an_update_of_empty_batches_changes_nothing() -> None:
         core.push(wire_push(task, 0, empty=True))
     assert state(core)[1] == 0
     assert pull_for(core, 0, 1).iteration == 0
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("grads_to_wait", [1, 2])
-def test_groups_that_disagreed_about_an_overflow_merge(optimizer: str, grads_to_wait: int) -> None:
-    shard = ModelShard(signature(optimizer), UpdatePolicy(grads_to_wait=grads_to_wait))
-    shard.install([shard.create(((0, 100),)), shard.create(((100, 256),))])
-    for group in shard.groups:
-        group.dense.set(group.part.gather(initial_dense()))
-    before = shard.part.size
-    for batch in range(3):
-        for division in shard.divide(wire_push(0, batch)):
-            part = division.push
-            if batch == 1 and division.group is shard.groups[0]:  # It overflowed when it was computed for this group.
-                part = replace(part, empty=True, dense=NO_FLOATS, statistics=NO_FLOATS, tables=())
-            division.group.apply(part)
-    assert len({group.iteration for group in shard.groups}) == 2 or grads_to_wait == 2
-    shard.merge()
-    (merged,) = shard.groups
-    assert merged.iteration == (3 if grads_to_wait == 1 else 2)
-    assert not merged.accumulator.weight
-    assert (merged.partitions, shard.part.size) == (ALL, before)
-    (division,) = shard.divide(wire_push(0, 3))
-    division.group.apply(division.push)
-    assert merged.ledger.step == 4
-
-
-def test_memory_that_an_open_cut_needs_does_not_count_against_the_limit() -> None:
-    core = core_of("adam")
-    for batch in range(4):
-        core.push(wire_push(0, batch))
-    assert core.shard is not None
-    limited = PsCore(
-        plan=PLAN, placement=Placement.even(1), number=0, policy=UpdatePolicy(), memory_bytes_max=core.shard.nbytes
-    )
-    limited.initialise(initialise("adam"))
-    limited.start_serving()
-    for batch in range(3):
-        limited.push(wire_push(0, batch))
-    cut = limited.cut(dirty_only=False, flush=False)
-    assert limited.push(wire_push(0, 3)).verdict is PushVerdict.APPLIED
-    assert limited.push(wire_push(1, 0)).verdict is PushVerdict.APPLIED
-    cut.close()

@@ -19,15 +19,15 @@ from elasticdl.ps.shard.admission import (
 )
 from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
 from elasticdl.ps.shard.model_shard import Division, GroupVersion, ModelShard, ledger_of, most_backward
+from elasticdl.ps.shard.new_model import new_model
 from elasticdl.ps.shard.observer import Observer
 from elasticdl.ps.shard.pull_admission import PullAdmission
 from elasticdl.ps.shard.regrouping import without
 from elasticdl.ps.shard.shard_cut import Pin, ShardCut
-from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError, UserError
+from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError
 from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.messages.events import GroupLedger
-from elasticdl.shared.model.partitioning import dense_part
 from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import TaskId
@@ -141,20 +141,7 @@ class PsCore:
             if self.shard is not None:
                 check_same_model(self.shard.signature, signature)
                 return InitialiseReply(first=False)
-            size = dense_part(signature.dense, self.owned).size
-            if request.dense.size != size:  # Before anything of the size that the signature names is allocated.
-                raise ProtocolError(f"{request.dense.size} initial values for {size} dense elements")
-            try:
-                shard = ModelShard(signature, self.policy)
-                group = shard.create(self.owned)
-                group.dense.set(request.dense)
-            except (UserError, NotFiniteError) as error:
-                raise RefusedError(RefusalKind.USER, f"the model can't be trained: {error}") from error
-            except MemoryError as error:
-                raise RefusedError(
-                    RefusalKind.USER, "the model needs more memory than this ps has: use more ps (--num_ps_pods)"
-                ) from error
-            shard.install([group])
+            shard = new_model(signature, self.policy, self.owned, request.dense)
             check_memory(shard.nbytes, self._memory_bytes_max)
             self.shard = shard
             if self._observer:
