@@ -95,11 +95,15 @@ class JsonCodec:
         hints = get_type_hints(kind)
         fields = [(each.name, self._of(hints[each.name])) for each in dataclasses.fields(kind)]
         self._classes[kind.__name__] = ", ".join(f"{name}: {way.name}" for name, way in fields)
-        dumps = [(name, way.dump) for name, way in fields]
+        names = [name for name, _ in fields]
+        dumps = [(place, way.dump) for place, (_, way) in enumerate(fields) if way.dump is not _same]
         loads = [(name, way.load) for name, way in fields]
 
         def dump(value: Any) -> list[Any]:
-            return [dump_field(getattr(value, name)) for name, dump_field in dumps]
+            values = [getattr(value, name) for name in names]
+            for place, dump_field in dumps:
+                values[place] = dump_field(values[place])
+            return values
 
         def load(plain: list[Any]) -> Any:
             return kind(**{name: load_(each) for (name, load_), each in zip(loads, plain, strict=True)})

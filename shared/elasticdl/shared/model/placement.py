@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import groupby
 
 from google.protobuf.message import DecodeError
 
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.rangeset import RangeSet
-from elasticdl.shared.names import GroupId
+from elasticdl.shared.names import GroupId, PodName, Service, pod_name
 from elasticdl.shared.proto import wire_pb2
 
 PARTITIONS = 256
@@ -55,6 +55,9 @@ class Placement:
             raise ValueError(f"{ps} ps: there can be 1 to {PARTITIONS}")
         return cls(version=1, owners=tuple(partition * ps // PARTITIONS for partition in range(PARTITIONS)))
 
+    def __hash__(self) -> int:
+        return self.version  # Owners almost never differ where versions do not.
+
     @cached_property
     def holders(self) -> tuple[int, ...]:
         """Numbers of the ps that own something, ascending."""
@@ -65,11 +68,28 @@ class Placement:
         """Number of the ps that admits pulls when staleness is bounded: the one with partition 0."""
         return self.owners[0]
 
+    @cached_property
+    def holder_names(self) -> tuple[PodName, ...]:
+        """Names of the ``holders``."""
+        return tuple(pod_name(Service.PS, number) for number in self.holders)
+
+    def size(self, ps: int) -> int:
+        """How many partitions a ps owns."""
+        return sum(end - start for start, end in self.partitions(ps))
+
     def partitions(self, ps: int) -> Ranges:
         """What a ps owns."""
-        ends = tuple(accumulate(len(list(run)) for _, run in groupby(self.owners)))
-        owners = (owner for owner, _ in groupby(self.owners))
-        return tuple((start, end) for owner, start, end in zip(owners, (0, *ends), ends, strict=False) if owner == ps)
+        return self._ranges.get(ps, ())
+
+    @cached_property
+    def _ranges(self) -> dict[int, Ranges]:
+        ranges: dict[int, Ranges] = {}
+        start = 0
+        for owner, run in groupby(self.owners):
+            end = start + len(list(run))
+            ranges[owner] = (*ranges.get(owner, ()), (start, end))
+            start = end
+        return ranges
 
     def moved(self, partitions: Ranges, *, to: int, version: int) -> Placement:
         """The table after a move."""

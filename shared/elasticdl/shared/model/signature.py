@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -194,7 +195,7 @@ class Optimizer:
         _check(legal, f"optimizer {self.name!r} with the learning rate {self.learning_rate!r}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelSignature:
     """Everything that two processes must agree on to train one model."""
 
@@ -208,7 +209,10 @@ class ModelSignature:
 
     def to_json(self) -> str:
         """Canonical JSON."""
+        return self._json
 
+    @cached_property
+    def _json(self) -> str:
         def plain(value: Any) -> object:
             if isinstance(value, Enum):
                 return value.value

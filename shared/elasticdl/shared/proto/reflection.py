@@ -27,7 +27,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from operator import attrgetter
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Generic, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -69,6 +68,21 @@ class _Value:
     encode: Encode | None
     decode: Decode | None
     write: Write | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """How one field of a dataclass is written into its message and read from it.
+
+    Attributes:
+        write: (message, value).
+        read: message -> value.
+        value: the conversion of the value itself, where the message's attribute always holds one value.
+    """
+
+    write: Write
+    read: Read
+    value: _Value | None = None
 
 
 def snake_case(name: str) -> str:
@@ -184,13 +198,13 @@ def _value(hint: Any, field: Any, place: str) -> _Value:
         arguments = get_args(hint)
         if len(arguments) == 2 and arguments[1] is Ellipsis:
             inner = _only_repeated(descriptor, place)
-            write, read = _repeated(arguments[0], inner, place)
-            return _Value(encode=None, decode=read, write=write)
+            access = _repeated(arguments[0], inner, place)
+            return _Value(encode=None, decode=access.read, write=access.write)
         return _pair(arguments, descriptor, place)
     raise _mismatch(place, f"no rule for {hint!r}")
 
 
-def _repeated(hint: Any, field: Any, place: str) -> tuple[Write, Read]:
+def _repeated(hint: Any, field: Any, place: str) -> _Access:
     name, value = field.name, _value(hint, field, place)
     encode, decode, write_element = value.encode, value.decode, value.write
 
@@ -206,10 +220,10 @@ def _repeated(hint: Any, field: Any, place: str) -> tuple[Write, Read]:
         values = getattr(message, name)
         return tuple(map(decode, values)) if decode else tuple(values)
 
-    return write, read
+    return _Access(write, read)
 
 
-def _mapping(hints: tuple[Any, Any], field: Any, place: str) -> tuple[Write, Read]:
+def _mapping(hints: tuple[Any, Any], field: Any, place: str) -> _Access:
     entry = field.message_type
     if entry is None or not entry.GetOptions().map_entry:
         raise _mismatch(place, "a Mapping needs a map")
@@ -235,10 +249,10 @@ def _mapping(hints: tuple[Any, Any], field: Any, place: str) -> tuple[Write, Rea
             return MappingProxyType({each_key: decode(values[each_key]) for each_key in values})
         return MappingProxyType(dict(values))
 
-    return write, read
+    return _Access(write, read)
 
 
-def _single(hint: Any, field: Any, place: str) -> tuple[Write, Read]:
+def _single(hint: Any, field: Any, place: str) -> _Access:
     name, value = field.name, _value(hint, field, place)
     encode, decode, write_value = value.encode, value.decode, value.write
 
@@ -250,19 +264,16 @@ def _single(hint: Any, field: Any, place: str) -> tuple[Write, Read]:
         else:
             setattr(message, name, encode(each) if encode else each)
 
-    if decode is None:
-        return write, attrgetter(name)
-    decode_value = decode
-
     def read(message: Any) -> Any:
-        return decode_value(getattr(message, name))
+        each = getattr(message, name)
+        return decode(each) if decode else each
 
-    return write, read
+    return _Access(write, read, value)
 
 
-def _absent_as(default: Any, name: str, access: tuple[Write, Read]) -> tuple[Write, Read]:
+def _absent_as(default: Any, name: str, access: _Access) -> _Access:
     """Let a field with presence stand for ``default`` while it is absent."""
-    write_present, read_present = access
+    write_present, read_present = access.write, access.read
 
     def write(message: Any, each: Any) -> None:
         if each is not None:
@@ -271,17 +282,17 @@ def _absent_as(default: Any, name: str, access: tuple[Write, Read]) -> tuple[Wri
     def read(message: Any) -> Any:
         return read_present(message) if message.HasField(name) else default
 
-    return write, read
+    return _Access(write, read)
 
 
-def _field(hint: Any, default: Any, name: str, descriptor: Any) -> tuple[Write, Read]:
+def _field(hint: Any, default: Any, name: str, descriptor: Any) -> _Access:
     """How one field of a dataclass is written into and read from its message."""
     place = f"{descriptor.full_name}.{name}"
     hint = _unwrap(hint)
     if name in descriptor.oneofs_by_name:
         union = _union(hint, descriptor, name, place)
         assert union.write and union.decode
-        return union.write, union.decode
+        return _Access(union.write, union.decode)
     if name not in descriptor.fields_by_name:
         raise _mismatch(place, "the message has no such field")
     field = descriptor.fields_by_name[name]
@@ -313,18 +324,29 @@ def _message(kind: type, descriptor: Any) -> _Value:
     in_message = {field.containing_oneof.name if _in_real_oneof(field) else field.name for field in descriptor.fields}
     if in_message != accesses.keys():
         raise _mismatch(descriptor.full_name, f"not in {kind.__name__}: {sorted(in_message - accesses.keys())}")
-    writes = [(name, access[0]) for name, access in accesses.items()]
-    reads = [(name, access[1]) for name, access in accesses.items()]
-
-    def write(message: Any, value: Any) -> None:
-        for name, write_field in writes:
-            write_field(message, getattr(value, name))
-
-    def decode(message: Any) -> Any:
-        return kind(**{name: read_field(message) for name, read_field in reads})
-
+    write, decode = _written_out(kind, accesses)
     _MESSAGES[kind] = _Value(encode=None, decode=decode, write=write)
     return _MESSAGES[kind]
+
+
+def _written_out(kind: type, accesses: Mapping[str, _Access]) -> tuple[Write, Decode]:
+    """The conversion of a dataclass with one line per field: half the time of a loop over its fields."""
+    known: dict[str, Any] = {"kind": kind}
+    writes, reads = [], []
+    for name, access in accesses.items():
+        write, read = f"write_{name}(message, value.{name})", f"read_{name}(message)"
+        known |= {f"write_{name}": access.write, f"read_{name}": access.read}
+        if (value := access.value) is not None:
+            known |= {f"encode_{name}": value.encode, f"decode_{name}": value.decode}
+            read = f"decode_{name}(message.{name})" if value.decode else f"message.{name}"
+            if value.write is None:
+                write = f"message.{name} = " + (f"encode_{name}(value.{name})" if value.encode else f"value.{name}")
+        writes.append(write)
+        reads.append(f"{name}={read}")
+    body = "\n    ".join(writes) or "pass"
+    source = f"def write(message, value):\n    {body}\ndef decode(message):\n    return kind({', '.join(reads)})"
+    exec(source, known)  # noqa: S102  All names are fields of our own classes.
+    return known["write"], known["decode"]
 
 
 def _in_real_oneof(field: Any) -> bool:
@@ -353,6 +375,7 @@ class Codec(Generic[T]):
             else _message(kind, descriptor)
         )
         assert value.write and value.decode
+        self._name = place
         self._message = message
         self._write = value.write
         self._decode = value.decode
@@ -372,12 +395,11 @@ class Codec(Generic[T]):
         Raises:
             ProtocolError: the bytes are not such a value, or one of a newer version.
         """
-        name = self._message.DESCRIPTOR.full_name
         try:
             return cast("T", self._decode(self._message.FromString(data)))
         except ProtocolError:
             raise
         except (DecodeError, ValueError, ElasticDLError) as error:
-            raise ProtocolError(f"not a valid {name} ({len(data)} bytes): {error}") from error
+            raise ProtocolError(f"not a valid {self._name} ({len(data)} bytes): {error}") from error
         except KeyError as error:
-            raise ProtocolError(f"a {name} with a value that this version does not know: {error}") from error
+            raise ProtocolError(f"a {self._name} with a value that this version does not know: {error}") from error
