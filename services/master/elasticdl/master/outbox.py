@@ -15,7 +15,6 @@ from functools import partial
 from typing import assert_never
 
 import structlog
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential
 
 from elasticdl.master.core import State
 from elasticdl.master.core.pods.state import PodPhase
@@ -34,6 +33,9 @@ from elasticdl.shared.storage import open_store
 
 ORDER_TRIES_S_MAX = 10.0
 """Seconds during which an order to another process is retried before it counts as failed."""
+ORDER_PAUSE_S_MIN = 0.05
+"""Seconds before the second try; doubled after every further one."""
+ORDER_PAUSE_S_MAX = 1.0
 LedgerReader = Callable[[str], tuple[GroupLedger, ...]]
 """(URI of a snapshot's manifest) -> the ledgers in it; blocks."""
 
@@ -196,23 +198,18 @@ class Outbox:
 
     async def _order(self, pod: PodName, command: Command, cause: str) -> None:
         give_up_s = self._clock.monotonic() + ORDER_TRIES_S_MAX
-
-        def is_hopeless(_tries: RetryCallState) -> bool:
-            # The core orders it again from the pod's next process.
-            return self._clock.monotonic() >= give_up_s or self._has_exited(pod)
-
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(TransientError),
-            wait=wait_exponential(0.05, max=1.0),
-            stop=is_hopeless,
-            reraise=True,
-        )
-        try:
-            async for attempt in retrying:
-                with attempt:
-                    await self._bus.signals.order(pod, command, cause, term=self.term)
-        except PermanentError as error:
-            raise OrderRefusedError(f"{pod} refused: {error}") from error
+        pause_s = ORDER_PAUSE_S_MIN
+        while True:
+            try:
+                return await self._bus.signals.order(pod, command, cause, term=self.term)
+            except PermanentError as error:
+                raise OrderRefusedError(f"{pod} refused: {error}") from error
+            except TransientError:
+                # The core orders it again from the pod's next process.
+                if self._clock.monotonic() >= give_up_s or self._has_exited(pod):
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, ORDER_PAUSE_S_MAX)
 
     def _has_exited(self, name: PodName) -> bool:
         pod = self.state.pods.get(name)

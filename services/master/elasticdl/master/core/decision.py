@@ -23,5 +23,10 @@ class Decision:
     @classmethod
     def of(cls, decisions: Decisions) -> Decision:
         """Join decisions to one; a reason that several commands share appears once."""
+        if not decisions:
+            return _NOTHING
         reasons = tuple(dict.fromkeys(reason for _, reason in decisions if reason))
         return cls(commands=tuple(command for command, _ in decisions), reasons=reasons)
+
+
+_NOTHING = Decision()

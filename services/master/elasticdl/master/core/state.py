@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from elasticdl.master.core.closing.state import Closing, Stopping
 from elasticdl.master.core.evaluation.state import Best, Evaluation, EvaluationPhase, Merge
@@ -18,7 +19,9 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Decided, FailureKind, LostLog, RunningBatch, SnapshotDamaged, TaskFailed
 from elasticdl.shared.model.placement import Placement, Ranges
-from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service, pod_name, pod_number
+from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service, pod_number
+
+_name_of = attrgetter("name")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,7 +155,7 @@ class State:
 
     def pods_of(self, service: Service) -> Iterator[Pod]:
         """The pods of one service, by name."""
-        return (pod for _, pod in sorted(self.pods.items()) if pod.service is service)
+        return iter(sorted((pod for pod in self.pods.values() if pod.service is service), key=_name_of))
 
     def running(self, service: Service) -> list[Pod]:
         """The pods of one service that have reported ready."""
@@ -166,7 +169,7 @@ class State:
     @property
     def holders(self) -> tuple[PodName, ...]:
         """The ps that own partitions of the model."""
-        return tuple(pod_name(Service.PS, number) for number in self.placement.holders)
+        return self.placement.holder_names
 
     def owned(self, ps: PodName) -> Ranges:
         """The partitions of a ps."""
@@ -175,14 +178,17 @@ class State:
     @property
     def running_holders(self) -> list[Pod]:
         """The ps that own partitions and have reported ready."""
-        holders = self.holders
-        return [pod for pod in self.running(Service.PS) if pod.name in holders]
+        pods = (self.pods.get(name) for name in sorted(self.holders))
+        return [pod for pod in pods if pod is not None and pod.phase is PodPhase.RUNNING]
 
     @property
     def all_ps_running(self) -> bool:
         """Whether every ps that owns partitions is ready."""
-        pods = (self.pods.get(name) for name in self.holders)
-        return self.spec is not None and all(pod is not None and pod.phase is PodPhase.RUNNING for pod in pods)
+        for name in self.holders:
+            pod = self.pods.get(name)
+            if pod is None or pod.phase is not PodPhase.RUNNING:
+                return False
+        return self.spec is not None
 
     def fail(self, message: str, guilty: str = "", kind: FailureKind = FailureKind.ENVIRONMENT) -> None:
         """Record why the job has to end; the first reason stays."""

@@ -36,11 +36,13 @@ def decide_begin(state: State) -> Decisions:
     """The beginning of a move, if one is needed and possible: from the fullest donor to the emptiest recipient."""
     if state.job_state not in _MOVING_STATES:
         return []
+    counts = _counts(state)
+    if len(counts) == state.ps and max(counts.values()) - min(counts.values()) <= 1:
+        return []
     running = {pod.name for pod in state.running(Service.PS)}
     recipients = [number for number in range(state.ps) if pod_name(Service.PS, number) in running]
     if not recipients:
         return []
-    counts = _counts(state)
     recipient = min(recipients, key=lambda number: counts[number])
     for donor in _donors(state, counts):
         name = pod_name(Service.PS, donor)
@@ -63,8 +65,8 @@ def decide_begin(state: State) -> Decisions:
 
 
 def _counts(state: State) -> dict[int, int]:
-    owners = state.placement.owners
-    return {number: owners.count(number) for number in {*range(state.ps), *owners}}
+    placement = state.placement
+    return {number: placement.size(number) for number in {*range(state.ps), *placement.holders}}
 
 
 def _donors(state: State, counts: Mapping[int, int]) -> list[int]:

@@ -22,10 +22,14 @@ def decide_pods(state: State) -> Decisions:
     """Start every wanted pod that is not running; one that failed by its own fault waits for its restart timer."""
     wanted = dict.fromkeys(wanted_ps(state), Service.PS)
     wanted |= {pod_name(Service.WORKER, number): Service.WORKER for number in range(state.workers)}
+    unwanted = [
+        name
+        for name, pod in state.pods.items()
+        if name not in wanted and pod.phase not in (PodPhase.EXITED, PodPhase.STOPPING)
+    ]
     decisions: Decisions = [
         (StopPod(pod=name, reason="scaled down"), f"scaled to {state.workers} workers and {state.ps} ps")
-        for name, pod in sorted(state.pods.items())
-        if name not in wanted and pod.phase not in (PodPhase.EXITED, PodPhase.STOPPING)
+        for name in sorted(unwanted)
     ]
     for name, service in wanted.items():
         known = state.pods.get(name)

@@ -62,10 +62,12 @@ def decide_speculation(state: State, now_s: float, policy: SpeculationPolicy = D
         if now_s >= due_s:
             return [_second_attempts(state, awaited)]
         return _timer(state, due_s, "all workers that wait will have said so then")
+    if training.lacking or len(training.outstanding) > len(state.running_attempts):
+        return []  # Some task is not running: there is no need to look at each of them.
     if not training.is_dispatched(dispatch_limit(state)):
         return []
     running = {ref.number: attempts for ref, attempts in state.running_attempts.items() if ref.purpose is Purpose.TRAIN}
-    if training.lacking or not training.outstanding <= running.keys():
+    if not training.outstanding <= running.keys():
         return []
     idle = _idle_workers(state)
     single = [
