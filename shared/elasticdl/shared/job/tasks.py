@@ -19,6 +19,9 @@ class TaskRef:
     purpose: Purpose
     number: int
 
+    def __hash__(self) -> int:
+        return self.number  # A generated one would call the enum's, which is slow; few tasks share a number.
+
     def __str__(self) -> str:
         return f"{self.purpose.value} {self.number}"
 

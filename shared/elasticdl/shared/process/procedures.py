@@ -12,7 +12,7 @@ step does any I/O: the shell executes the commands, and the simulator does so on
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -56,7 +56,7 @@ class Procedures(Generic[C]):
         Raises:
             Exception: whatever the procedure raises before that.
         """
-        self._advance(procedure, lambda: next(procedure))
+        self._advance(procedure, procedure.send, None)
 
     def done(self, number: int, result: Any) -> None:
         """Resume the procedure that waits for a command.
@@ -66,17 +66,17 @@ class Procedures(Generic[C]):
             Exception: whatever the procedure raises before its next command.
         """
         procedure = self._take(number)
-        self._advance(procedure, lambda: procedure.send(result))
+        self._advance(procedure, procedure.send, result)
 
     def failed(self, number: int, error: BaseException) -> None:
         """Raise a command's error in the procedure that waits for it; raises as ``done`` does."""
         procedure = self._take(number)
-        self._advance(procedure, lambda: procedure.throw(error))
+        self._advance(procedure, procedure.throw, error)
 
-    def drain(self) -> Iterator[Issued[C]]:
+    def drain(self) -> Sequence[Issued[C]]:
         """The commands issued since the last call, in order."""
         issued, self._issued = self._issued, []
-        yield from issued
+        return issued
 
     def _take(self, number: int) -> Procedure[None]:
         procedure = self._waiting.pop(number, None)
@@ -84,9 +84,9 @@ class Procedures(Generic[C]):
             raise InvariantError(f"no procedure waits for command {number}")
         return procedure
 
-    def _advance(self, procedure: Procedure[None], step: Any) -> None:
+    def _advance(self, procedure: Procedure[None], step: Callable[[Any], Any], value: Any) -> None:
         try:
-            command = step()
+            command = step(value)
         except StopIteration:
             return
         self._count += 1

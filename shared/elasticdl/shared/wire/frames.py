@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,8 +57,7 @@ HANDSHAKE_LIMITS = FrameLimits(tensors_max=0, meta_bytes_max=1 << 12, payload_by
 """For peers that have not shown the token yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """A decoded header.
 
     Attributes:
@@ -77,8 +76,7 @@ class Header:
         return self.tensors * _TABLE_ENTRY.size + self.meta_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TensorPlace:
+class TensorPlace(NamedTuple):
     """Where a tensor lies in the payload."""
 
     dtype: np.dtype[Any]
@@ -86,8 +84,7 @@ class TensorPlace:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """A decoded tensor table."""
 
     places: tuple[TensorPlace, ...]
@@ -96,8 +93,7 @@ class Layout:
     def tensors(self, payload: Tensor) -> tuple[Tensor, ...]:
         """Views of a received payload (uint8), one per tensor."""
         return tuple(
-            payload[place.offset : place.offset + place.elements * place.dtype.itemsize].view(place.dtype)
-            for place in self.places
+            payload[offset : offset + elements * dtype.itemsize].view(dtype) for dtype, elements, offset in self.places
         )
 
 
@@ -167,11 +163,10 @@ def table_bytes(header: Header) -> int:
 
 
 def _excess(tensors: int, meta_bytes: int, payload_bytes: int, limits: FrameLimits) -> str:
-    for what, value, most in (
-        ("tensors", tensors, limits.tensors_max),
-        ("bytes of meta", meta_bytes, limits.meta_bytes_max),
-        ("bytes of tensors", payload_bytes, limits.payload_bytes_max),
-    ):
-        if value > most:
-            return f"{value} {what}, the limit is {most}"
+    if tensors > limits.tensors_max:
+        return f"{tensors} tensors, the limit is {limits.tensors_max}"
+    if meta_bytes > limits.meta_bytes_max:
+        return f"{meta_bytes} bytes of meta, the limit is {limits.meta_bytes_max}"
+    if payload_bytes > limits.payload_bytes_max:
+        return f"{payload_bytes} bytes of tensors, the limit is {limits.payload_bytes_max}"
     return ""

@@ -45,7 +45,8 @@ EVERYTHING = -1
 """A generation after which every row has changed."""
 _LOCKED_BYTES = 1 << 20
 """Bytes of rows that are copied before a waiting push gets its turn: about a millisecond."""
-_ROWS_MORE = 4096
+_ROWS_MORE = 512
+"""Rows that may be added between the making of a cut's memory and the cut."""
 _TOUCHED_BYTES = 64 << 20
 """Memory for rows that will be saved, which is there before: a push would take it a page at a time."""
 

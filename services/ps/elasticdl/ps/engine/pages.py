@@ -61,11 +61,12 @@ class Pages:
         self._advise(_MADV_POPULATE_WRITE, start, min(stop, len(self._map)))
 
     def free(self) -> None:
-        """Give everything back, letting others run meanwhile."""
-        self._advise(mmap.MADV_DONTNEED, 0, len(self._map))
+        """Give everything back, letting others run meanwhile where it takes long."""
+        if len(self._map) > _PIECE_BYTES:
+            self._advise(mmap.MADV_DONTNEED, 0, len(self._map))
         self._map.close()
 
     def _advise(self, advice: int, start: int, stop: int) -> None:
-        address = np.frombuffer(self._map, np.uint8).ctypes.data
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         for first in range(start, stop, _PIECE_BYTES):
             _madvise(address + first, min(_PIECE_BYTES, stop - first), advice)

@@ -22,7 +22,8 @@ class SnapshotHistory:
     def __init__(self, *, chain_max: int, chains_kept: int) -> None:
         self._chain_max = chain_max
         self._chains_kept = chains_kept
-        self._complete: list[Snapshot] = []
+        self._complete: tuple[Snapshot, ...] = ()
+        self._obsolete: tuple[Snapshot, ...] = ()
         self._chain = 0
         """Snapshots of the present chain; 0: the next one must be full."""
 
@@ -45,7 +46,7 @@ class SnapshotHistory:
 
     def adopt(self, kept: Sequence[Snapshot]) -> None:
         """The state was restored from the last of these; the next one is full, because no row is known to be dirty."""
-        self._complete = list(kept)
+        self._set(kept)
 
     def base(self, *, extend: bool = False) -> str:
         """Manifest that the next snapshot adds changed rows to; empty: it has to be full.
@@ -61,7 +62,7 @@ class SnapshotHistory:
             self._chain = 1
         elif self._chain:
             self._chain += 1  # Else it only refers to others, and the next one has to be full as before.
-        self._complete.append((uri, manifest))
+        self._set([*self._complete, (uri, manifest)])
 
     def discard(self, uri: str) -> None:
         """Forget a damaged snapshot and the ones that build on it. The next snapshot is full."""
@@ -69,7 +70,7 @@ class SnapshotHistory:
         for one, manifest in self._complete:
             if manifest.base in lost:
                 lost.add(one)
-        self._complete = [snapshot for snapshot in self._complete if snapshot[0] not in lost]
+        self._set([snapshot for snapshot in self._complete if snapshot[0] not in lost])
         self._chain = 0
 
     def older_than(self, uri: str, manifest: Manifest) -> tuple[str, ...]:
@@ -77,16 +78,18 @@ class SnapshotHistory:
         kept = _kept([*self._complete, (uri, manifest)], self._chains_kept)
         return tuple(one for one, _ in reversed(kept) if one != uri)
 
-    def obsolete(self) -> list[Snapshot]:
+    def obsolete(self) -> tuple[Snapshot, ...]:
         """The snapshots that can be deleted: whole chains only."""
-        if len(self._complete) <= self._chains_kept:
-            return []
-        kept = {uri for uri, _ in _kept(self._complete, self._chains_kept)}
-        return [one for one in self._complete if one[0] not in kept]
+        return self._obsolete
 
     def forget(self, snapshot: Snapshot) -> None:
         """A snapshot was deleted."""
-        self._complete.remove(snapshot)
+        self._set([one for one in self._complete if one != snapshot])
+
+    def _set(self, complete: Sequence[Snapshot]) -> None:
+        self._complete = tuple(complete)
+        kept = {uri for uri, _ in _kept(complete, self._chains_kept)}
+        self._obsolete = tuple(one for one in complete if one[0] not in kept)
 
 
 def _kept(complete: Sequence[Snapshot], chains_kept: int) -> list[Snapshot]:

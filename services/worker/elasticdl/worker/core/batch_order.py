@@ -40,6 +40,9 @@ class BatchRef:
     lap: int = 0
     entry: int = 0
 
+    def __hash__(self) -> int:
+        return hash((self.task.number, self.batch))
+
 
 class AnswerMeaning(Enum):
     """What the answer to a push means for its task."""
@@ -123,7 +126,9 @@ class BatchOrder:
         return None if task is None else self.key(task, self._tasks[task].next_to_read)
 
     def _next_task(self) -> TaskRef | None:
-        readable = [task for task, position in self._tasks.items() if position.next_to_read < position.batches]
+        readable = (task for task, position in self._tasks.items() if position.next_to_read < position.batches)
+        if self._rounds is None:
+            return next(readable, None)
         return min(readable, key=lambda one: self.key(one, self._tasks[one].next_to_read), default=None)
 
     def key(self, task: TaskRef, batch: int) -> RoundKey:
@@ -133,7 +138,7 @@ class BatchOrder:
     def is_valid(self, ref: BatchRef) -> bool:
         """Whether the batch still has to be processed."""
         position = self._tasks.get(ref.task)
-        return position is not None and (position.lap, position.entry) == (ref.lap, ref.entry)
+        return position is not None and position.lap == ref.lap and position.entry == ref.entry
 
     def is_of_current_attempt(self, ref: BatchRef) -> bool:
         """Whether the task has not left this worker since the ref was made; the ref may be void all the same."""

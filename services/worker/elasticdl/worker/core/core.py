@@ -211,7 +211,7 @@ class WorkerCore:
             self._effects.issue(TakeTask(wait_s=self._patience_s()))
 
     def _may_start_auxiliary(self) -> bool:
-        return pipelining.may_start_auxiliary(self.training.window, self._settings.pipeline)
+        return self._auxiliary.waits and pipelining.may_start_auxiliary(self.training.window, self._settings.pipeline)
 
     def _conditions(self) -> Conditions:
         return Conditions(

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from elasticdl.shared.job.rounds import RoundKey
 from elasticdl.shared.job.spec import JobSpec
@@ -135,8 +136,7 @@ class Batch:
         return self.phase is Phase.READ and not self.is_empty
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
+class Conditions(NamedTuple):
     """What else decides.
 
     Attributes:
@@ -155,7 +155,7 @@ def may_read(
     settings: PipelineSettings,
     *,
     tasks: int = 1,
-    is_later: Callable[[Batch], bool] = lambda _: False,
+    is_later: Callable[[Batch], bool] | None = None,
 ) -> bool:
     """Whether another batch may be read ahead.
 
@@ -166,8 +166,8 @@ def may_read(
         is_later: whether a batch is trained after the one that would be read. Those never keep it from being read: in
             synchronous training they wait for it.
     """
-    ahead = sum(batch.phase in _AHEAD and not is_later(batch) for batch in window)
-    return ahead < settings.prefetch_batches * tasks
+    ahead = [batch for batch in window if batch.phase in _AHEAD and not (is_later and is_later(batch))]
+    return len(ahead) < settings.prefetch_batches * tasks
 
 
 def insert(window: list[Batch], batch: Batch, key: Callable[[Batch], RoundKey]) -> None:
@@ -259,15 +259,14 @@ def _valid(window: Sequence[Batch]) -> list[Batch]:
 
 def _trainable(window: Sequence[Batch]) -> list[Batch]:
     """Valid batches of tasks of which no pull is delayed."""
-    waiting = {batch.ref.task for batch in window if batch.is_delayed}
-    valid = _valid(window)
-    return [batch for batch in valid if batch.ref.task not in waiting] if waiting else valid
+    delayed = [batch.ref.task for batch in window if batch.is_delayed]
+    return [batch for batch in window if not batch.is_void and (not delayed or batch.ref.task not in delayed)]
 
 
 def _first(window: Sequence[Batch]) -> Batch | None:
-    return next(iter(_trainable(window)), None)
+    trainable = _trainable(window)
+    return trainable[0] if trainable else None
 
 
 def _any(window: Sequence[Batch], *phases: Phase) -> bool:
-    present = [batch.phase for batch in window]
-    return any(map(present.__contains__, phases))
+    return any(map(phases.__contains__, [batch.phase for batch in window]))

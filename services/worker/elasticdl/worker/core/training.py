@@ -303,14 +303,15 @@ class Training:
         return True
 
     def _drop_void(self) -> None:
-        for batch in list(self.window):
+        for batch in self.window:
             self._mark_if_void(batch)
-            if batch.is_void and not batch.is_busy:
-                self._drop(batch)
+        for batch in [batch for batch in self.window if batch.is_void and not batch.is_busy]:
+            self._drop(batch)
 
     def _mark_if_void(self, batch: Batch) -> None:
         """A void batch stays void: the same ref can't become valid again."""
-        batch.is_void = batch.is_void or not self.order.is_valid(batch.ref)
+        if not batch.is_void:
+            batch.is_void = not self.order.is_valid(batch.ref)
 
     def _drop(self, batch: Batch) -> None:
         """Forget a batch that no lane works on; its buffers are not in use any more."""

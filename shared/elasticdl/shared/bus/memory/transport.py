@@ -129,6 +129,10 @@ class Client:
     transport: Transport
     settings: BusSettings = field(default_factory=BusSettings)
     closed: bool = False
+    _retries: RetryPolicy = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._retries = RetryPolicy(limit_s=self.settings.retry_s, pause_s=self.settings.retry_pause_s)
 
     async def ask(self, what: str, operation: Callable[[], T]) -> T:
         """Have the broker do something; repeated until it answers.
@@ -137,8 +141,7 @@ class Client:
             TransientError: the broker stayed away longer than the settings allow.
             PermanentError: the broker refused.
         """
-        policy = RetryPolicy(limit_s=self.settings.retry_s, pause_s=self.settings.retry_pause_s)
-        return await policy.run(what, partial(self.transport.request, what, operation))
+        return await self._retries.run(what, partial(self.transport.request, what, operation))
 
 
 class Changes:
