@@ -59,7 +59,7 @@ class Instance:
 class Handle:
     """A callback with its context."""
 
-    __slots__ = ("arguments", "callback", "cancelled_", "context", "owner", "when_s")
+    __slots__ = ("arguments", "callback", "context", "is_cancelled", "owner")
 
     def __init__(self, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context | None) -> None:
         owner = _OWNER.get() if context is None else context.get(_OWNER)
@@ -67,20 +67,11 @@ class Handle:
         self.context = _context_of(owner) if context is None else context
         self.callback = callback
         self.arguments = arguments
-        self.cancelled_ = False
-        self.when_s = 0.0
+        self.is_cancelled = False
 
     def cancel(self) -> None:
         """See ``asyncio.Handle``."""
-        self.cancelled_ = True
-
-    def cancelled(self) -> bool:
-        """See ``asyncio.Handle``."""
-        return self.cancelled_
-
-    def when(self) -> float:
-        """See ``asyncio.TimerHandle``."""
-        return self.when_s
+        self.is_cancelled = True
 
 
 class VirtualLoop:
@@ -118,7 +109,7 @@ class VirtualLoop:
                     self._now_s, _, handle = heapq.heappop(timers)
                 self.events += 1
                 owner = handle.owner
-                if handle.cancelled_ or (owner is not None and not owner.alive):
+                if handle.is_cancelled or (owner is not None and not owner.alive):
                     continue
                 if owner is not None and owner.frozen:
                     owner.keep(handle)
@@ -148,9 +139,8 @@ class VirtualLoop:
         return self._add_timer(when, Handle(callback, args, context))
 
     def _add_timer(self, when_s: float, handle: Handle) -> Handle:
-        handle.when_s = max(when_s, self._now_s)
         self._count += 1
-        heapq.heappush(self._timers, (handle.when_s, self._count, handle))
+        heapq.heappush(self._timers, (when_s if when_s > self._now_s else self._now_s, self._count, handle))
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:

@@ -195,7 +195,7 @@ class Oracle:
     def _dense(self, name: str, counts: Floats) -> list[str]:
         """Each weight is the times that its batch was learned, over the batches of its update."""
         problems: list[str] = []
-        for row in np.unique(counts, axis=0):
+        for row in {row.tobytes(): row for row in counts}.values():
             problems += self._partition(name, row)
         return problems
 

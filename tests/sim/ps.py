@@ -111,8 +111,9 @@ class PsProcess(Process):
             return None
         bounded = self.world.staleness.before(self)
         response = self._handler(Frame(0, meta, tuple(tensors), self._pool, None))
-        self.world.staleness.after(self, meta, response, bounded)
-        if wire_pb2.Request.FromString(meta).HasField("push"):
+        request = wire_pb2.Request.FromString(meta)
+        self.world.staleness.after(self, request, response, bounded)
+        if request.HasField("push"):
             self.probe("push")
         return response if self.instance.alive else None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from elasticdl.shared.names import Incarnation
-from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.message_codec import decode_reply
 from elasticdl.shared.wire.messages import PushReply
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from tests.sim.ps import PsProcess
 
     from elasticdl.ps.shard.staleness_gate import BatchKey
+    from elasticdl.shared.proto import wire_pb2
     from elasticdl.shared.wire.server import Response
     from elasticdl.worker.ps_client.requests import PushOutcome
 
@@ -46,12 +46,11 @@ class StalenessWatch:
             self._gate, self._known = ps.incarnation, bounded
         return bounded
 
-    def after(self, ps: PsProcess, meta: bytes, response: Response, bounded: frozenset[BatchKey]) -> None:
+    def after(self, ps: PsProcess, request: wire_pb2.Request, response: Response, bounded: frozenset[BatchKey]) -> None:
         """A ps has answered a request."""
         gate = ps.core.pulls.gate
         if gate is None:
             return
-        request = wire_pb2.Request.FromString(meta)
         key = (request.push.task, request.push.batch) if request.HasField("push") else None
         vanished = self._known - gate.bounded - ({key} if key else set())
         self._excepted |= vanished
