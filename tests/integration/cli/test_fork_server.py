@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.deadline import DEADLINE_S, Gate
-from tests.unit.master.driver import job_spec
 
 from elasticdl.cli.local.exits import Exit
 from elasticdl.cli.local.processes.children import ChildProcesses
@@ -167,7 +166,7 @@ class Kept:
 
 
 def test_a_kept_process_becomes_the_next_one_with_its_log(tmp_path: Path) -> None:
-    forks = fork_servers(job_spec())
+    forks = fork_servers(processes=2, seed=7, envs={})
     kept, dead, unused = (Kept(forks, tmp_path / f"worker-{number}.log") for number in range(3))
     os.kill(dead.pid, signal.SIGKILL)
     os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)
@@ -208,3 +207,12 @@ def test_forked_workers_die_with_a_launcher_that_is_killed(tmp_path: Path, broke
         launcher.kill()
     _, alive = psutil.wait_procs(family, timeout=DEADLINE_S)
     assert alive == []
+
+
+def test_a_server_that_begins_before_there_is_a_folder_for_its_log_writes_it_in_the_end(tmp_path: Path) -> None:
+    server = ForkServer(Spawner(), [sys.executable, "-m", "no_such_module"])
+    server.begin(environment=os.environ, log=None)
+    server.wait()
+    server.log_to(tmp_path / "log")
+    server.stop()
+    assert "No module named 'no_such_module'" in (tmp_path / "log").read_text()

@@ -22,7 +22,7 @@ from elasticdl.cli.commands.clean import CleanSettings, clean
 LAUNCHER = """
 import sys
 from elasticdl.cli.local import running
-from elasticdl.cli.commands import train
+from elasticdl.cli.commands.new_job import job_record
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.jobs.run_directory import RunDirectory
@@ -48,7 +48,7 @@ submission = prepare(flags, root, print)
 run = RunDirectory(root, submission.spec.job)
 run.create()
 with run.lock():
-    record = train.job_record(submission, flags)
+    record = job_record(submission, flags)
     run.write(record)
     options = running.RunOptions(started_s=0.0, command=command)
     sys.exit(running.run_job(run, record, submission.spec, (JobSubmitted(spec=submission.spec),), options))

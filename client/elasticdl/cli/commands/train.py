@@ -1,22 +1,15 @@
-"""``elasticdl train``: plans a job and runs it; with ``--dry_run`` it prints the plan and tries the model."""
+"""``elasticdl train``: begins to import TensorFlow, and then everything that a new job needs."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from elasticdl.cli import exit_codes
-from elasticdl.cli.display.consoles import JobConsole
-from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
-from elasticdl.cli.local.processes.fork_server import ForkServers, fork_servers
+from elasticdl.cli.local.processes.fork_server import fork_servers
 from elasticdl.cli.submission.extras import check_extras
+from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.plan_text import print_plan
-from elasticdl.cli.submission.submit import Submission, prepare
-from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.messages.events import JobSubmitted
+from elasticdl.cli.submission.seed import with_seed
 from elasticdl.shared.names import Service
-from elasticdl.shared.storage import display
 
 
 def train(flags: TrainFlags, root: Path, started_s: float) -> int:
@@ -35,58 +28,11 @@ def train(flags: TrainFlags, root: Path, started_s: float) -> int:
         KeyboardInterrupt: the user interrupted it before it started. It has left nothing behind.
     """
     check_extras()
-    console = JobConsole()
-    submission = prepare(flags, root, console.print_line)
-    with fork_servers(submission.spec) as forks:
-        if flags.dry_run:
-            return _dry_run(submission, forks, console)
-        return _run(submission, forks, flags, RunDirectory(root, submission.spec.job), started_s)
+    flags = with_seed(flags)
+    assert flags.seed is not None
+    processes = flags.num_workers + flags.num_ps_pods
+    with fork_servers(processes=processes, seed=flags.seed, envs=parse_envs(flags.envs)) as forks:
+        forks.begin(None, [Service.WORKER])
+        from elasticdl.cli.commands.new_job import start
 
-
-def _dry_run(submission: Submission, forks: ForkServers, console: JobConsole) -> int:
-    from elasticdl.cli.local.running import try_model
-
-    print_plan(submission, console)
-    for line in try_model(submission, forks, console.print_line):
-        console.print_line(line)
-    return exit_codes.SUCCESS
-
-
-def _run(submission: Submission, forks: ForkServers, flags: TrainFlags, run: RunDirectory, started_s: float) -> int:
-    spec = submission.spec
-    run.create()
-    with run.lock():
-        record = job_record(submission, flags)
-        try:
-            run.write(record)
-            forks.begin(run.logs, [Service.WORKER])
-            # Imported here: it takes a third of a second, and TensorFlow is imported meanwhile.
-            from elasticdl.cli.local.running import RunOptions, run_job
-
-            submission.save_indices(spec.storage)
-        except BaseException:
-            run.remove()  # The job did not start, so leave nothing behind.
-            raise
-        options = RunOptions(
-            started_s=started_s, report=flags.report, debug=flags.debug, forks=forks, checks_model=True
-        )
-        return run_job(run, record, spec, (JobSubmitted(spec=spec),), options)
-
-
-def job_record(submission: Submission, flags: TrainFlags) -> JobRecord:
-    """The first content of ``job.json``."""
-    spec = submission.spec
-    return JobRecord(
-        job=spec.job,
-        created_s=spec.created_s,
-        state=JobState.STARTING.value,
-        model=f"{spec.model.path}:{spec.model.symbol}",
-        model_files=submission.model_files,
-        working_directory=os.getcwd(),
-        training_data=flags.training_data,
-        output=display(spec.output),
-        storage=spec.storage,
-        nats_url=flags.nats_url,
-        own_nats=not flags.nats_url,
-        launcher_pid=os.getpid(),
-    )
+        return start(flags, root, forks, started_s)

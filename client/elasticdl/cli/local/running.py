@@ -211,7 +211,7 @@ def _runtime(
 ) -> Runtime:
     forks = options.forks
     if forks is None and options.command is service_command:
-        forks = fork_servers(spec)
+        forks = fork_servers(processes=spec.workers + spec.ps, seed=spec.plan.seed, envs=spec.envs)
     spawner = forks.spawner if forks else Spawner()
     broker: Broker = EmbeddedBroker(spawner, run) if record.own_nats else ExternalBroker(record.nats_url)
 

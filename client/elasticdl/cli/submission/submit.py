@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.model_digest import combined, file_digests
 from elasticdl.cli.submission.plan_data import Progress, plan_data
 from elasticdl.cli.submission.preflight import check_destinations
+from elasticdl.cli.submission.seed import with_seed
 from elasticdl.shared.data import IndexStore, PlannedData, Reader
 from elasticdl.shared.data.schema import spec_of
 from elasticdl.shared.errors import UserError
@@ -23,9 +23,6 @@ from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import JobSpec, ModelSpec
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
 from elasticdl.shared.storage import join, open_store, to_uri
-
-_SEED_BITS = 32
-"""Random bits of a seed that was not given: few enough to be typed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +76,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         UserError: something is wrong with the input; says what to do.
     """
     flags.check()
+    flags = with_seed(flags)
     model, digests = _model(flags)
     job = new_job_id(flags.job_name or _job_name(Path(model.path).stem))
     envs = parse_envs(flags.envs)
@@ -112,8 +110,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
 
 
 def _training_plan(flags: TrainFlags, data: PlannedData) -> Plan:
-    settings = {"seed": secrets.randbits(_SEED_BITS), **values_for("Plan", flags)}
-    settings["minibatch_size"] = flags.records_per_minibatch
+    settings = {**values_for("Plan", flags), "minibatch_size": flags.records_per_minibatch}
     return Plan(sources=data.sources, **settings)
 
 

@@ -1,8 +1,9 @@
 """``python -m elasticdl.worker.model_check``: builds a job's model and tries one batch, before the job starts.
 
 The launcher starts two processes of it. Both build the model. The first tries a batch, and compares its fingerprint
-with the second's, so a model that comes out differently in each process is refused before the job starts. The second
-tries the export meanwhile. If the job starts, both processes become workers, which have built their model already.
+with the second's, so a model that comes out differently in each process is refused before the job starts. Each tries to
+export one of the two files, the second the one that takes longer. If the job starts, both processes become workers,
+which have built their model already.
 """
 
 from __future__ import annotations
@@ -99,31 +100,40 @@ def _build(spec: JobSpec) -> Built:
 
 
 def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
+    from elasticdl.worker.model.export.export import KERAS_FILE
     from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint
     from elasticdl.worker.model_trial import try_model
 
     with running_batches_file() as running_batches:
         try_model(built, running_batches)
     mine = built.fingerprint()
+    problem = _export_problem(spec, built, KERAS_FILE)
     other = _second(folder)
     if other is not None and other.fingerprint:  # Without one it failed by itself, and the workers compare.
         expected = Fingerprint.decode(other.fingerprint)
         mine.check(expected, Path(spec.model.path), "each process builds a different model")
-    if other is not None and other.error:
-        return other
+    if problem := problem or (other.error if other else ""):
+        return ModelCheck(error=problem)
     return ModelCheck(notes=(*built.runner.describe(), *built.export_notes), fingerprint=mine.encode())
 
 
 def _export(spec: JobSpec, built: Built) -> ModelCheck:
-    from elasticdl.worker.model_trial import try_export
+    from elasticdl.worker.model.export.export import SAVED_MODEL
 
     fingerprint = built.fingerprint().encode()
+    return ModelCheck(error=_export_problem(spec, built, SAVED_MODEL), fingerprint=fingerprint)
+
+
+def _export_problem(spec: JobSpec, built: Built, name: str) -> str:
+    """Why a file of the model can't be exported; empty if it can, or no export is wanted."""
+    from elasticdl.worker.model_trial import try_export
+
     try:
         if spec.output:
-            try_export(built, spec.output)
+            try_export(built, spec.output, name)
     except UserError as error:
-        return ModelCheck(error=str(error), fingerprint=fingerprint)
-    return ModelCheck(fingerprint=fingerprint)
+        return str(error)
+    return ""
 
 
 def _second(folder: Path) -> ModelCheck | None:

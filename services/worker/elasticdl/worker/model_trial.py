@@ -61,12 +61,13 @@ def try_model(built: Built, running_batches: RunningBatchesFile) -> None:
         runner.evaluate(batch, runner.initial_dense(), _rows(built, batch, training=False))
 
 
-def try_export(built: Built, output: str) -> None:
-    """Write the untrained model as the end of the job will, and compare the files with it.
+def try_export(built: Built, output: str, name: str) -> None:
+    """Write a file of the untrained model as the end of the job will, and compare it with the model.
 
     Args:
         built: the model and its data.
         output: URI of the folder for the exported model.
+        name: of the file, one of ``EXPORTED``.
 
     Raises:
         UserError: a file can't be written, or predicts something else, or the output has no room for the model.
@@ -82,6 +83,7 @@ def try_export(built: Built, output: str) -> None:
             built.runner.initial_dense(),
             lambda table, ids: np.float32(_ROW_SCALE) * _waves(ids, tables[table].width),
             Path(folder),
+            (name,),
         )
 
 

@@ -5,7 +5,6 @@ Fork servers only save time. If one is not ready in time, died or does not answe
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import os
@@ -20,7 +19,6 @@ from typing import Self
 
 from elasticdl.cli.local.processes.imports import import_environment, module_command, service_command
 from elasticdl.cli.local.processes.spawner import Spawner
-from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.names import PodName, Service
 from elasticdl.shared.process.fork_server import READY, Request
 from elasticdl.shared.process.handover import WaitingProcess
@@ -55,19 +53,24 @@ class ForkServer:
         self._usable = False
         self._settled = threading.Event()
         self._settled.set()
+        self._memory = 0
+        self._log: Path | None = None
 
-    def begin(self, *, environment: Mapping[str, str], log: Path) -> None:
+    def begin(self, *, environment: Mapping[str, str], log: Path | None) -> None:
         """Start the server; returns before it is ready.
 
         Args:
             environment: all of its environment. Variables that imports read must be those of the service.
-            log: its output is appended to this file.
+            log: its output is appended to this file; None: see ``log_to``.
 
         Raises:
             PermanentError: it can't be started or its log can't be written.
         """
         if sys.platform != "linux":
             return
+        if log is None:
+            self._memory = os.memfd_create("log")
+            log = Path(f"/proc/self/fd/{self._memory}")
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -76,6 +79,10 @@ class ForkServer:
         self._server = ours
         self._settled.clear()
         threading.Thread(target=self._await_ready, args=(ours,), name="fork-server", daemon=True).start()
+
+    def log_to(self, log: Path) -> None:
+        """Write the output to this file when the server is stopped, if it has begun without a log."""
+        self._log = log
 
     @property
     def has_begun(self) -> bool:
@@ -90,6 +97,8 @@ class ForkServer:
     async def settle(self) -> None:
         """Wait until the server is ready or has failed."""
         if not self.is_settled:
+            import asyncio  # It takes 40 ms, which the start of a server does not wait for.
+
             await asyncio.to_thread(self.wait)
 
     def wait(self) -> None:
@@ -130,6 +139,12 @@ class ForkServer:
         _, _, resources = os.wait4(self._pid, 0)
         self._server.close()
         self._server = None
+        if self._memory:
+            with open(self._memory, "rb") as memory, contextlib.suppress(OSError):
+                memory.seek(0)
+                if self._log and (content := memory.read()):
+                    self._log.write_bytes(content)
+            self._memory = 0
         return resources.ru_utime + resources.ru_stime, resources.ru_maxrss * 1024
 
     def _await_ready(self, server: socket.socket) -> None:
@@ -183,20 +198,22 @@ class ForkServers:
         self.servers = {service: ForkServer(spawner, command(service), OTHERS.get(service, ())) for service in FORKED}
         self._waiting: dict[Path, WaitingProcess] = {}
 
-    def begin(self, logs: Path, services: Iterable[Service] = FORKED) -> None:
+    def begin(self, logs: Path | None, services: Iterable[Service] = FORKED) -> None:
         """Start servers that have not been started; returns before they are ready.
 
         Args:
-            logs: folder for their logs.
+            logs: folder for their logs; None: there is none yet, and another call of this method will give it.
             services: whose servers.
 
         Raises:
             PermanentError: one can't be started or its log can't be written.
         """
         for service in services:
-            if not self.servers[service].has_begun:
-                log = logs / f"{fork_server_name(service)}.log"
-                self.servers[service].begin(environment=self._environment(service), log=log)
+            server, log = self.servers[service], logs and logs / f"{fork_server_name(service)}.log"
+            if not server.has_begun:
+                server.begin(environment=self._environment(service), log=log)
+            elif log:
+                server.log_to(log)
 
     def keep(self, log: Path, process: WaitingProcess) -> None:
         """Keep a process for the next start of the process with this log, which it writes to already."""
@@ -230,12 +247,18 @@ class ForkServers:
         self.stop()
 
 
-def fork_servers(spec: JobSpec) -> ForkServers:
-    """The fork servers of a job; none is started yet."""
-    imports = import_environment(os.environ, processes=spec.workers + spec.ps, seed=spec.plan.seed)
+def fork_servers(*, processes: int, seed: int, envs: Mapping[str, str]) -> ForkServers:
+    """The fork servers of a job; none is started yet.
+
+    Args:
+        processes: how many workers and ps the job has.
+        seed: of the job.
+        envs: ``--envs``.
+    """
+    imports = import_environment(os.environ, processes=processes, seed=seed)
 
     def environment(service: Service) -> dict[str, str]:
-        return imports if service is Service.MASTER else {**imports, **spec.envs}
+        return imports if service is Service.MASTER else {**imports, **envs}
 
     return ForkServers(Spawner(), service_command, environment)
 

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -79,7 +79,13 @@ def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
     return size
 
 
-def export(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, output_dir: Path) -> None:
+def export(
+    runner: ModelRunner,
+    dense: Float32Array,
+    rows_of: RowsFunction,
+    output_dir: Path,
+    names: Collection[str] = EXPORTED,
+) -> None:
     """Write ``saved_model`` and ``model.keras`` into a local folder, replacing what is there.
 
     Args:
@@ -87,6 +93,7 @@ def export(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, outp
         dense: float32, all dense variables in signature order.
         rows_of: gives the rows of a table.
         output_dir: where to; the files are complete before they take their names.
+        names: which of the two.
 
     Raises:
         UserError: the model can't be exported, or what was written predicts something else than the trained model.
@@ -96,16 +103,19 @@ def export(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, outp
     model = _plain_model(runner, dense, rows_of)
     with _disk_errors_of(output_dir), _unfinished(output_dir) as folder:
         written = Path(folder)
-        _write_saved_model(model, runner.example.spec.features, written / SAVED_MODEL)
-        model.save(written / KERAS_FILE)
+        if SAVED_MODEL in names:
+            _write_saved_model(model, runner.example.spec.features, written / SAVED_MODEL)
+        if KERAS_FILE in names:
+            model.save(written / KERAS_FILE)
         if size <= COMPARED_BYTES_MAX and runner.example.labels is not None:
             features = runner.example.features
             files = {
                 SAVED_MODEL: partial(served, written / SAVED_MODEL, features),
                 KERAS_FILE: partial(kept, runner, written / KERAS_FILE, features),
             }
+            files = {name: files[name] for name in names}
             compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
-        for name in EXPORTED:
+        for name in names:
             _replace(written / name, output_dir / name, written / f"old-{name}")
 
 

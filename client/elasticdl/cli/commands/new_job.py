@@ -1,0 +1,89 @@
+"""A new job, from its flags to its end. Imported while TensorFlow is imported, since it takes half a second."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from elasticdl.cli import exit_codes
+from elasticdl.cli.display.consoles import JobConsole
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.local.processes.fork_server import ForkServers
+from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.plan_text import print_plan
+from elasticdl.cli.submission.submit import Submission, prepare
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import JobSubmitted
+from elasticdl.shared.names import Service
+from elasticdl.shared.storage import display
+
+
+def start(flags: TrainFlags, root: Path, forks: ForkServers, started_s: float) -> int:
+    """Plan a job and run it; with ``--dry_run`` print the plan and try the model.
+
+    Args:
+        flags: the values of the flags, with a seed.
+        root: folder of the run directories.
+        forks: fork servers; that of the workers has begun.
+        started_s: when the user entered the command, seconds since the epoch.
+
+    Returns:
+        The exit code of the command.
+
+    Raises:
+        ElasticDLError, KeyboardInterrupt: see ``elasticdl.cli.commands.train``.
+    """
+    console = JobConsole()
+    submission = prepare(flags, root, console.print_line)
+    if flags.dry_run:
+        return _dry_run(submission, forks, console)
+    return _run(submission, forks, flags, RunDirectory(root, submission.spec.job), started_s)
+
+
+def _dry_run(submission: Submission, forks: ForkServers, console: JobConsole) -> int:
+    from elasticdl.cli.local.running import try_model
+
+    print_plan(submission, console)
+    for line in try_model(submission, forks, console.print_line):
+        console.print_line(line)
+    return exit_codes.SUCCESS
+
+
+def _run(submission: Submission, forks: ForkServers, flags: TrainFlags, run: RunDirectory, started_s: float) -> int:
+    spec = submission.spec
+    run.create()
+    with run.lock():
+        record = job_record(submission, flags)
+        try:
+            run.write(record)
+            forks.begin(run.logs, [Service.WORKER])
+            # Imported here: it takes a third of a second, and wrong input is reported before.
+            from elasticdl.cli.local.running import RunOptions, run_job
+
+            submission.save_indices(spec.storage)
+        except BaseException:
+            run.remove()  # The job did not start, so leave nothing behind.
+            raise
+        options = RunOptions(
+            started_s=started_s, report=flags.report, debug=flags.debug, forks=forks, checks_model=True
+        )
+        return run_job(run, record, spec, (JobSubmitted(spec=spec),), options)
+
+
+def job_record(submission: Submission, flags: TrainFlags) -> JobRecord:
+    """The first content of ``job.json``."""
+    spec = submission.spec
+    return JobRecord(
+        job=spec.job,
+        created_s=spec.created_s,
+        state=JobState.STARTING.value,
+        model=f"{spec.model.path}:{spec.model.symbol}",
+        model_files=submission.model_files,
+        working_directory=os.getcwd(),
+        training_data=flags.training_data,
+        output=display(spec.output),
+        storage=spec.storage,
+        nats_url=flags.nats_url,
+        own_nats=not flags.nats_url,
+        launcher_pid=os.getpid(),
+    )
