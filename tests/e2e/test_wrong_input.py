@@ -54,9 +54,27 @@ def test_model_files_are_checked_before_anything_starts(
             "keras.layers.Dense(1)(keras.layers.Embedding(1 << 20, 1)(inputs > 0)[:, 0]) * float('nan')",
             ["the loss is nan for the first batch"],
         ),
+        (
+            "tf.square(labels - predictions[:, 0]))\n\n\ndef optimizer():\n    return keras.optimizers.SGD(0.05)",
+            (
+                "labels - predictions[:, 0] + tf.sqrt(predictions[:, 0] - predictions[:, 0]))\n\n\n"
+                "def optimizer():\n    return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05))"
+            ),
+            ["a gradient is NaN or infinite, also with the smallest loss scale of 3.05176e-05 for the first batch"],
+        ),
         ("keras.Input((3,))", "exit()", ["custom_model() of model.py raised SystemExit at model.py:7: the code calls"]),
     ],
-    ids=["layer", "feature names", "loss shape", "loss value", "feed", "optimizer", "loss with rows of a ps", "exit"],
+    ids=[
+        "layer",
+        "feature names",
+        "loss shape",
+        "loss value",
+        "feed",
+        "optimizer",
+        "loss with rows of a ps",
+        "NaN gradient",
+        "exit",
+    ],
 )
 def test_a_wrong_model_is_refused_before_anything_starts(
     elastic: Elastic, old: str, new: str, says: list[str], dry: list[str]

@@ -95,6 +95,7 @@ def half_done() -> Log:
             batches=2,
             loss_sum=1.0,
             staleness={0: 1, 3: 1},
+            overflows=1,
             seconds={"pull": 1.0, "total": 4.0},
         ),
         events.TaskTaken(task=TASK, dispatch=1, attempt=1, reply="r1"),

@@ -65,6 +65,8 @@ def test_the_report_of_a_job_that_was_aborted(log: Log, tmp_path: Path) -> None:
     assert "10.0 s: start-up 4.5 s, training 3.5 s, stopping 2.0 s" in out.getvalue()
     assert "worker-fork-server  2.0 s CPU" in out.getvalue()
     assert "75.0% of 4 computed batches were useful" in out.getvalue()
+    assert facts["overflows"] == 1
+    assert "1 batch absorbed without gradients, because these overflowed float16" in out.getvalue()
     assert "mean 1.50 updates, 99th percentile 3, largest 3; pulls and pushes took 25%" in out.getvalue()
     assert "useful 38%  recomputed 12%  stalled 0%  starting 50%" in out.getvalue()
 

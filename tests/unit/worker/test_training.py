@@ -193,6 +193,10 @@ def test_an_overflow_is_absorbed_as_an_empty_batch(world: World) -> None:
     assert_absorbed_exactly_once(world)
     assert "push 0.1 empty" in world.ps.wire
     assert world.failed() == []
+    assert sum(event.overflows for event in world.finished()) == 1
+    assert sum(event.loss_sum for event in world.finished()) == pytest.approx(
+        sum(sum(values) / len(values) for values in world.model.trained)
+    ), "the loss of a batch that overflowed is finite, and counts"
 
 
 def test_damaged_data_is_the_datas_fault(make_world: MakeWorld) -> None:

@@ -233,6 +233,31 @@ def test_mixed_precision_overflow_is_reported_and_halves_the_scale(write_module:
     assert np.abs(results[-1].dense_gradient).max() > 1.0
 
 
+def test_gradients_that_are_never_finite_are_no_overflow(write_module: WriteModule) -> None:
+    body = """
+    @tf.custom_gradient
+    def broken(x):
+        return x, lambda gradient: gradient * np.nan
+
+    def custom_model():
+        dense = keras.Input((5,), name="numbers")
+        x = layers.Dense(1, dtype="mixed_float16")(dense)
+        return keras.Model({"numbers": dense}, layers.Lambda(broken, dtype="float32", output_shape=(1,))(x))
+
+    def loss(labels, predictions):
+        return ops.square(labels - predictions)
+
+    def feed_batch(records, mode, metadata):
+        return {"numbers": records["numbers"]}, records["label"]
+    """
+    runner, batch = runner_of(write_module(body), columns())
+    results = [runner.train(batch, runner.initial_dense(), step_seed=1) for _ in range(40)]
+    overflows = [result.overflow for result in results]
+    assert overflows == [True] * 30 + [False] * 10
+    assert not any(result.finite for result in results)
+    assert results[-1].problem == "a gradient is NaN or infinite, also with the smallest loss scale of 3.05176e-05"
+
+
 def test_not_a_number_is_reported(write_module: WriteModule) -> None:
     runner, batch = runner_of(write_module(RECOMMENDER), columns())
     dense = runner.initial_dense()

@@ -60,6 +60,8 @@ them.
                             name of the worker; ``bound``, ``--max_staleness`` or one less than the workers that
                             trained (null: none), and ``beyond_bound``, the batches that were later all the same,
                             because a worker died or was too slow
+``overflows``               of all runs, how many batches were absorbed without gradients, because these overflowed
+                            float16 (repeated ones count again); the loss scale was halved each time
 ``services``                name -> ``cpu_s``, ``rss_max_bytes``, ``restarts`` (after a death; starts by scaling do not
                             count)
 ``resumes``                 how often the job was resumed, according to the log
@@ -158,6 +160,7 @@ def build(result: RunResult, run: RunDirectory, started_s: float, ended_s: float
         if training
         else {},
         "staleness": staleness_facts(state),
+        "overflows": state.training.statistics.overflows if state.training else 0,
         "services": _services(result.usage),
         "resumes": state.resumes,
         "log": {"lost": lost_rows(state)},
@@ -237,6 +240,7 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
     if seconds.get("total"):
         yield "task time", _task_shares(seconds) + _all_runs(report)
     yield from staleness_rows(report["staleness"])
+    yield from _overflow_rows(report["overflows"])
     if report["goodput"] is not None:
         computed = count(report["batches_computed"], "computed batch", "computed batches")
         yield "goodput", f"{report['goodput']:.1%} of {computed}{_this_run(report)} were useful"
@@ -248,6 +252,12 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
     if report["output"] and report["state"] == JobState.SUCCEEDED.value:
         yield "model", f"{report['output']}/saved_model and {report['output']}/model.keras"
     yield "logs", f"{report['run_dir']}/logs"
+
+
+def _overflow_rows(batches: int) -> Iterator[tuple[str, str]]:
+    if batches:
+        absorbed = count(batches, "batch", "batches")
+        yield "overflows", f"{absorbed} absorbed without gradients, because these overflowed float16"
 
 
 def _state(result: RunResult) -> str:

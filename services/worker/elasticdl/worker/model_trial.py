@@ -47,11 +47,12 @@ def try_model(built: Built, running_batches: RunningBatchesFile) -> None:
         raise UserError(f"{path}: the feed gives no labels in mode 'train', so there is no loss to train with")
     rows = _rows(built, example, training=True)
     try:
-        result = runner.train(example, runner.initial_dense(), rows, step_seed=0)
+        while (result := runner.train(example, runner.initial_dense(), rows, step_seed=0)).overflow:
+            pass  # The loss scale has been halved; it ends at the smallest one.
     except UserCodeError:
         _try_loss(built, rows)
         raise
-    if not result.finite and not result.overflow:
+    if not result.finite:
         raise UserError(
             f"{path}: {result.problem} for the first batch, with the initial weights",
             hint="Look for missing values in the data, log(0) or a division by zero in the loss, unscaled features.",

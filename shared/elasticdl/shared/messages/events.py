@@ -206,6 +206,7 @@ class TaskFinished:
         placement_version: train: version of the placement under which every ps answered.
         counted: train: numbers of the counted batches in the task, as ranges; empty in old logs: the last ``batches``.
         staleness: train: staleness in updates -> how many batches were absorbed with it; empty in old logs.
+        overflows: train: counted batches that were absorbed without gradients, because these overflowed float16.
     """
 
     task: TaskRef
@@ -221,6 +222,7 @@ class TaskFinished:
     placement_version: int = 1
     counted: tuple[tuple[int, int], ...] = ()
     staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    overflows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +238,7 @@ class TaskReturned:
     states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
     counted: tuple[tuple[int, int], ...] = ()
     staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    overflows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

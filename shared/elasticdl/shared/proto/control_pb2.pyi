@@ -1701,12 +1701,14 @@ class TaskFinished(_message.Message):
     PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
     COUNTED_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
+    OVERFLOWS_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     records: _builtins.int
     batches: _builtins.int
     loss_sum: _builtins.float
     placement_version: _builtins.int
+    overflows: _builtins.int
     @_builtins.property
     def task(self) -> Global___TaskRef: ...
     @_builtins.property
@@ -1737,10 +1739,11 @@ class TaskFinished(_message.Message):
         placement_version: _builtins.int | None = ...,
         counted: _abc.Iterable[Global___Range] | None = ...,
         staleness: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
+        overflows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "placement_version", b"placement_version", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "attempt", b"attempt", "batches", b"batches", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "staleness", b"staleness", "states", b"states", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "attempt", b"attempt", "batches", b"batches", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "overflows", b"overflows", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "staleness", b"staleness", "states", b"states", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__placement_version: _TypeAlias = _typing.Literal["placement_version"]  # noqa: Y015
     _WhichOneofArgType__placement_version: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version"]  # noqa: Y015
@@ -1802,11 +1805,13 @@ class TaskReturned(_message.Message):
     STATES_FIELD_NUMBER: _builtins.int
     COUNTED_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
+    OVERFLOWS_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     reason: _builtins.str
     records: _builtins.int
     loss_sum: _builtins.float
+    overflows: _builtins.int
     @_builtins.property
     def task(self) -> Global___TaskRef: ...
     @_builtins.property
@@ -1827,10 +1832,11 @@ class TaskReturned(_message.Message):
         states: _abc.Mapping[_builtins.str, Global___MetricState] | None = ...,
         counted: _abc.Iterable[Global___Range] | None = ...,
         staleness: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
+        overflows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "reason", b"reason", "records", b"records", "staleness", b"staleness", "states", b"states", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "overflows", b"overflows", "reason", b"reason", "records", b"records", "staleness", b"staleness", "states", b"states", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -131,12 +131,14 @@ class BatchComputed:
 
     Attributes:
         ref: the batch.
-        loss: mean loss; None when nothing was computed (an empty batch, an overflow of mixed precision).
+        loss: mean loss; None when nothing was computed (an empty batch).
+        is_overflow: the gradients overflowed float16, so the batch is absorbed without them.
         seconds: phase -> seconds.
     """
 
     ref: BatchRef
     loss: float | None = None
+    is_overflow: bool = False
     seconds: Mapping[str, float] = field(default_factory=lambda: NO_SECONDS)
 
 

@@ -16,6 +16,7 @@ class Tally:
         records: raw records, including those that the user's filter dropped.
         counted: numbers of the batches, including empty ones.
         loss_sum: sum over batches of the mean loss of a batch.
+        overflows: how many of the batches were absorbed without gradients, because these overflowed float16.
         seconds: phase -> seconds.
         staleness: staleness in updates -> how many batches were absorbed with it.
     """
@@ -23,6 +24,7 @@ class Tally:
     records: int = 0
     counted: RangeSet = field(default_factory=RangeSet)
     loss_sum: float = 0.0
+    overflows: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     staleness: dict[int, int] = field(default_factory=dict)
 
@@ -31,13 +33,14 @@ class Tally:
         """How many batches were counted."""
         return len(self.counted)
 
-    def add_batch(self, batch: int, *, records: int, loss: float = 0.0) -> None:
+    def add_batch(self, batch: int, *, records: int, loss: float = 0.0, is_overflow: bool = False) -> None:
         """Count a batch of so many raw records and this mean loss. A batch that was counted before adds nothing."""
         if batch in self.counted:
             return
         self.counted.add(batch)
         self.records += records
         self.loss_sum += loss
+        self.overflows += is_overflow
 
     def add_staleness(self, staleness: int | None) -> None:
         """Count an absorbed batch; None: no gradient was absorbed."""

@@ -103,6 +103,7 @@ class TaskOutcomes:
                 seconds={**tally.seconds, "total": sum(tally.seconds.values())},
                 counted=tuple(tally.counted.ranges()) if task.purpose is Purpose.TRAIN else (),
                 staleness=tally.staleness,
+                overflows=tally.overflows,
             ),
         )
         self._acknowledge(leases)
@@ -177,6 +178,7 @@ class TaskOutcomes:
             states=states,
             counted=tuple(tally.counted.ranges()),
             staleness=tally.staleness,
+            overflows=tally.overflows,
         )
         return self._publish(lease, event)
 

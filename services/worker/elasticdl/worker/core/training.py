@@ -177,7 +177,7 @@ class Training:
         tally = self._tally(event.ref.task)
         tally.add_seconds(batch.seconds)
         tally.add_seconds(event.seconds)
-        tally.add_batch(event.ref.batch, records=batch.records, loss=event.loss or 0.0)
+        tally.add_batch(event.ref.batch, records=batch.records, loss=event.loss or 0.0, is_overflow=event.is_overflow)
 
     def on_pushed(self, event: BatchPushed) -> None:
         """Every ps answered a push."""

@@ -86,7 +86,8 @@ class ComputeLane:
         seconds = time.perf_counter() - started_s
         if result.overflow:
             _log.info("gradients overflowed, batch absorbed empty", task=str(ref.task), batch=ref.batch)
-            return self._computed(ref, loaded, None, seconds)
+            computed = self._computed(ref, loaded, None, seconds)
+            return replace(computed, loss=result.loss, is_overflow=True)
         if not result.finite:
             failure = Failure(kind=FailureKind.NOT_FINITE, message=result.problem)
             return BatchFailed(ref=ref, failure=failure, step=loaded.step)

@@ -10,7 +10,8 @@ import tensorflow as tf
 from elasticdl.worker.model.optimizers import TranslatedOptimizer
 
 LOSS_SCALE_INITIAL = 2.0**15
-LOSS_SCALE_MIN = 1.0
+LOSS_SCALE_MIN = 2.0**-15
+"""What does not fit into float16 with this scale is not a matter of scaling."""
 
 
 def clip(gradients: list[Any], optimizer: TranslatedOptimizer) -> list[Any]:
@@ -58,6 +59,11 @@ class LossScale:
     value: float = LOSS_SCALE_INITIAL
     growth_steps: int = 2000
     _quiet: int = 0
+
+    @property
+    def is_least(self) -> bool:
+        """Whether it can't be halved any more."""
+        return self.value <= LOSS_SCALE_MIN
 
     def update(self, *, finite: bool) -> None:
         """Take note of one step."""

@@ -18,7 +18,7 @@ from elasticdl.shared.model.signature import ModelSignature, VariableKind
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.build import build
 from elasticdl.worker.model.dense import DenseVariables, Float32Array
-from elasticdl.worker.model.gradients import loss_scale
+from elasticdl.worker.model.gradients import LOSS_SCALE_MIN, loss_scale
 from elasticdl.worker.model.layer_state import state_rules
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import translate
@@ -60,7 +60,8 @@ class StepResult:
         statistics_update: float32 (statistics,), what the batch contributes to them, see ``StateUpdate``.
         row_gradients: per trainable table, float32 (unique, width), clipped.
         finite: loss, gradients and statistics hold neither NaN nor infinity.
-        overflow: they do not, because of float16: push an empty batch, the loss scale has been halved.
+        overflow: they do not, but the loss does: push an empty batch, the loss scale of float16 has been halved. False
+            once the scale can't be halved any more: then the gradients are NaN or infinite without float16, too.
         problem: what is not finite, with the name of its variable; empty if all is.
     """
 
@@ -172,6 +173,7 @@ class ModelRunner:
         if batch.spec.key != self.example.spec.key:
             raise UserError(f"{self.module.path}: the feed of this batch has other types or shapes than the first one")
         scale = self._loss_scale.value if self._loss_scale is not None else 1.0
+        may_overflow = self._loss_scale is not None and not self._loss_scale.is_least
         pulled = self._pulled(dense, rows)
         gradients = self.step.train(
             batch.spec, batch.features, batch.labels, batch.weights, pulled, seed=step_seed, scale=scale
@@ -185,7 +187,7 @@ class ModelRunner:
             statistics_update=np.asarray(gradients.statistics_update),
             row_gradients={n: np.asarray(g) for n, g in zip(self._trainable, gradients.rows, strict=True)},
             finite=finite,
-            overflow=self._loss_scale is not None and not finite and math.isfinite(loss),
+            overflow=may_overflow and not finite and math.isfinite(loss),
             problem="" if finite else self._problem(gradients),
         )
 
@@ -269,7 +271,8 @@ class ModelRunner:
         for spec, value in self.dense.named_statistics(np.asarray(gradients.statistics_update)):
             if not np.isfinite(value).all():
                 return f"the layer state {spec.name} becomes NaN or infinite"
-        return "a gradient is NaN or infinite"
+        scaled = "" if self._loss_scale is None else f", also with the smallest loss scale of {LOSS_SCALE_MIN:g}"
+        return f"a gradient is NaN or infinite{scaled}"
 
     def _check_weights(self) -> None:
         if self.example.weights is not None and not self.module.loss_takes_weights():

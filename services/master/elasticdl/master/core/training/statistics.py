@@ -97,6 +97,7 @@ class TrainingStatistics:
         epochs: sums per epoch.
         seconds: the workers' time by part (``read``, ``pull``, ``compute``, ...), summed, seconds.
         staleness: of the batches that each worker pushed, repeated ones too.
+        overflows: batches that were absorbed without gradients, because these overflowed float16, repeated ones too.
     """
 
     counted: RangeSet = field(default_factory=RangeSet)
@@ -105,6 +106,7 @@ class TrainingStatistics:
     epochs: dict[int, EpochTotals] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     staleness: dict[PodName, StalenessTotals] = field(default_factory=dict)
+    overflows: int = 0
 
     @property
     def mean_task_s(self) -> float:
@@ -118,6 +120,7 @@ class TrainingStatistics:
         """
         staleness = self.staleness.setdefault(worker, StalenessTotals())
         staleness.add(event.staleness)
+        self.overflows += event.overflows
         if isinstance(event, TaskFinished):
             staleness.add_seconds(event.seconds)
             for part, seconds in event.seconds.items():
