@@ -308,6 +308,23 @@ def events(
 
 
 @command(app, panel=JOBS)
+def logs(
+    job: Job,
+    pods: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="POD", help="Processes, such as worker-0, ps-0 or master. Default: all."),
+    ] = None,
+    lines: Annotated[int, Flag("Lines of each log to print.", metavar="N", limits=(1, 1 << 31))] = 30,
+    follow: Annotated[bool, Flag("Print new lines until the job's launcher has ended.", letter="f")] = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Print what the processes of a job have logged, and what the model file has printed."""
+    from elasticdl.cli.commands import logs as command
+
+    command.logs(job, _root_of(run_dir), pods or [], lines=lines, follow=follow)
+
+
+@command(app, panel=JOBS)
 def replay(
     job: Job,
     until: Annotated[int, Flag("Last event to apply (0: all).", metavar="SEQ", limits=(0, 1 << 62))] = 0,

@@ -7,7 +7,20 @@ import subprocess
 import sys
 
 HEAVY = ("numpy", "pyarrow", "nats", "tensorflow", "minio", "psutil", "sklearn", "structlog", "asyncio")
-COMMANDS = ("train", "evaluate", "predict", "resume", "stop", "jobs", "clean", "status", "tasks", "task", "events")
+COMMANDS = (
+    "train",
+    "evaluate",
+    "predict",
+    "resume",
+    "stop",
+    "jobs",
+    "clean",
+    "status",
+    "tasks",
+    "task",
+    "events",
+    "logs",
+)
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -18,7 +18,7 @@ from elasticdl.cli.display.records import one_line, task_history
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.imports import import_environment, threads_each
-from elasticdl.cli.local.processes.logs import PrintedLines, last_error, readable, tail
+from elasticdl.cli.local.processes.logs import NewLines, last_error, readable, tail
 from elasticdl.cli.submission.plan_text import start_lines
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
@@ -236,7 +236,7 @@ def test_the_last_error_is_reported_with_the_lines_after_it(tmp_path: Path) -> N
 def test_printed_lines_are_shown_complete_and_once(tmp_path: Path) -> None:
     out = tmp_path / "worker-0.out"
     out.write_text("before\n")
-    printed = PrintedLines(tmp_path)
+    printed = NewLines(tmp_path)
     with out.open("a") as file:
         file.write("one\ntw")
         file.flush()

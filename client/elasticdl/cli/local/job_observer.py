@@ -12,7 +12,7 @@ from elasticdl.cli.display.history import history_lines, read_history
 from elasticdl.cli.display.live import View
 from elasticdl.cli.display.progress_snapshot import Rate, progress_snapshot, records_of
 from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory, replace_text
-from elasticdl.cli.local.processes.logs import PrintedLines
+from elasticdl.cli.local.processes.logs import NewLines
 from elasticdl.master.core import State
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
@@ -38,7 +38,7 @@ class JobObserver:
         self._view = view
         self._messages = EventMessages()
         self._rate = Rate()
-        self._printed = PrintedLines(run.logs)
+        self._printed = NewLines(run.logs)
         self._only_past = False
         self._history = ""
         self._former = read_history(run.history)

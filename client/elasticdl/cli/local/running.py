@@ -26,7 +26,7 @@ from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.fork_server import ForkServers, fork_servers
 from elasticdl.cli.local.processes.imports import service_command
-from elasticdl.cli.local.processes.logs import PrintedLines, tail
+from elasticdl.cli.local.processes.logs import NewLines, tail
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.submission.plan_text import start_lines
 from elasticdl.cli.submission.submit import Submission
@@ -154,7 +154,7 @@ def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], 
             limit_s=check_limit_s(spec),
             logs_stay=False,
         )
-        printed = PrintedLines(run.logs)
+        printed = NewLines(run.logs)
         forks.begin(run.logs, [Service.WORKER])
         forks.servers[Service.WORKER].wait()
         check = check_model(spec, _check_folder(run.path), runtime)

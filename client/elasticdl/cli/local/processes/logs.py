@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 TAIL_LINES = 30
@@ -29,7 +29,7 @@ def tail(path: Path, lines: int = TAIL_LINES) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    found = [line for line in _without_stacks(text.splitlines()) if not _NOISE.match(line)]
+    found = [line for line in _without_stacks(text.splitlines()) if not is_noise(line)]
     return "\n".join(readable(line) for line in found[-lines:])
 
 
@@ -64,21 +64,28 @@ def readable(line: str) -> str:
     return f"{entry.get('level', 'info')}: {entry['event']} {facts}".rstrip()
 
 
-class PrintedLines:
-    """New lines in the files ``*.out`` of a folder, which hold what user code prints.
+def is_noise(line: str) -> bool:
+    """Whether TensorFlow writes this line in every process."""
+    return _NOISE.match(line) is not None
+
+
+class NewLines:
+    """New lines in files of a folder.
 
     Args:
         folder: where the files are. Their current content is not new.
+        patterns: of their names; by default those of what user code prints.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patterns: Sequence[str] = ("*.out",)) -> None:
         self._folder = folder
-        self._read: dict[Path, int] = {path: path.stat().st_size for path in folder.glob("*.out")}
+        self._patterns = patterns
+        self._read: dict[Path, int] = {path: path.stat().st_size for path in self._files()}
 
     def take(self) -> list[tuple[str, str]]:
         """(process, line) for each complete line since the last call."""
         found = []
-        for path in sorted(self._folder.glob("*.out")):
+        for path in self._files():
             with path.open("rb") as file:
                 file.seek(self._read.get(path, 0))
                 piece = file.read(READ_BYTES_MAX)
@@ -88,3 +95,6 @@ class PrintedLines:
             lines = piece[:complete].decode(errors="replace").splitlines()
             found += [(path.stem, line) for line in lines]
         return found
+
+    def _files(self) -> list[Path]:
+        return sorted(path for pattern in self._patterns for path in self._folder.glob(pattern))
