@@ -108,7 +108,8 @@ class Oracle:
         if state.plan.epochs == self._job.epochs or state.job.best is None:
             return []
         patience = state.job.best.patience
-        done = [each for each in state.evaluations if each.phase is EvaluationPhase.DONE and each.reason != FINAL]
+        decisive = [each for each in state.evaluations if not (each.final and each.reason == FINAL)]
+        done = [each for each in decisive if each.phase is EvaluationPhase.DONE]
         last = [each for each in done if each.is_epoch_end][-patience:]
         before = [each.results["loss"] for each in done if each.number < last[0].number]
         if len(last) < patience or not before or min(each.results["loss"] for each in last) < min(before):

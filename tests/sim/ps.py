@@ -105,12 +105,19 @@ class PsProcess(Process):
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def answer(self, meta: bytes, tensors: Sequence[Tensor]) -> Response | None:
+    def on_closed(self, sender: int) -> None:
+        """The connection with this number has ended."""
+        if self.instance.alive:
+            self._handler.on_closed(sender)
+
+    def answer(self, meta: bytes, tensors: Sequence[Tensor], sender: int) -> Response | None:
         """Answer the frame of a request that has arrived; None: this process is not there any more."""
         if not self.listening:
             return None
         bounded = self.world.staleness.before(self)
-        response = self._handler(Frame(0, meta, tuple(tensors), self._pool, None))
+        frame = Frame(0, meta, tuple(tensors), self._pool, None)
+        frame.sender = sender
+        response = self._handler(frame)
         request = wire_pb2.Request.FromString(meta)
         self.world.staleness.after(self, request, response, bounded)
         if request.HasField("push"):

@@ -52,6 +52,7 @@ class Connection:
         self._arrives_s = 0.0
         self._returns_s = 0.0
         self._still_arrives = True
+        self._number = len(server.connections) + 1
 
     def send(self, request: Request) -> asyncio.Future[Answer]:
         """Send a request; the future fails when the connection is lost first."""
@@ -79,6 +80,8 @@ class Connection:
 
     def _lose(self) -> None:
         self.lost = True
+        delay_s = max(0.0, self._arrives_s - self._loop.time()) if self._still_arrives else 0.0
+        self._loop.later(delay_s, self.server.on_closed, self._number)
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             self._loop.later(self._network.latency_s(), _fail, future)
@@ -93,7 +96,7 @@ class Connection:
         if not self._network.reaches(self.client.name, self.server.name):
             return
         number, meta, tensors, buffer = _from_bytes(frame)
-        response = self.server.answer(meta, tensors)
+        response = self.server.answer(meta, tensors, self._number)
         _poison(buffer)  # The server reuses it for the next request.
         if response is None:
             return

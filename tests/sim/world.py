@@ -178,6 +178,11 @@ class World:
         if isinstance(process, PsProcess):
             for connection in process.connections:
                 connection.reset(still_arrives=False)
+        if isinstance(process, WorkerProcess):
+            for ps in self.processes:
+                for connection in ps.connections if isinstance(ps, PsProcess) else ():
+                    if connection.client is process:
+                        connection.reset(still_arrives=True)
         self._notify_launcher(process, exit_code)
 
     def succeeded(self, process: MasterProcess) -> None:
@@ -241,7 +246,7 @@ class World:
                 for table in spoiled.tables if isinstance(spoiled, Push) else ():
                     table.gradients[-1, -1] = np.nan
                 if isinstance(spoiled, Push) and spoiled.tables:
-                    process.answer(*encode_request(spoiled))
+                    process.answer(*encode_request(spoiled), sender=0)
                 return
 
     def damage(self, ps: str, part: str) -> None:

@@ -15,7 +15,7 @@ from tests.unit.ps.example import PLAN
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.staleness_gate import ACTIVE_S, CONTESTED_S, BatchKey, GateSettings, StalenessGate
+from elasticdl.ps.shard.staleness_gate import ACTIVE_S, DOUBTFUL_S, BatchKey, GateSettings, StalenessGate
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import RefusalKind
 
@@ -118,8 +118,18 @@ def test_a_batch_whose_task_has_another_worker_is_overdue_soon() -> None:
     gate = gate_of(0)
     pull(gate, (0, 0))
     gate.on_task_begun(0)
-    assert pull(gate, (1, 0), now_s=CONTESTED_S / 2) == [False]
-    assert pull(gate, (1, 0), now_s=CONTESTED_S * 2) == [True]
+    assert pull(gate, (1, 0), now_s=DOUBTFUL_S / 2) == [False]
+    assert pull(gate, (1, 0), now_s=DOUBTFUL_S * 2) == [True]
+
+
+def test_a_batch_whose_connection_ended_is_overdue_soon() -> None:
+    gate = gate_of(1)
+    for sender, key in enumerate([(0, 0), (1, 0)], start=1):
+        gate.on_pulled(key, accumulated=0, now_s=0.0, sender=sender)
+    gate.on_disconnected(1)
+    assert pull(gate, (2, 0), now_s=DOUBTFUL_S / 2) == [False]
+    assert pull(gate, (2, 0), now_s=DOUBTFUL_S * 2) == [True]
+    assert gate.bounded == {(1, 0), (2, 0)}
 
 
 def test_two_attempts_share_the_older_pull() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import socket
 import threading
 from collections.abc import Iterator
@@ -187,6 +188,27 @@ def test_a_server_that_never_answers_is_given_up_at_the_deadline() -> None:
         client.send(b"").result(timeout_s=0.05)
     release.set()
     client.close()
+    server.close()
+
+
+def test_the_end_of_a_connection_is_reported_with_its_number() -> None:
+    senders: list[int] = []
+    ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def record(frame: Frame) -> Response:
+        senders.append(frame.sender)
+        return Response(meta=frame.meta)
+
+    server = WireServer(
+        record, token=TOKEN, identity="me", on_fatal=lambda error: None, settings=SETTINGS, on_closed=ended.put
+    )
+    server.start()
+    clients = [WireClient(server.address, token=TOKEN, peer="test", pool=BufferPool()) for _ in range(2)]
+    for client in clients:
+        client.request(b"").release()
+    clients[1].close()
+    assert ended.get(timeout=DEADLINE_S) == senders[1] != senders[0]
+    clients[0].close()
     server.close()
 
 

@@ -59,7 +59,7 @@ class PsHandler:
         try:
             match request:
                 case Pull():
-                    return self._pull(request)
+                    return self._pull(request, frame.sender)
                 case Push():
                     return self._respond(self._core.push(request, self._clock.monotonic()))
                 case NextBatch():
@@ -77,7 +77,11 @@ class PsHandler:
             _log.warning("no memory for a request", request=type(request).__name__)
             return self._respond(Refusal(kind=RefusalKind.NOT_READY, message="this ps has no memory for the request"))
 
-    def _pull(self, request: Pull) -> Response:
+    def on_closed(self, sender: int) -> None:
+        """A connection has ended."""
+        self._core.pulls.on_disconnected(sender)
+
+    def _pull(self, request: Pull, sender: int) -> Response:
         self._core.await_admission(request, now_s=self._clock.monotonic(), timeout_s=self._pull_wait_s)
         dense_size, rows_size = self._core.pull_size(request)
         buffers = [self._pool.take(4 * dense_size), self._pool.take(4 * rows_size)]
@@ -88,7 +92,7 @@ class PsHandler:
 
         try:
             dense, rows = buffers[0].view("<f4")[:dense_size], buffers[1].view("<f4")[:rows_size]
-            pulled = self._core.pull(request, dense=dense, rows=rows, now_s=self._clock.monotonic())
+            pulled = self._core.pull(request, dense=dense, rows=rows, now_s=self._clock.monotonic(), sender=sender)
             meta, tensors = encode_reply(pulled, self._incarnation)
         except BaseException:
             recycle()

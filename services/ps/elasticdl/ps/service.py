@@ -54,12 +54,14 @@ class PsService:
         envelopes = EnvelopeFactory(service=Service.PS, name=ps, incarnation=incarnation, clock=clock)
         publisher = EventPublisher(lambda envelope: loop.call(bus.log.append(envelope)), envelopes)
         self.core = identity.model_core(spec, self)
+        handler = PsHandler(self.core, incarnation)
         self._server = WireServer(
-            PsHandler(self.core, incarnation),
+            handler,
             token=identity.token,
             identity=incarnation,
             on_fatal=self.fail,
             settings=identity.wire,
+            on_closed=handler.on_closed,
         )
         self._controller = identity.controller(spec, self.core, self.address)
         self._membership = Membership(identity, self.core, bus, loop, envelopes)

@@ -34,9 +34,10 @@ class Frame:
         request: number of the request that it is or answers.
         meta: protobuf bytes.
         tensors: flat arrays in the order sent.
+        sender: number of the connection that a server got it by.
     """
 
-    __slots__ = ("_buffer", "_pool", "meta", "request", "tensors")
+    __slots__ = ("_buffer", "_pool", "meta", "request", "sender", "tensors")
 
     def __init__(
         self, request: int, meta: bytes, tensors: tuple[Tensor, ...], pool: BufferPool, buffer: Bytes | None
@@ -44,6 +45,7 @@ class Frame:
         self.request = request
         self.meta = meta
         self.tensors = tensors
+        self.sender = 0
         self._pool = pool
         self._buffer = buffer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import itertools
 import socket
 import threading
 import time
@@ -27,6 +28,10 @@ _ACCEPT_PAUSE_S = 0.1
 
 def _nothing() -> None:
     """Nobody waits for the reply to be sent."""
+
+
+def _ignore(sender: int) -> None:
+    """The end of a connection does not matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +83,8 @@ class WireServer:
         token: the job's secret, not empty; a peer that does not show it first is closed.
         identity: the incarnation that peers are told.
         on_fatal: called once with an error that no peer caused; the process is expected to die of it.
+        settings: bounds.
+        on_closed: called with the number of a connection (``Frame.sender``) that has ended.
     """
 
     def __init__(
@@ -88,6 +95,7 @@ class WireServer:
         identity: str,
         on_fatal: Callable[[BaseException], None],
         settings: ServerSettings | None = None,
+        on_closed: Callable[[int], None] = _ignore,
     ) -> None:
         if not token:
             raise UserError(
@@ -98,6 +106,8 @@ class WireServer:
         self._token = token.encode()
         self._identity = identity
         self._on_fatal = on_fatal
+        self._on_closed = on_closed
+        self._numbers = itertools.count(1)
         self._settings = settings or ServerSettings()
         self._pool = BufferPool()
         self._lock = threading.Lock()
@@ -167,11 +177,14 @@ class WireServer:
             connection.close()
 
     def _serve(self, connection: Connection, peer: str) -> None:
+        number = next(self._numbers)
         try:
             self._shake_hands(connection)
             connection.admit(self._settings.limits, self._settings.frame_deadline_s)
             while not self._closing.is_set():
-                self._answer(connection, connection.receive())
+                frame = connection.receive()
+                frame.sender = number
+                self._answer(connection, frame)
         except ConnectionLostError as lost:
             self._log.debug("connection ended", peer=peer, reason=str(lost))
         except ProtocolError as error:
@@ -185,6 +198,7 @@ class WireServer:
             with self._lock:
                 self._connections.pop(connection, None)
             connection.close()
+            self._on_closed(number)
 
     def _shake_hands(self, connection: Connection) -> None:
         frame = connection.receive(wait_s=self._settings.handshake_s)

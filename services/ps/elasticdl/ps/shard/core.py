@@ -183,8 +183,10 @@ class PsCore:
                 raise ProtocolError(f"a pull of {dense + rows} floats is beyond {self._reply_bytes_max} bytes")
             return dense, rows
 
-    def pull(self, request: Pull, *, dense: Floats, rows: Floats, now_s: float = 0.0) -> PullReply:
+    def pull(self, request: Pull, *, dense: Floats, rows: Floats, now_s: float = 0.0, sender: int = 0) -> PullReply:
         """Write what is wanted into ``dense`` and ``rows``, sized as ``pull_size`` said; ``now_s``: monotonic seconds.
+
+        ``sender`` is the number of the connection that the request came by.
 
         Raises:
             RefusedError: another plan or version of the placement, not ready, no such pin, or the batch has to wait.
@@ -198,7 +200,7 @@ class PsCore:
             if source is None:
                 raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
             source.pull(request.tables, rows, dense if request.dense else None)
-            self.pulls.on_pulled(request, shard, now_s)
+            self.pulls.on_pulled(request, shard, now_s, sender)
             return PullReply(iteration=source.iteration, step=source.step, dense=dense, rows=rows)
 
     def push(self, push: Push, now_s: float = 0.0) -> PushReply:

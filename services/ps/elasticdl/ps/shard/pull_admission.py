@@ -13,7 +13,7 @@ from elasticdl.shared.wire.messages import Pull, Push, RefusalKind
 
 
 class PullAdmission:
-    """Admits pulls. The core's lock guards it.
+    """Admits pulls. The core's lock guards it, and callers hold it where nothing else is said.
 
     Args:
         policy: rounds, and the bound of the staleness.
@@ -62,10 +62,16 @@ class PullAdmission:
         if self.gate:
             self.gate.on_task_begun(task)
 
-    def on_pulled(self, request: Pull, shard: ModelShard, now_s: float) -> None:
+    def on_pulled(self, request: Pull, shard: ModelShard, now_s: float, sender: int) -> None:
         """An admitted pull was answered."""
         if self.gate and request.batch is not None:
-            self.gate.on_pulled(request.batch, accumulated=shard.accumulated, now_s=now_s)
+            self.gate.on_pulled(request.batch, accumulated=shard.accumulated, now_s=now_s, sender=sender)
+
+    def on_disconnected(self, sender: int) -> None:
+        """A connection has ended: its worker is probably dead. Takes the core's lock."""
+        with self._pushed:
+            if self.gate:
+                self.gate.on_disconnected(sender)
 
     def on_pushed(self, push: Push, next_batch: int, now_s: float) -> None:
         """A batch was pushed; ``next_batch``: of its task, as the answer says."""

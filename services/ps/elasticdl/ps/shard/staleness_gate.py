@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CONTESTED_S = 1.0
-"""Seconds after its pull before which a batch is never overdue whose task another worker has taken over."""
+DOUBTFUL_S = 1.0
+"""Seconds after its pull before which a batch is never overdue whose worker is probably dead."""
 ACTIVE_S = 1.0
 """A worker whose pull was delayed asks again at once. One that has not asked for so long does not train any more."""
 _MEAN_BATCHES = 20
@@ -45,13 +45,15 @@ class Outstanding:
     Attributes:
         pushes: pushes since its first pull, and those that waited for their update by then.
         since_s: when it was pulled last, monotonic seconds.
-        is_contested: another worker has begun its task since.
+        sender: number of the connection that it was pulled by last.
+        is_doubtful: its worker is probably dead: that connection ended, or another worker has begun the task.
         is_overdue: it is ignored; its worker is slow or dead.
     """
 
     pushes: int
     since_s: float
-    is_contested: bool = False
+    sender: int
+    is_doubtful: bool = False
     is_overdue: bool = False
 
 
@@ -97,12 +99,12 @@ class StalenessGate:
         self.bound = bound
         return True
 
-    def on_pulled(self, key: BatchKey, *, accumulated: int, now_s: float) -> None:
+    def on_pulled(self, key: BatchKey, *, accumulated: int, now_s: float, sender: int = 0) -> None:
         """An admitted batch was pulled. Two attempts share an entry: either of them may be absorbed."""
         former = self._outstanding.get(key)
         if former is not None and not former.is_overdue:
             accumulated = max(accumulated, former.pushes)
-        self._outstanding[key] = Outstanding(pushes=accumulated, since_s=now_s)
+        self._outstanding[key] = Outstanding(pushes=accumulated, since_s=now_s, sender=sender)
         self._delayed.pop(key[0], None)
 
     def on_pushed(self, key: BatchKey, *, is_empty: bool, now_s: float) -> None:
@@ -119,7 +121,13 @@ class StalenessGate:
         """A worker begins, or continues, a task: another one that had pulled for it is probably dead."""
         for (other, _), batch in self._outstanding.items():
             if other == task:
-                batch.is_contested = True
+                batch.is_doubtful = True
+
+    def on_disconnected(self, sender: int) -> None:
+        """A connection has ended. Its worker can connect again and push all the same, but is probably dead."""
+        for batch in self._outstanding.values():
+            if batch.sender == sender:
+                batch.is_doubtful = True
 
     def on_task_finished(self, task: int) -> None:
         """Every batch of a task is absorbed."""
@@ -136,5 +144,5 @@ class StalenessGate:
 
     def _is_overdue(self, batch: Outstanding, now_s: float) -> bool:
         overdue_s = self._settings.overdue_s
-        least_s = min(CONTESTED_S, overdue_s) if batch.is_contested else overdue_s
+        least_s = min(DOUBTFUL_S, overdue_s) if batch.is_doubtful else overdue_s
         return now_s - batch.since_s > max(least_s, self._settings.overdue_factor * self._mean_s)
