@@ -41,6 +41,7 @@ from elasticdl.shared.messages.events import (
     TermStarted,
 )
 from elasticdl.shared.names import JobId, Service
+from elasticdl.shared.pod_instances import pid_of
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.client import WireClient
 from elasticdl.shared.wire.message_codec import decode_reply, encode_request
@@ -98,7 +99,9 @@ class Watch:
         if started is None or not serving:
             return
         assert isinstance(started.event, PsStarted)
-        client = WireClient(started.event.address, token=token_of(serving[0].pid), peer="benchmark", pool=pool)
+        client = WireClient(
+            started.event.address, token=token_of(pid_of(serving[0].instance)), peer="benchmark", pool=pool
+        )
         question = encode_request(
             Pull(plan=self.state.plan.fingerprint, placement_version=1, pin=0, dense=False, tables=())
         )
@@ -150,7 +153,7 @@ def kill(watch: Watch, kind: str) -> float:
     if kind in ("master", "nats-server"):
         pid = watch.run.read().pids[kind]
     else:
-        pid = min(watch.state.running(Service(kind)), key=lambda pod: pod.incarnation).pid
+        pid = pid_of(min(watch.state.running(Service(kind)), key=lambda pod: pod.incarnation).instance)
     killed_s = time.time()
     os.kill(pid, signal.SIGKILL)
     return killed_s

@@ -38,7 +38,18 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import codec, events
 from elasticdl.shared.messages.commands import Dispatch
 from elasticdl.shared.messages.events import Decided, Envelope, Event, ExitCause, GroupLedger, LogRecord
-from elasticdl.shared.names import MASTER, GroupId, Incarnation, JobId, PodName, Purpose, Service
+from elasticdl.shared.names import (
+    MASTER,
+    NO_INSTANCE,
+    NOBODY,
+    GroupId,
+    Incarnation,
+    JobId,
+    PodInstance,
+    PodName,
+    Purpose,
+    Service,
+)
 from elasticdl.shared.process.settings import MasterSettings, to_environment
 
 JOB = JobId("recovery-1")
@@ -138,13 +149,17 @@ class Author:
 
     def _exit(self, pod: str, service: Service) -> Message:
         exited = events.PodExited(
-            pod=PodName(pod), service=service, pid=self._pid(pod), cause=ExitCause.OUTSIDE, exit_code=-9
+            pod=PodName(pod),
+            service=service,
+            instance=PodInstance(self._life(pod)),
+            cause=ExitCause.OUTSIDE,
+            exit_code=-9,
         )
         return self._say(exited, Service.LAUNCHER, "launcher", "launcher.1")
 
     def _start(self, service: Service, pod: str, ready: Event) -> Iterator[Message]:
         self._lives[pod] = self._lives.get(pod, 0) + 1
-        started = events.PodStarted(pod=PodName(pod), service=service, pid=self._pid(pod))
+        started = events.PodStarted(pod=PodName(pod), service=service, instance=PodInstance(self._life(pod)))
         yield self._say(started, Service.LAUNCHER, "launcher", "launcher.1")
         yield self._say(ready, service, pod, self._life(pod))
 
@@ -156,9 +171,6 @@ class Author:
 
     def _life(self, pod: str) -> str:
         return f"{pod}.{self._lives.get(pod, 0)}"
-
-    def _pid(self, pod: str) -> int:
-        return 1000 * self._lives[pod] + int(pod.rsplit("-", 1)[1])
 
     def _decide(self) -> Iterator[Message]:
         now_s = self.seq * EVENT_S
@@ -179,10 +191,13 @@ class Author:
     def _say(self, event: Event, service: Service, name: str, life: str) -> Message:
         self.seq += 1
         self._numbers[life] = self._numbers.get(life, 0) + 1
+        is_pod = service in (Service.WORKER, Service.PS)
         envelope = Envelope(
             service=service,
             name=PodName(name),
             incarnation=Incarnation(life),
+            run=Incarnation("launcher.1") if is_pod else NOBODY,
+            instance=PodInstance(life) if is_pod else NO_INSTANCE,
             number=self._numbers[life],
             time_s=self.seq * EVENT_S,
             event=event,

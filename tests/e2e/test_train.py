@@ -109,7 +109,7 @@ def test_each_worker_imports_the_model_file_once(elastic: Elastic) -> None:
     write_data(elastic.folder)
     elastic.train("--model_def=model.py", "--training_data=data", "--num_workers=2")
     events = elastic.run("events", elastic.job).output
-    started = re.findall(r"PodStarted pod=worker-\d service=worker pid=(\d+)", events)
+    started = re.findall(r"PodStarted pod=worker-\d service=worker instance=(\d+)-", events)
     assert len(started) == 2
     assert sorted((elastic.folder / "imports").read_text().split()) == sorted(started)
 

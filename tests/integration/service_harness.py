@@ -18,7 +18,7 @@ from elasticdl.shared.bus.nats_bus import NatsBus, connect
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import Envelope, Event, JobSubmitted, LogRecord
-from elasticdl.shared.names import Incarnation, PodName, Service, new_incarnation
+from elasticdl.shared.names import Incarnation, PodInstance, PodName, Service, new_incarnation
 from elasticdl.shared.process.settings import MasterSettings, ProcessSettings, PsSettings, to_environment
 
 TOKEN = "secret"
@@ -58,6 +58,8 @@ class ServiceHarness:
             service=service,
             name=PodName(name),
             incarnation=incarnation,
+            run=self._incarnations["launcher"],
+            instance=PodInstance(name),
             number=self._numbers[name],
             time_s=time.time(),
             event=event,

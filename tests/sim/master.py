@@ -18,7 +18,7 @@ from elasticdl.master.service import Master, MasterOptions
 from elasticdl.ps.snapshots.job_recovery import recover_job
 from elasticdl.shared.messages.events import Event, ExitCause, GroupLedger, JobResumed, JobSubmitted
 from elasticdl.shared.model.manifests import read_manifest
-from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
+from elasticdl.shared.names import LAUNCHER, MASTER, PodInstance, PodName, Service
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 
 if TYPE_CHECKING:
@@ -132,14 +132,15 @@ class SimPodProcesses:
         self._launcher = launcher
         self._world = launcher.world
 
-    def start(self, pod: PodName, service: Service) -> tuple[int, bool]:
+    def start(self, pod: PodName, service: Service) -> tuple[PodInstance, bool]:
         """See ``PodProcesses``."""
         kept = self._launcher.kept.get(pod)
         if kept:
-            return kept.pid, False
-        process = PsProcess(self._world, pod) if service is Service.PS else WorkerProcess(self._world, pod)
+            return kept.pod_instance, False
+        kind = PsProcess if service is Service.PS else WorkerProcess
+        process = kind(self._world, pod, self._launcher.incarnation)
         self._launcher.begin(process)
-        return process.pid, True
+        return process.pod_instance, True
 
     def stop(self, pod: PodName, *, kill: bool) -> None:
         """See ``PodProcesses``."""

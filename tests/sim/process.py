@@ -12,7 +12,7 @@ from tests.sim.transport import SimTransport
 from elasticdl.shared.errors import FencedError, PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.messages.events import Event
-from elasticdl.shared.names import Incarnation, PodName, Service
+from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Service
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, exit_code
 
@@ -27,16 +27,22 @@ class Process:
 
     service: Service
 
-    def __init__(self, world: World, name: PodName) -> None:
+    def __init__(self, world: World, name: PodName, run: Incarnation = NOBODY) -> None:
         self.world = world
         self.name = name
         self.pid = world.next_pid()
         self.incarnation = Incarnation(f"{name}.{self.pid}")
+        self.pod_instance = PodInstance(str(self.pid))
         self.instance = Instance(world.loop, self.incarnation)
         self.clock = world.clock_of(name)
         self.bus = world.broker.connect(SimTransport(world, self))
         self.envelopes = EnvelopeFactory(
-            service=self.service, name=name, incarnation=self.incarnation, clock=self.clock
+            service=self.service,
+            name=name,
+            incarnation=self.incarnation,
+            run=run,
+            instance=self.pod_instance,
+            clock=self.clock,
         )
         self._in_order = asyncio.Lock()
 

@@ -26,7 +26,7 @@ from elasticdl.shared.messages.events import GroupHeld, SnapshotTaken
 from elasticdl.shared.messages.registers import encode_register
 from elasticdl.shared.model.manifests import snapshots_folder
 from elasticdl.shared.model.placement import Placement
-from elasticdl.shared.names import PodName, Service, pod_number
+from elasticdl.shared.names import Incarnation, PodName, Service, pod_number
 from elasticdl.shared.process.procedures import Issued
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool
@@ -70,8 +70,8 @@ class PsProcess(Process):
 
     service = Service.PS
 
-    def __init__(self, world: World, name: PodName) -> None:
-        super().__init__(world, name)
+    def __init__(self, world: World, name: PodName, run: Incarnation) -> None:
+        super().__init__(world, name, run)
         spec, shape = world.job.spec, world.job.shape
         self.core = PsCore(
             plan=spec.plan,

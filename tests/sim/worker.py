@@ -22,7 +22,7 @@ from elasticdl.shared.errors import ElasticDLError, InvariantError, TransientErr
 from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.model.placement import PARTITIONS, Placement, decode_placement
-from elasticdl.shared.names import PodName, Purpose, Service, TaskId, pod_name
+from elasticdl.shared.names import Incarnation, PodName, Purpose, Service, TaskId, pod_name
 from elasticdl.shared.process.procedures import Issued
 from elasticdl.shared.wire.messages import Floats
 from elasticdl.worker.core import BatchRef, CoreSettings, PipelineSettings, WorkerCore, commands, events
@@ -55,8 +55,8 @@ class WorkerProcess(Process):
 
     service = Service.WORKER
 
-    def __init__(self, world: World, name: PodName) -> None:
-        super().__init__(world, name)
+    def __init__(self, world: World, name: PodName, run: Incarnation) -> None:
+        super().__init__(world, name, run)
         self.places: dict[PodName, PsRegister] = {}
         self.placement = Placement.even(world.job.spec.ps)
         self.running_batches: tuple[RunningBatch, ...] = ()

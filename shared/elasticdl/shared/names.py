@@ -15,14 +15,18 @@ JobId = NewType("JobId", str)
 PodName = NewType("PodName", str)
 """Name of one process of a job, e.g. ``worker-0``; kept across restarts."""
 Incarnation = NewType("Incarnation", str)
-"""Random id of one instance of a process; never reused."""
+"""Random id that a process gives itself when it starts; never reused. A run is named by that of its launcher."""
+PodInstance = NewType("PodInstance", str)
+"""Opaque id of one process under a pod's name, as the process adapter reports it; see ``pod_instances``."""
+NO_INSTANCE = PodInstance("")
+"""No process, or one that the process adapter has not reported yet."""
 NO_POD = PodName("")
 """No process."""
 MASTER = PodName("master")
 LAUNCHER = PodName("launcher")
 """A job has one master and one launcher, so their names have no number."""
 NOBODY = Incarnation("")
-"""No instance."""
+"""No incarnation."""
 TaskId = NewType("TaskId", int)
 """Train: epoch x tasks per epoch + position. Other purposes have id spaces of their own."""
 GroupId = NewType("GroupId", str)

@@ -12,7 +12,7 @@ from tests.deadline import DEADLINE_S
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.exits import Exit, OomWatch
-from elasticdl.cli.local.pods import LocalPods
+from elasticdl.cli.local.pods import NEVER_STARTED, LocalPods
 from elasticdl.cli.local.processes.children import ChildProcesses
 from elasticdl.cli.local.processes.service_processes import ProcessSettings, ServiceProcesses
 from elasticdl.cli.local.processes.spawner import Spawner
@@ -78,7 +78,7 @@ async def test_a_start_order_is_answered_at_once_and_executed_once_prepared(tmp_
     started, exited = await launcher.next(), await launcher.next()
     assert isinstance(started, PodStarted)
     assert isinstance(exited, PodExited)
-    assert started.pid == exited.pid > 0
+    assert started.instance == exited.instance != NEVER_STARTED
     assert launcher.published.empty()
 
 
@@ -93,15 +93,15 @@ async def test_a_worker_that_is_stopped_while_it_waits_is_reported_as_started_an
     launcher = Launcher(tmp_path)
     await launcher.pods.execute(START, "3")
     await launcher.pods.execute(StopPod(pod=WORKER, reason="the job was stopped"), "4")
-    assert await launcher.next() == PodStarted(pod=WORKER, service=Service.WORKER, pid=0)
+    assert await launcher.next() == PodStarted(pod=WORKER, service=Service.WORKER, instance=NEVER_STARTED)
     exited = await launcher.next()
     assert isinstance(exited, PodExited)
-    assert (exited.pid, exited.cause) == (0, ExitCause.FINISHED)
+    assert (exited.instance, exited.cause) == (NEVER_STARTED, ExitCause.FINISHED)
     launcher.preparation.finish()
     await launcher.pods.execute(START, "5")
     started = await launcher.next()
     assert isinstance(started, PodStarted)
-    assert started.pid > 0
+    assert started.instance != NEVER_STARTED
     assert isinstance(await launcher.next(), PodExited)
 
 
@@ -157,3 +157,27 @@ async def test_an_out_of_memory_kill_is_a_fault_of_the_process(tmp_path: Path, k
     assert isinstance(exited, PodExited)
     assert (exited.cause, exited.exit_code) == (cause, -9)
     assert ("ran out of memory" in exited.log_tail) == (cause is ExitCause.OWN_FAULT)
+
+
+async def test_an_order_to_stop_a_process_that_was_replaced_changes_nothing(tmp_path: Path) -> None:
+    """A master that died before the answer arrived leaves the order to its successor, which repeats it."""
+    launcher = Launcher(tmp_path, code="import time; time.sleep(600)")
+    await launcher.pods.execute(StartPod(pod=PS, service=Service.PS), "3")
+    first = await launcher.next()
+    assert isinstance(first, PodStarted)
+    stop = StopPod(pod=PS, reason="unresponsive", kill=True, instance=first.instance)
+    await launcher.pods.execute(stop, "4")
+    exited = await launcher.next()
+    assert isinstance(exited, PodExited)
+    assert exited.instance == first.instance
+    await launcher.pods.execute(StartPod(pod=PS, service=Service.PS), "5")
+    second = await launcher.next()
+    assert isinstance(second, PodStarted)
+    await launcher.pods.execute(stop, "4")
+    await launcher.pods.execute(StopPod(pod=PS, reason="scaled down", kill=True), "4")
+    await asyncio.sleep(0)
+    assert launcher.processes.names() == [PS]
+    await launcher.pods.execute(StopPod(pod=PS, reason="scaled down", kill=True), "6")
+    exited = await launcher.next()
+    assert isinstance(exited, PodExited)
+    assert exited.instance == second.instance

@@ -18,7 +18,7 @@ from elasticdl.shared.bus.ports import Delivery
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.commands import Command, ReturnDelivery
 from elasticdl.shared.messages.events import CommandsRan, Decided, Event, ExitCause, LogRecord
-from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.shared.names import PodInstance, PodName, Purpose, Service
 from elasticdl.shared.process.exit_codes import EXIT_AWAY
 from elasticdl.shared.storage import to_uri
 
@@ -91,8 +91,9 @@ class Workers:
         around = self._harness
         around.loop.call(around.bus.signals.serve_orders(PodName("launcher"), self.obey))
         around.await_event(Decided)
-        for pid, (service, name, ready) in enumerate(PODS):
-            around.publish(events.PodStarted(pod=PodName(name), service=service, pid=pid), Service.LAUNCHER, "launcher")
+        for service, name, ready in PODS:
+            started = events.PodStarted(pod=PodName(name), service=service, instance=PodInstance(name))
+            around.publish(started, Service.LAUNCHER, "launcher")
             around.publish(ready, service, name)
         held = self.take(self.dead)
         around.publish(
@@ -122,7 +123,11 @@ class Workers:
     def die(self) -> None:
         """The launcher says that the first worker is dead."""
         exited = events.PodExited(
-            pod=PodName("worker-0"), service=Service.WORKER, pid=1, cause=ExitCause.OUTSIDE, exit_code=-9
+            pod=PodName("worker-0"),
+            service=Service.WORKER,
+            instance=PodInstance("worker-0"),
+            cause=ExitCause.OUTSIDE,
+            exit_code=-9,
         )
         self._harness.publish(exited, Service.LAUNCHER, "launcher")
 

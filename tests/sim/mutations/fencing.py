@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 from tests.sim.mutations.snapshots import deletions_unnoticed
 
-from elasticdl.master.core.pods import apply as pods
+from elasticdl.master.core import State, identity
 from elasticdl.master.service import Master
 from elasticdl.ps.controller.registration import Registration
 from elasticdl.shared.bus.memory.log import Records
 from elasticdl.shared.bus.memory.register import Entries
 from elasticdl.shared.bus.terms import Terms
+from elasticdl.shared.messages.events import Envelope
+from elasticdl.shared.names import Service
 
 
 @mutation(
@@ -48,5 +51,19 @@ def orders_of_former_terms_are_refused() -> Iterator[None]:
 
 @mutation("a process counts as started only once the process adapter has reported it", protects=Protects.LIVENESS)
 def start_waits_for_the_process_adapter() -> Iterator[None]:
-    with replaced(pods, "buffer_early_event", lambda pod, envelope: False):
+    with _standing_of(identity.Standing.EARLY, counts_as=identity.Standing.PRESENT):
+        yield
+
+
+@contextmanager
+def _standing_of(found: identity.Standing, *, counts_as: identity.Standing) -> Iterator[None]:
+    """Records of workers and ps with one standing get another one."""
+    original = identity.standing
+
+    def standing(state: State, envelope: Envelope) -> identity.Standing:
+        standing = original(state, envelope)
+        is_pod = envelope.service in (Service.WORKER, Service.PS) and envelope.name in state.pods
+        return counts_as if is_pod and standing is found else standing
+
+    with replaced(identity, "standing", standing):
         yield

@@ -9,12 +9,14 @@ from typing import Any
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
 from elasticdl.cli.jobs import resumption
-from elasticdl.master.core.job import lifecycle
+from elasticdl.master.core import State, identity
 from elasticdl.ps.shard import admission, core
 from elasticdl.ps.snapshots.job_recovery import recover_job, settle_placement
 from elasticdl.shared.bus.memory.log import Records
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.events import Envelope
+from elasticdl.shared.names import Service
 
 
 @mutation(
@@ -23,7 +25,12 @@ from elasticdl.shared.job.spec import JobSpec
     scenario="a-former-launcher-reports-a-start-late",
 )
 def events_of_former_launchers() -> Iterator[None]:
-    with replaced(lifecycle, "is_of_former_run", lambda state, envelope: False):
+    original = identity.standing
+
+    def standing(state: State, envelope: Envelope) -> identity.Standing:
+        return identity.Standing.PRESENT if envelope.service is Service.LAUNCHER else original(state, envelope)
+
+    with replaced(identity, "standing", standing):
         yield
 
 

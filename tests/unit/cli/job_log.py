@@ -10,7 +10,7 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Envelope, Event, ExitCause, LogRecord
-from elasticdl.shared.names import Incarnation, JobId, PodName, Purpose, Service
+from elasticdl.shared.names import NO_INSTANCE, NOBODY, Incarnation, JobId, PodInstance, PodName, Purpose, Service
 
 PLAN = Plan(
     sources=(Source(uri="file:///data/a.csv", size_bytes=1, etag="e", records=40),),
@@ -33,6 +33,7 @@ SPEC = JobSpec(
 )
 TASK = TaskRef(purpose=Purpose.TRAIN, number=1)
 PS, WORKER = PodName("ps-0"), PodName("worker-0")
+PROCESS, NEXT_PROCESS = PodInstance("1"), PodInstance("2")
 
 
 class Log:
@@ -52,6 +53,8 @@ class Log:
                 service=service,
                 name=name,
                 incarnation=Incarnation(name * 2),
+                run=Incarnation("launcherlauncher") if service in (Service.WORKER, Service.PS) else NOBODY,
+                instance=self.state.pods[name].instance if name in self.state.pods else NO_INSTANCE,
                 number=self._numbers[name],
                 time_s=100.0 + len(self.records),
                 event=event,
@@ -77,8 +80,8 @@ def half_done() -> Log:
         commands.EnterState(state=JobState.TRAINING),
         commands.Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 2),)),
     )
-    log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=PS, service=Service.PS, pid=1))
-    log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=WORKER, service=Service.WORKER, pid=2))
+    log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=PS, service=Service.PS, instance=PROCESS))
+    log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=WORKER, service=Service.WORKER, instance=NEXT_PROCESS))
     log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
     log.add(Service.WORKER, WORKER, events.WorkerStarted(notes=("one thread",)))
     first = TaskRef(purpose=Purpose.TRAIN, number=0)
@@ -105,7 +108,12 @@ def half_done() -> Log:
         Service.LAUNCHER,
         launcher,
         events.PodExited(
-            pod=WORKER, service=Service.WORKER, pid=2, cause=ExitCause.OUTSIDE, exit_code=-9, running_batches=(held,)
+            pod=WORKER,
+            service=Service.WORKER,
+            instance=NEXT_PROCESS,
+            cause=ExitCause.OUTSIDE,
+            exit_code=-9,
+            running_batches=(held,),
         ),
     )
     return log

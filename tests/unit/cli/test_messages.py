@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.unit.cli.job_log import PLAN, PS, SPEC, TASK, WORKER, Log, finish, half_done
+from tests.unit.cli.job_log import NEXT_PROCESS, PLAN, PROCESS, PS, SPEC, TASK, WORKER, Log, finish, half_done
 
 from elasticdl.cli.display.event_messages import EventMessages
 from elasticdl.cli.display.history import metrics_text
@@ -58,7 +58,7 @@ def test_an_export_which_may_take_long_has_a_line(log: Log) -> None:
 def test_an_ordered_exit_is_not_reported_as_a_death(log: Log) -> None:
     log.decide(commands.StopPod(pod=PS, reason="stop"))
     before = list(log.shown)
-    exited = events.PodExited(pod=PS, service=Service.PS, pid=1, cause=ExitCause.OUTSIDE, exit_code=-15)
+    exited = events.PodExited(pod=PS, service=Service.PS, instance=PROCESS, cause=ExitCause.OUTSIDE, exit_code=-15)
     log.add(Service.LAUNCHER, PodName("launcher"), exited)
     assert log.shown == before
     log.decide(commands.StartPod(pod=PS, service=Service.PS))
@@ -90,7 +90,7 @@ def test_a_finished_job_shows_all_batches_even_if_workers_reported_fewer() -> No
     log = Log()
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=SPEC))
     log.decide(commands.StartPod(pod=PS, service=Service.PS), commands.StartPod(pod=WORKER, service=Service.WORKER))
-    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, pid=1))
+    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, instance=PROCESS))
     log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
     for number, batches in ((0, 2), (1, 1)):  # Another worker had computed a batch of the last task before it died.
         task = TaskRef(purpose=Purpose.TRAIN, number=number)
@@ -117,7 +117,7 @@ def test_batches_that_a_ps_lost_are_not_shown_as_progress() -> None:
     log = Log()
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=SPEC))
     log.decide(commands.StartPod(pod=PS, service=Service.PS), commands.StartPod(pod=WORKER, service=Service.WORKER))
-    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, pid=1))
+    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, instance=PROCESS))
     log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
     finished = events.TaskFinished(
         task=TASK, dispatch=1, attempt=1, credits={PS: PS * 2}, records=20, batches=2, counted=((0, 2),)
@@ -126,7 +126,7 @@ def test_batches_that_a_ps_lost_are_not_shown_as_progress() -> None:
     assert progress_snapshot(log.state, {}, 120.0, 0.0).batches == (2, 4)
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobResumed(reason="resumed"))
     log.decide(commands.StartPod(pod=PS, service=Service.PS))
-    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, pid=2))
+    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, instance=NEXT_PROCESS))
     log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:2", claim=1))
     assert progress_snapshot(log.state, {}, 120.0, 0.0).batches == (0, 4)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.job_log import PS, SPEC, TASK, WORKER, Log
+from tests.unit.cli.job_log import NEXT_PROCESS, PROCESS, PS, SPEC, TASK, WORKER, Log
 
 from elasticdl.cli.display.next_steps import next_step, resume_line
 from elasticdl.cli.jobs.run_directory import RunDirectory
@@ -27,7 +27,9 @@ def log() -> Log:
     log = Log()
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=SPEC))
     log.decide(commands.StartPod(pod=PS, service=Service.PS), commands.StartPod(pod=WORKER, service=Service.WORKER))
-    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, pid=1))
+    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, instance=PROCESS))
+    started = events.PodStarted(pod=WORKER, service=Service.WORKER, instance=NEXT_PROCESS)
+    log.add(Service.LAUNCHER, PodName("launcher"), started)
     log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
     return log
 
@@ -123,7 +125,7 @@ def test_a_failure_of_a_task_is_reported_at_once(log: Log) -> None:
 
 def test_a_job_can_be_resumed_once_its_environment_is_fixed(log: Log, tmp_path: Path) -> None:
     initialise(log)
-    exited = events.PodExited(pod=PS, service=Service.PS, pid=1, cause=ExitCause.REFUSED, exit_code=1)
+    exited = events.PodExited(pod=PS, service=Service.PS, instance=PROCESS, cause=ExitCause.REFUSED, exit_code=1)
     log.add(Service.LAUNCHER, PodName("launcher"), exited)
     assert (
         suggested(log, tmp_path)
@@ -152,7 +154,7 @@ def test_a_job_without_usable_snapshots_is_not_resumed(log: Log, tmp_path: Path)
     exited = events.PodExited(
         pod=PS,
         service=Service.PS,
-        pid=1,
+        instance=PROCESS,
         cause=ExitCause.REFUSED,
         exit_code=1,
         log_tail=f"error: the ps can't go on reason={NothingLeftError(4, [damage])}",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.unit.cli.job_log import PS, SPEC, TASK, WORKER, Log
+from tests.unit.cli.job_log import PROCESS, PS, SPEC, TASK, WORKER, Log
 
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.display.task_table import TaskFilter, task_rows
@@ -19,6 +20,7 @@ from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.shared.pod_instances import own_instance
 
 
 @pytest.fixture
@@ -32,8 +34,8 @@ def log() -> Log:
         commands.StartPod(pod=WORKER, service=Service.WORKER),
         commands.EnterState(state=JobState.TRAINING),
     )
-    for pid, (pod, service) in enumerate(((PS, Service.PS), (WORKER, Service.WORKER)), start=4711):
-        log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=pod, service=service, pid=pid))
+    for pod, service, instance in ((PS, Service.PS, PROCESS), (WORKER, Service.WORKER, own_instance())):
+        log.add(Service.LAUNCHER, launcher, events.PodStarted(pod=pod, service=service, instance=instance))
     log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1"))
     log.add(Service.WORKER, WORKER, events.WorkerStarted())
     log.add(Service.WORKER, WORKER, events.TaskTaken(task=TASK, dispatch=1, attempt=1, reply="r"))
@@ -48,26 +50,26 @@ def shown(state: State, evaluations: int = 0) -> str:
 
 def test_a_running_job_shows_the_tasks_of_each_worker(log: Log) -> None:
     text = shown(log.state)
-    assert "4711" in text and "4712" in text
+    assert own_instance() in text
     assert "train 1" in text
     assert "training  epoch 1/1" in text and "workers 1/2" in text
 
 
 def test_an_interrupted_job_shows_no_processes(log: Log) -> None:
     text = shown(without_processes(log.state))
-    assert "4711" not in text and "running" not in text
+    assert own_instance() not in text and "running" not in text
     assert "train 1" not in text
     assert "stopped  epoch 1/1" in text and "workers 0/2  ps 0/1" in text and "(0 in progress)" in text
     assert log.state.running_attempts, "the folded state itself is not changed"
 
 
-@pytest.mark.parametrize(("alive", "state", "pid"), [(True, "training", 4712), (False, "interrupted", 0)])
-def test_json_tells_running_from_exited_processes(log: Log, tmp_path: Path, alive: bool, state: str, pid: int) -> None:
+@pytest.mark.parametrize(("alive", "state"), [(True, "training"), (False, "interrupted")])
+def test_json_tells_running_from_exited_processes(log: Log, tmp_path: Path, alive: bool, state: str) -> None:
     run = RunDirectory(tmp_path, SPEC.job)
     run.create()
     run.write(JobRecord(job=SPEC.job, created_s=1.0, state="training", pids={"master": 7}))
     facts = status_facts(run, log.state, alive=alive)
-    assert (facts["state"], facts["pods"]["worker-0"]["pid"]) == (state, pid)
+    assert (facts["state"], facts["pods"]["worker-0"]["pid"]) == (state, os.getpid() if alive else 0)
     assert facts["pods"]["worker-0"]["phase"] == facts["pods"]["master"]["phase"] == ("running" if alive else "exited")
 
 

@@ -14,7 +14,17 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import Command, JobState
 from elasticdl.shared.messages.events import Envelope, Event, GroupLedger, LogRecord
-from elasticdl.shared.names import GroupId, Incarnation, JobId, PodName, Purpose, Service
+from elasticdl.shared.names import (
+    NO_INSTANCE,
+    NOBODY,
+    GroupId,
+    Incarnation,
+    JobId,
+    PodInstance,
+    PodName,
+    Purpose,
+    Service,
+)
 
 CommandT = TypeVar("CommandT")
 PS = PodName("ps-0")
@@ -60,6 +70,8 @@ class Driver:
         self._numbers: dict[Incarnation, int] = {}
         self._starts: dict[PodName, int] = {}
         self._dispatches: dict[TaskRef, int] = {}
+        self.run = Incarnation("launcher")
+        """The run that the workers and ps belong to."""
         self.feed(events.JobSubmitted(spec=spec or job_spec()), Service.LAUNCHER, "launcher")
         self.feed(events.TermStarted(term=1), Service.MASTER, "master")
 
@@ -94,10 +106,15 @@ class Driver:
         sender = Incarnation(incarnation)
         self._numbers[sender] = self._numbers.get(sender, 0) + 1
         self.now_s += 0.01
+        if service is Service.LAUNCHER and isinstance(event, events.JobSubmitted | events.JobResumed):
+            self.run = sender
+        is_pod = service in (Service.WORKER, Service.PS)
         envelope = Envelope(
             service=service,
             name=PodName(name),
             incarnation=sender,
+            run=self.run if is_pod else NOBODY,
+            instance=PodInstance(incarnation) if is_pod else NO_INSTANCE,
             number=self._numbers[sender],
             time_s=self.now_s,
             event=event,
@@ -122,7 +139,7 @@ class Driver:
         """A process starts under this name and reports ready; ``initialised``: a ps has a model, too."""
         service = Service(pod.split("-")[0])
         self._starts[PodName(pod)] = self._starts.get(PodName(pod), 0) + 1
-        self.feed_from_launcher(events.PodStarted(pod=PodName(pod), service=service, pid=self.pid(pod)))
+        self.feed_from_launcher(events.PodStarted(pod=PodName(pod), service=service, instance=self.instance(pod)))
         if service is Service.WORKER:
             self.feed(events.WorkerStarted(), service, pod, self.incarnation(pod))
             return
@@ -135,9 +152,9 @@ class Driver:
         """A ledger as that of everything that a ps has."""
         return (GroupLedger(group=GroupId("g"), ledger=ledger, partitions=self.state.owned(PodName(ps))),)
 
-    def pid(self, pod: str) -> int:
-        """Process id of a pod's present instance."""
-        return 1000 * self._starts[PodName(pod)] + int(pod.split("-")[1])
+    def instance(self, pod: str) -> PodInstance:
+        """A pod's present instance. Each has one incarnation, and the tests need no other name for it."""
+        return PodInstance(self.incarnation(pod))
 
     def start_all(self, *, initialised: bool = False) -> None:
         """Start everything that the master asked for."""
@@ -149,7 +166,7 @@ class Driver:
         event = events.PodExited(
             pod=PodName(pod),
             service=Service(pod.split("-")[0]),
-            pid=self.pid(pod),
+            instance=self.instance(pod),
             cause=cause,
             exit_code=exit_code,
             **details,  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause, FailureKind
-from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
+from elasticdl.shared.names import Incarnation, PodInstance, PodName, Purpose, Service
 
 
 @pytest.fixture
@@ -271,7 +271,8 @@ def test_an_unresponsive_process_is_killed_and_replaced(driver: Driver, pod: str
     driver.feed(taken, Service.WORKER, "worker-1", driver.incarnation("worker-1"))
     missed = events.HeartbeatsMissed(pod=PodName(pod), incarnation=Incarnation(driver.incarnation(pod)), silent_s=6.5)
     driver.feed(missed, Service.MASTER, "master", "master")
-    assert driver.take(commands.StopPod) == [commands.StopPod(pod=PodName(pod), reason="unresponsive", kill=True)]
+    kill = commands.StopPod(pod=PodName(pod), reason="unresponsive", kill=True, instance=driver.instance(pod))
+    assert driver.take(commands.StopPod) == [kill]
     assert len(driver.take(commands.ReturnDelivery)) == (1 if pod == "worker-1" else 0)
     assert driver.take(commands.StartPod) == []
     driver.exit_pod(pod, ExitCause.OUTSIDE)
@@ -318,10 +319,11 @@ def test_a_snapshot_order_that_did_not_arrive_is_repeated_under_its_number(drive
 
 def test_a_process_that_never_gets_ready_is_replaced(driver: Driver) -> None:
     (worker,) = [command.pod for command in driver.take(commands.StartPod) if command.pod == "worker-0"]
-    started = events.PodStarted(pod=worker, service=Service.WORKER, pid=77)
+    started = events.PodStarted(pod=worker, service=Service.WORKER, instance=PodInstance("77"))
     driver.feed(started, Service.LAUNCHER, "launcher")
     fire(driver, "start worker-0")
-    assert driver.take(commands.StopPod) == [commands.StopPod(pod=worker, reason="unresponsive", kill=True)]
+    kill = commands.StopPod(pod=worker, reason="unresponsive", kill=True, instance=PodInstance("77"))
+    assert driver.take(commands.StopPod) == [kill]
 
 
 def scale(driver: Driver, workers: int) -> None:

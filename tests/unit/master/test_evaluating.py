@@ -163,8 +163,8 @@ def test_an_evaluation_waits_until_a_restored_ps_has_caught_up() -> None:
     for task in range(6):
         driver.finish(task)
     driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 4),), step=20)}, initialised=True)
     driver.feed(events.StepReached(step=30), Service.PS, "ps-0", driver.incarnation("ps-0"))
-    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 4),), step=20)})
     for task in (4, 5):
         assert driver.take(commands.OpenPin) == []
         driver.finish(task)

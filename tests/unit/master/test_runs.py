@@ -13,7 +13,7 @@ from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LostLog
-from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.shared.names import PodInstance, PodName, Purpose, Service
 
 RESUMED_S = 1_000_000
 
@@ -80,11 +80,11 @@ def test_late_events_of_a_former_launcher_do_not_change_the_present_run() -> Non
     driver.start_all()
     driver.feed(events.JobResumed(reason="resumed"), Service.LAUNCHER, "launcher.2")
     driver.start_all()
-    former = events.PodStarted(pod=PodName("ps-0"), service=Service.PS, pid=17)
+    former = events.PodStarted(pod=PodName("ps-0"), service=Service.PS, instance=PodInstance("17"))
     driver.feed(former, Service.LAUNCHER, "launcher", "launcher")
     driver.feed(events.StopRequested(reason="SIGINT"), Service.LAUNCHER, "launcher", "launcher")
     pod = driver.state.pods[PodName("ps-0")]
-    assert (pod.pid, pod.phase) == (driver.pid("ps-0"), PodPhase.RUNNING)
+    assert (pod.instance, pod.phase) == (driver.instance("ps-0"), PodPhase.RUNNING)
     assert not driver.state.stop_reason
     driver.check_replay()
 

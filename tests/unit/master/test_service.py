@@ -20,7 +20,7 @@ from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import Command, JobState
 from elasticdl.shared.messages.events import Envelope, Event, GroupLedger, LogRecord
 from elasticdl.shared.model.placement import ALL
-from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service, new_incarnation
+from elasticdl.shared.names import NOBODY, GroupId, Incarnation, PodInstance, PodName, Purpose, Service, new_incarnation
 from elasticdl.shared.process.clock import SystemClock
 
 PS = PodName("ps-0")
@@ -30,7 +30,8 @@ WORKER = PodName("worker-0")
 class EnvelopeFactory:
     """Appends events in the name of a process."""
 
-    def __init__(self, bus: MemoryBus, service: Service, name: str) -> None:
+    def __init__(self, bus: MemoryBus, service: Service, name: str, run: Incarnation = NOBODY) -> None:
+        self.run = run
         self.bus, self.service, self.name = bus, service, PodName(name)
         self.incarnation, self._number = new_incarnation(), 0
 
@@ -41,6 +42,8 @@ class EnvelopeFactory:
                 service=self.service,
                 name=self.name,
                 incarnation=self.incarnation,
+                run=self.run,
+                instance=PodInstance(self.name),
                 number=self._number,
                 time_s=SystemClock().now(),
                 event=event,
@@ -54,8 +57,9 @@ class Cluster:
     def __init__(self, broker: MemoryBroker, training: Plan) -> None:
         self.broker, self.plan, self.ledger = broker, training, Ledger()
         self.launcher = EnvelopeFactory(broker.connect(), Service.LAUNCHER, "launcher")
-        self.ps = EnvelopeFactory(broker.connect(), Service.PS, PS)
-        self.worker = EnvelopeFactory(broker.connect(), Service.WORKER, WORKER)
+        run = self.launcher.incarnation
+        self.ps = EnvelopeFactory(broker.connect(), Service.PS, PS, run)
+        self.worker = EnvelopeFactory(broker.connect(), Service.WORKER, WORKER, run)
         self.may_work = asyncio.Event()
         self.may_work.set()
 
@@ -66,8 +70,8 @@ class Cluster:
     async def _launcher_order(self, order: Command, cause: str) -> None:
         if not isinstance(order, commands.StartPod):
             return
-        pid = 1 if order.service is Service.PS else 2
-        await self.launcher.say(events.PodStarted(pod=order.pod, service=order.service, pid=pid))
+        instance = PodInstance(order.pod)
+        await self.launcher.say(events.PodStarted(pod=order.pod, service=order.service, instance=instance))
         if order.service is Service.PS:
             await self.ps.say(events.PsStarted(address="127.0.0.1:1"))
         else:

@@ -123,6 +123,7 @@ def test_the_loss_of_an_epoch_is_the_metric_once_it_is_merged() -> None:
 
 def test_staleness_is_summed_by_worker(driver: Driver) -> None:
     finish(driver, 0, (0, 5), staleness={0: 3, 2: 2}, seconds={"pull": 1.0, "wait": 0.5, "total": 6.0})
+    driver.feed(events.ScaleRequested(workers=2), Service.CLIENT, "client")
     driver.start_pod("worker-1")
     finish(driver, 1, (0, 5), worker="worker-1", staleness={1500: 1}, seconds={"push": 1.0, "total": 4.0})
     give_back(driver, 2, (0, 1), staleness={1: 1})

@@ -79,4 +79,5 @@ async def test_another_decision_is_reported_with_both_versions() -> None:
     other = with_commands(record, (StopPod(pod=PodName("ps-0"), reason="on a whim"),))
     log = [other if one is record else one for one in driver.log]
     found = await verify(read(log))
-    assert f"#{record.seq}: recorded StopPod(pod='ps-0', reason='on a whim', kill=False), now" in found.differences[0]
+    text = f"#{record.seq}: recorded StopPod(pod='ps-0', reason='on a whim', kill=False, instance=''), now"
+    assert text in found.differences[0]

@@ -25,6 +25,7 @@ from elasticdl.master.snapshots.recovery import Recovered, recover
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import MASTER, Service
+from elasticdl.shared.pod_instances import pid_of
 
 ALL = "all-"
 TARGETS = (Service.WORKER.value, Service.PS.value, MASTER, BROKER, ALL + Service.WORKER.value, ALL + Service.PS.value)
@@ -153,7 +154,8 @@ def _living(run: RunDirectory, state: State, target: str) -> Mapping[str, int]:
     if target in (MASTER, BROKER):
         pid = run.read().pids.get(target, 0)
         return {target: pid} if pid else {}
-    return {pod.name: pod.pid for pod in state.running(Service(target.removeprefix(ALL))) if pod.pid}
+    pids = {pod.name: pid_of(pod.instance) for pod in state.running(Service(target.removeprefix(ALL)))}
+    return {name: pid for name, pid in pids.items() if pid}
 
 
 def _kill_one(pid: int) -> bool:

@@ -72,7 +72,7 @@ class EventMessages:
                     "Retrying the task."
                 )
             case events.WorkerFailed(message=message) if continues:
-                yield f"{envelope.name} failed: {_first_line(message)}"
+                yield f"{envelope.name} failed: {_first_line(message)}. Restarting it."
             case events.HeartbeatsMissed(pod=pod, silent_s=silent_s):
                 yield f"No heartbeat from {pod} for {silent_s:.0f} s. Restarting it."
             case events.TermStarted(term=term) if term > 1:

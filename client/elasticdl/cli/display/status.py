@@ -18,6 +18,8 @@ from elasticdl.cli.jobs.run_directory import INTERRUPTED, RunDirectory
 from elasticdl.master.core import State
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.names import NO_INSTANCE
+from elasticdl.shared.pod_instances import pid_of
 from elasticdl.shared.storage import display
 
 
@@ -31,7 +33,7 @@ def without_processes(state: State) -> State:
         state,
         job_state=state.job_state if state.is_final else JobState.STOPPED,
         stop_reason=state.stop_reason if state.is_final else INTERRUPTED,
-        pods={name: replace(pod, phase=PodPhase.EXITED) for name, pod in state.pods.items()},
+        pods={name: replace(pod, phase=PodPhase.EXITED, instance=NO_INSTANCE) for name, pod in state.pods.items()},
         running_attempts={},
     )
 
@@ -53,8 +55,12 @@ def status_facts(run: RunDirectory, state: State, *, alive: bool) -> dict[str, A
         for name, pid in record.pids.items()
     }
     for name, pod in sorted(state.pods.items()):
-        running = pod.phase is not PodPhase.EXITED
-        pods[name] = {"service": pod.service.value, "phase": pod.phase.value, "pid": pod.pid if running else 0}
+        pods[name] = {
+            "service": pod.service.value,
+            "phase": pod.phase.value,
+            "instance": pod.instance,
+            "pid": pid_of(pod.instance),
+        }
     training = state.training
     return {
         "job": run.job,
@@ -117,11 +123,10 @@ def _print_evaluations(state: State, console: Console, limit: int) -> None:
 
 def _print_pods(state: State, console: Console) -> None:
     table = Table()
-    for column in ("pod", "phase", "pid", "incarnation", "starts", "tasks"):
+    for column in ("pod", "phase", "instance", "incarnation", "starts", "tasks"):
         table.add_column(column)
     for name, pod in sorted(state.pods.items()):
         tasks = [str(ref) for ref, holders in state.running_attempts.items() if pod.incarnation in holders]
-        pid = "" if pod.phase is PodPhase.EXITED else str(pod.pid)
-        table.add_row(name, pod.phase.value, pid, pod.incarnation, str(pod.starts), ", ".join(tasks))
+        table.add_row(name, pod.phase.value, pod.instance, pod.incarnation, str(pod.starts), ", ".join(tasks))
     if state.pods:
         console.print(table)

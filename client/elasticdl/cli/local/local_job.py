@@ -35,6 +35,7 @@ from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
+from elasticdl.shared.process.settings import variable
 
 BROKER = "nats-server"
 TICK_S = 0.25
@@ -151,11 +152,12 @@ class LocalJob:
             await bus.tasks.purge()
         self._monitor = JobMonitor(self._observer, past=await recover(bus))
         envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=self._clock)
+        self._incarnation = envelopes.incarnation
         self._publisher = QueuedEventPublisher(bus.log, envelopes)
         for event in opening:
             # Before a master reads the log: without JobResumed it would take a stopped job for ended.
             await self._publisher.open(event)
-        settings = ProcessSettings(environment=partial(self._runtime.environment, url), command=self._runtime.command)
+        settings = ProcessSettings(environment=partial(self._environment, url), command=self._runtime.command)
         processes = ServiceProcesses(self._processes, self._run, settings)
         self._pods = LocalPods(processes, self._publisher.publish, forks.servers if forks else {})
         await bus.signals.serve_orders(LAUNCHER, self._pods.execute)
@@ -249,6 +251,10 @@ class LocalJob:
             for name, (cpu_s, rss_bytes) in forks.stop().items():
                 self._processes.usage[name] = Usage(starts=1, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
 
+    def _environment(self, url: str, pod: PodName, service: Service) -> dict[str, str]:
+        """The environment of a process of this run."""
+        return {**self._runtime.environment(url, pod, service), variable("run"): self._incarnation}
+
     # --- the master -----------------------------------------------------------------------------------------------
 
     def _start_master(self) -> None:
@@ -259,7 +265,7 @@ class LocalJob:
             self._processes.start(
                 MASTER,
                 self._runtime.command(Service.MASTER),
-                environment=self._runtime.environment(self._url, MASTER, Service.MASTER),
+                environment=self._environment(self._url, MASTER, Service.MASTER),
                 log=self._run.log(MASTER),
             )
         except PermanentError as error:

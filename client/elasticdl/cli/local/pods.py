@@ -11,12 +11,15 @@ from elasticdl.cli.local.exits import Exit, exit_cause
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.messages.commands import Command, StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodStarted, RunningBatch
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.names import PodInstance, PodName, Service
 
 OUT_OF_MEMORY = (
     "\nThe kernel killed the process because the machine ran out of memory. "
     "Use smaller minibatches, fewer workers or more ps."
 )
+
+NEVER_STARTED = PodInstance("never started")
+"""Instance of a pod whose start was cancelled or refused before there was a process."""
 
 
 class Publish(Protocol):
@@ -58,11 +61,11 @@ class ExitTraces:
 class PodProcesses(Protocol):
     """Processes by pod, at most one each: ``ServiceProcesses``."""
 
-    def start(self, pod: PodName, service: Service) -> tuple[int, bool]:
+    def start(self, pod: PodName, service: Service) -> tuple[PodInstance, bool]:
         """Start the process of a pod unless it is running.
 
         Returns:
-            Its process id, and whether it was started now.
+            The process, and whether it was started now.
 
         Raises:
             PermanentError: it can't be started.
@@ -99,6 +102,9 @@ class LocalPods:
         self._preparations = preparations or {}
         self._waiting: dict[str, asyncio.Task[None]] = {}
         self._services: dict[str, Service] = {}
+        self._instances: dict[str, PodInstance] = {}
+        self._starts: dict[str, int] = {}
+        """Pod -> the decision that its last start was ordered by."""
 
     async def execute(self, command: Command, cause: str) -> None:
         """Execute a command. A command that was executed before changes nothing.
@@ -109,8 +115,11 @@ class LocalPods:
         match command:
             case StartPod(pod=pod) if pod in self._waiting:
                 pass
+            case StopPod() if self._is_for_former_process(command, cause):
+                pass
             case StartPod(pod=pod, service=service) if not self._is_prepared(service):
                 self._services[pod] = service
+                self._starts[pod] = int(cause)
                 self._waiting[pod] = asyncio.create_task(self._start_when_prepared(pod, service, cause))
             case StartPod(pod=pod, service=service):
                 self._start(pod, service, cause)
@@ -137,7 +146,7 @@ class LocalPods:
             PodExited(
                 pod=PodName(ended.name),
                 service=service,
-                pid=ended.pid,
+                instance=self._instances.pop(ended.name),
                 cause=cause,
                 exit_code=ended.exit_code,
                 running_batches=traces.running_batches,
@@ -145,6 +154,12 @@ class LocalPods:
                 batches=traces.batches,
             )
         )
+
+    def _is_for_former_process(self, command: StopPod, cause: str) -> bool:
+        """Whether a master, or its successor once more, wants to stop a process that has been replaced since."""
+        if command.instance:
+            return command.instance != self._instances.get(command.pod)
+        return int(cause) < self._starts.get(command.pod, 0)
 
     def _is_prepared(self, service: Service) -> bool:
         preparation = self._preparations.get(service)
@@ -161,14 +176,15 @@ class LocalPods:
     def _report_never_started(self, pod: PodName, cause: ExitCause, reason: str) -> None:
         """Report start and end of an instance for which no process was started."""
         service = self._services[pod]
-        self._publish(PodStarted(pod=pod, service=service, pid=0))
+        self._publish(PodStarted(pod=pod, service=service, instance=NEVER_STARTED))
         code = int(cause is not ExitCause.FINISHED)
         self._publish(
-            PodExited(pod=pod, service=service, pid=0, cause=cause, exit_code=code, running_batches=(), log_tail=reason)
+            PodExited(pod=pod, service=service, instance=NEVER_STARTED, cause=cause, exit_code=code, log_tail=reason)
         )
 
     def _start(self, pod: PodName, service: Service, cause: str) -> None:
         self._services[pod] = service
-        pid, is_new = self._processes.start(pod, service)
+        self._instances[pod], is_new = self._processes.start(pod, service)
         if is_new:
-            self._publish(PodStarted(pod=pod, service=service, pid=pid), cause=cause)
+            self._starts[pod] = int(cause)
+            self._publish(PodStarted(pod=pod, service=service, instance=self._instances[pod]), cause=cause)

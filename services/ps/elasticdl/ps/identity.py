@@ -12,7 +12,7 @@ from elasticdl.ps.snapshots.policy import SnapshotPolicy
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.model.placement import Placement
-from elasticdl.shared.names import Incarnation, PodName, pod_number
+from elasticdl.shared.names import NO_INSTANCE, NOBODY, Incarnation, PodInstance, PodName, pod_number
 from elasticdl.shared.wire.server import ServerSettings
 
 
@@ -23,6 +23,8 @@ class PsIdentity:
     Attributes:
         ps: name of the ps; the number at its end is its number in the placement.
         incarnation: its incarnation.
+        run: incarnation of the launcher that opened this run of the job.
+        instance: which process of its pod it is.
         token: the job's secret.
         advertised_host: host name under which workers reach it; empty: the address that it listens on.
         memory_bytes_max: bytes of weights and optimizer state above which pushes are refused; 0: no limit.
@@ -32,6 +34,8 @@ class PsIdentity:
 
     ps: PodName
     incarnation: Incarnation
+    run: Incarnation = NOBODY
+    instance: PodInstance = NO_INSTANCE
     token: str
     advertised_host: str = ""
     memory_bytes_max: int = 0

@@ -15,6 +15,7 @@ from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.errors import FencedError, UserError
 from elasticdl.shared.names import Incarnation, Service, new_incarnation
+from elasticdl.shared.pod_instances import own_instance
 from elasticdl.shared.process import logs
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
@@ -35,6 +36,8 @@ def serve(settings: PsSettings, incarnation: Incarnation) -> None:
         PsIdentity(
             ps=settings.pod,
             incarnation=incarnation,
+            run=settings.run,
+            instance=settings.instance or own_instance(),
             token=settings.token,
             advertised_host=settings.advertised_host,
             memory_bytes_max=settings.memory_bytes_max,

@@ -51,7 +51,14 @@ class PsService:
         self._ended, self._started = threading.Event(), threading.Event()
         self._error: BaseException | None = None
         ps, incarnation = identity.ps, identity.incarnation
-        envelopes = EnvelopeFactory(service=Service.PS, name=ps, incarnation=incarnation, clock=clock)
+        envelopes = EnvelopeFactory(
+            service=Service.PS,
+            name=ps,
+            incarnation=incarnation,
+            run=identity.run,
+            instance=identity.instance,
+            clock=clock,
+        )
         publisher = EventPublisher(lambda envelope: loop.call(bus.log.append(envelope)), envelopes)
         self.core = identity.model_core(spec, self)
         handler = PsHandler(self.core, incarnation)

@@ -19,6 +19,7 @@ from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
+from elasticdl.shared.pod_instances import own_instance
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.core_runner import CoreRunner, Lanes
 from elasticdl.shared.process.envelopes import EnvelopeFactory
@@ -114,7 +115,12 @@ class Worker:
             BaseException: a defect.
         """
         envelopes = EnvelopeFactory(
-            service=Service.WORKER, name=self.settings.pod, incarnation=self.incarnation, clock=self._clock
+            service=Service.WORKER,
+            name=self.settings.pod,
+            incarnation=self.incarnation,
+            run=self.settings.run,
+            instance=self.settings.instance or own_instance(),
+            clock=self._clock,
         )
         publisher = EventPublisher(lambda envelope: self.loop.call(self.bus.log.append(envelope)), envelopes)
         broker = BrokerLane(Deliveries(self.bus.tasks), self.loop, publisher)

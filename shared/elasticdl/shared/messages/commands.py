@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-from elasticdl.shared.names import NO_POD, PodName, Purpose, Service
+from elasticdl.shared.names import NO_INSTANCE, NO_POD, PodInstance, PodName, Purpose, Service
 
 
 class JobState(Enum):
@@ -40,11 +40,14 @@ class StopPod:
         pod: its name.
         reason: why, for the log.
         kill: with SIGKILL, because it is unresponsive; otherwise with SIGTERM.
+        instance: the process to stop, and no later one under this name; empty: one whose start was ordered earlier and
+            has not been reported.
     """
 
     pod: PodName
     reason: str
     kill: bool = False
+    instance: PodInstance = NO_INSTANCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
 from elasticdl.shared.messages.commands import Command
-from elasticdl.shared.names import GroupId, Incarnation, PodName, Service
+from elasticdl.shared.names import NO_INSTANCE, NOBODY, GroupId, Incarnation, PodInstance, PodName, Service
 
 
 class ExitCause(Enum):
@@ -127,7 +127,7 @@ class PodStarted:
 
     pod: PodName
     service: Service
-    pid: int
+    instance: PodInstance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +135,8 @@ class PodExited:
     """A process ended.
 
     Attributes:
-        pod: its name.
-        service: its service.
-        pid: its process id.
+        pod, service: its name and kind.
+        instance: which of the processes of this pod.
         cause: why it ended.
         exit_code: its exit code, or minus the signal's number.
         running_batches: worker: the batches that it was reading, feeding or computing.
@@ -147,7 +146,7 @@ class PodExited:
 
     pod: PodName
     service: Service
-    pid: int
+    instance: PodInstance
     cause: ExitCause
     exit_code: int
     running_batches: tuple[RunningBatch, ...] = ()
@@ -491,7 +490,9 @@ class Envelope:
     Attributes:
         service: the sender's service.
         name: its pod name.
-        incarnation: its instance.
+        incarnation: which process it is.
+        run: incarnation of the launcher that opened the sender's run; empty for the launcher itself and for clients.
+        instance: worker and ps: the sender's pod instance.
         number: 1, 2, 3... within the incarnation; a reader ignores numbers that it has seen.
         cause: id of the event or order that led to it, or empty.
         time_s: the sender's wall clock.
@@ -501,6 +502,8 @@ class Envelope:
     service: Service
     name: PodName
     incarnation: Incarnation
+    run: Incarnation = NOBODY
+    instance: PodInstance = NO_INSTANCE
     number: int
     cause: str = ""
     time_s: float

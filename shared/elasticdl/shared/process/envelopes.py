@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.events import Envelope, Event
-from elasticdl.shared.names import Incarnation, PodName, Service, new_incarnation
+from elasticdl.shared.names import NO_INSTANCE, NOBODY, Incarnation, PodInstance, PodName, Service, new_incarnation
 from elasticdl.shared.process.clock import Clock
 
 
 @dataclass(slots=True, kw_only=True)
 class EnvelopeFactory:
-    """Creates envelopes for one instance of a process.
+    """Creates envelopes for one process.
 
     Not thread-safe: envelopes have to reach the log in the order of their numbers.
 
@@ -22,7 +22,9 @@ class EnvelopeFactory:
         service: service of the process.
         name: its pod name.
         clock: for the time of each event.
-        incarnation: its instance.
+        incarnation: which process it is.
+        run: incarnation of the launcher that opened its run of the job.
+        instance: worker and ps: its pod instance.
         number: number of the last envelope.
     """
 
@@ -30,6 +32,8 @@ class EnvelopeFactory:
     name: PodName
     clock: Clock
     incarnation: Incarnation = field(default_factory=new_incarnation)
+    run: Incarnation = NOBODY
+    instance: PodInstance = NO_INSTANCE
     number: int = field(default=0, init=False)
 
     def envelope(self, event: Event, *, cause: str = "") -> Envelope:
@@ -44,6 +48,8 @@ class EnvelopeFactory:
             service=self.service,
             name=self.name,
             incarnation=self.incarnation,
+            run=self.run,
+            instance=self.instance,
             number=self.number,
             cause=cause,
             time_s=self.clock.now(),

@@ -16,7 +16,7 @@ from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
 from elasticdl.shared.job.spec import LEASE_S
-from elasticdl.shared.names import JobId, PodName
+from elasticdl.shared.names import NO_INSTANCE, NOBODY, Incarnation, JobId, PodInstance, PodName
 
 PREFIX = "ELASTICDL_"
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -39,6 +39,10 @@ class ProcessSettings:
     """Name of this process in the job, kept across restarts; required."""
     token: str = field(default="", repr=False, metadata=_SECRET)
     """Secret that workers show the ps; a ps does not start without it. Never printed."""
+    run: Incarnation = NOBODY
+    """Incarnation of the launcher that opened this run of the job; events of earlier runs are ignored."""
+    instance: PodInstance = NO_INSTANCE
+    """Id of this process under its name, as the process adapter reports it; empty: process id and start time."""
     run_dir: str = ""
     """Folder for this job's files on this machine; empty: none, as on Kubernetes, where pods have no disk."""
     log_level: str = "INFO"

@@ -848,19 +848,22 @@ class StopPod(_message.Message):
     POD_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     KILL_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
     pod: _builtins.str
     reason: _builtins.str
     kill: _builtins.bool
+    instance: _builtins.str
     def __init__(
         self,
         *,
         pod: _builtins.str = ...,
         reason: _builtins.str = ...,
         kill: _builtins.bool = ...,
+        instance: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kill", b"kill", "pod", b"pod", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance", b"instance", "kill", b"kill", "pod", b"pod", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1430,20 +1433,20 @@ class PodStarted(_message.Message):
 
     POD_FIELD_NUMBER: _builtins.int
     SERVICE_FIELD_NUMBER: _builtins.int
-    PID_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
     pod: _builtins.str
     service: Global___Service.ValueType
-    pid: _builtins.int
+    instance: _builtins.str
     def __init__(
         self,
         *,
         pod: _builtins.str = ...,
         service: Global___Service.ValueType = ...,
-        pid: _builtins.int = ...,
+        instance: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pid", b"pid", "pod", b"pod", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance", b"instance", "pod", b"pod", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1455,7 +1458,7 @@ class PodExited(_message.Message):
 
     POD_FIELD_NUMBER: _builtins.int
     SERVICE_FIELD_NUMBER: _builtins.int
-    PID_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     RUNNING_BATCHES_FIELD_NUMBER: _builtins.int
@@ -1463,7 +1466,7 @@ class PodExited(_message.Message):
     BATCHES_FIELD_NUMBER: _builtins.int
     pod: _builtins.str
     service: Global___Service.ValueType
-    pid: _builtins.int
+    instance: _builtins.str
     cause: Global___ExitCause.ValueType
     exit_code: _builtins.int
     log_tail: _builtins.str
@@ -1475,7 +1478,7 @@ class PodExited(_message.Message):
         *,
         pod: _builtins.str = ...,
         service: Global___Service.ValueType = ...,
-        pid: _builtins.int = ...,
+        instance: _builtins.str = ...,
         cause: Global___ExitCause.ValueType = ...,
         exit_code: _builtins.int = ...,
         running_batches: _abc.Iterable[Global___RunningBatch] | None = ...,
@@ -1484,7 +1487,7 @@ class PodExited(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "cause", b"cause", "exit_code", b"exit_code", "log_tail", b"log_tail", "pid", b"pid", "pod", b"pod", "running_batches", b"running_batches", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "cause", b"cause", "exit_code", b"exit_code", "instance", b"instance", "log_tail", b"log_tail", "pod", b"pod", "running_batches", b"running_batches", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2282,6 +2285,8 @@ class Envelope(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
     TIME_S_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
     JOB_SUBMITTED_FIELD_NUMBER: _builtins.int
     JOB_RESUMED_FIELD_NUMBER: _builtins.int
     STOP_REQUESTED_FIELD_NUMBER: _builtins.int
@@ -2315,6 +2320,8 @@ class Envelope(_message.Message):
     number: _builtins.int
     cause: _builtins.str
     time_s: _builtins.float
+    run: _builtins.str
+    instance: _builtins.str
     @_builtins.property
     def job_submitted(self) -> Global___JobSubmitted: ...
     @_builtins.property
@@ -2378,6 +2385,8 @@ class Envelope(_message.Message):
         number: _builtins.int = ...,
         cause: _builtins.str = ...,
         time_s: _builtins.float = ...,
+        run: _builtins.str = ...,
+        instance: _builtins.str = ...,
         job_submitted: Global___JobSubmitted | None = ...,
         job_resumed: Global___JobResumed | None = ...,
         stop_requested: Global___StopRequested | None = ...,
@@ -2408,7 +2417,7 @@ class Envelope(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "instance", b"instance", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run", b"run", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held", "round_delayed"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015

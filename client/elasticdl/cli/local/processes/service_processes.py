@@ -13,7 +13,8 @@ from elasticdl.cli.local.processes.children import ChildProcesses
 from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.logs import last_error, tail
 from elasticdl.shared.messages.events import ExitCause
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.names import PodInstance, PodName, Service
+from elasticdl.shared.pod_instances import instance_of
 from elasticdl.shared.process.running_batches import file_of, read_batches, read_running_batches
 
 _REFUSAL_LINES, _CRASH_LINES = 3, 8
@@ -49,8 +50,9 @@ class ServiceProcesses:
         self._run = run
         self._settings = settings
         self._stopped: set[PodName] = set()
+        self._instances: dict[PodName, PodInstance] = {}
 
-    def start(self, pod: PodName, service: Service) -> tuple[int, bool]:
+    def start(self, pod: PodName, service: Service) -> tuple[PodInstance, bool]:
         """See ``PodProcesses``."""
         pid, is_new = self._children.start(
             pod,
@@ -64,7 +66,8 @@ class ServiceProcesses:
             if pod in self._stopped:
                 self._stopped.discard(pod)
                 self._children.usage[pod].ordered_stops += 1
-        return pid, is_new
+            self._instances[pod] = _instance_of(pid)
+        return self._instances[pod], is_new
 
     def stop(self, pod: PodName, *, kill: bool) -> None:
         """See ``PodProcesses``."""
@@ -91,3 +94,11 @@ class ServiceProcesses:
                 return tail(self._run.log(pod), _CRASH_LINES)
             case _:
                 return ""
+
+
+def _instance_of(pid: int) -> PodInstance:
+    """The instance of a child, which may have ended already."""
+    try:
+        return instance_of(pid)
+    except ProcessLookupError:
+        return PodInstance(f"{pid}-ended at once")

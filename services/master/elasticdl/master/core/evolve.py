@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from elasticdl.master.core import timers
+from elasticdl.master.core import identity, timers
 from elasticdl.master.core.apply_commands import on_commands_ran, on_decided
 from elasticdl.master.core.closing.apply import on_ledgers_read
 from elasticdl.master.core.evaluation.apply import on_model_pinned
@@ -39,9 +39,25 @@ def evolve(state: State, record: LogRecord) -> State:
         state.last_id = envelope.id
     if envelope.service is Service.MASTER:
         state.master_seq = max(state.master_seq, record.seq)
-    if not lifecycle.is_of_former_run(state, envelope):
-        HANDLERS[type(envelope.event)](state, envelope, envelope.event)
+    match identity.standing(state, envelope):
+        case identity.Standing.PRESENT:
+            _apply(state, envelope)
+        case identity.Standing.EARLY:
+            state.pods[envelope.name].buffer(envelope)
+        case identity.Standing.FORMER:
+            pass
     return state
+
+
+def _apply(state: State, envelope: Envelope) -> None:
+    """Apply a record that counts; after the start of a process also the events that it has sent before."""
+    event = envelope.event
+    HANDLERS[type(event)](state, envelope, event)
+    if isinstance(event, events.PodStarted) and (pod := state.pods.get(event.pod)):
+        early, pod.early_events = pod.early_events, []
+        for each in early:
+            if each.instance == pod.instance:
+                _apply(state, each)
 
 
 def on_timer_fired(state: State, _envelope: Envelope, event: events.TimerFired) -> None:

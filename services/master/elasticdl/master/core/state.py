@@ -19,7 +19,7 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Decided, FailureKind, LostLog, RunningBatch, SnapshotDamaged, TaskFailed
 from elasticdl.shared.model.placement import Placement, Ranges
-from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service, pod_number
+from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Service, pod_number
 
 _name_of = attrgetter("name")
 
@@ -87,8 +87,8 @@ class State:
     """Reply subjects of deliveries whose worker has ended."""
     failures: dict[TaskRef, list[TaskFailed]] = field(default_factory=dict)
     """Task -> its failed attempts; those of a train task are forgotten once it is complete."""
-    crashes: dict[RunningBatch, set[int]] = field(default_factory=dict)
-    """Batch -> process ids of the workers that crashed while running it."""
+    crashes: dict[RunningBatch, set[PodInstance]] = field(default_factory=dict)
+    """Batch -> instances of the workers that crashed while running it."""
     evaluations: list[Evaluation] = field(default_factory=list)
     evaluation_due: list[str] = field(default_factory=list)
     """Triggers of an evaluation that has not started yet, as text."""

@@ -24,7 +24,7 @@ def decide_stopping(state: State, now_s: float) -> Decisions:
         return [
             (EnterState(state=JobState.STOPPING, message=reason), reason),
             (SetTimer(timer=STOP, due_s=now_s + STOP_S_MAX), "the time limit for stopping"),
-            *((StopPod(pod=pod.name, reason="stop"), "stop") for pod in _alive(state, Service.WORKER)),
+            *_stop(_alive(state, Service.WORKER), "stop"),
         ]
     if any(True for _ in _alive(state, Service.WORKER)) and not state.stopping.overdue:
         return []
@@ -75,11 +75,11 @@ def order_snapshots(state: State, ps: list[PodName], request: int, reason: str, 
 
 def stop_all(state: State, reason: str) -> Decisions:
     """Stop every pod that still runs."""
-    return [
-        (StopPod(pod=pod.name, reason=reason), reason)
-        for service in (Service.WORKER, Service.PS)
-        for pod in _alive(state, service)
-    ]
+    return _stop([*_alive(state, Service.WORKER), *_alive(state, Service.PS)], reason)
+
+
+def _stop(pods: list[Pod], reason: str) -> Decisions:
+    return [(StopPod(pod=pod.name, reason=reason, instance=pod.instance), reason) for pod in pods]
 
 
 def _alive(state: State, service: Service) -> list[Pod]:

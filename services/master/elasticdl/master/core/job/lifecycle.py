@@ -21,14 +21,6 @@ from elasticdl.shared.messages.events import (
     TermStarted,
 )
 from elasticdl.shared.model.placement import Placement
-from elasticdl.shared.names import Service
-
-
-def is_of_former_run(state: State, envelope: Envelope) -> bool:
-    """Whether a launcher that has been replaced sent this: its last events can follow its successor's first."""
-    if envelope.service is not Service.LAUNCHER or isinstance(envelope.event, JobSubmitted | JobResumed):
-        return False
-    return envelope.incarnation != state.run
 
 
 def on_job_submitted(state: State, envelope: Envelope, event: JobSubmitted) -> None:

@@ -6,60 +6,39 @@ from elasticdl.master.core import timers
 from elasticdl.master.core.closing.apply import reset_closing
 from elasticdl.master.core.evaluation.apply import abandon_evaluation
 from elasticdl.master.core.moves.apply import apply_ps_ledgers, interrupt_move
-from elasticdl.master.core.pods.restarts import on_unordered_exit
+from elasticdl.master.core.pods.restarts import on_unordered_exit, others_continue
 from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.apply import drop_attempts
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.commands import StartPod, StopPod
-from elasticdl.shared.messages.events import Envelope
-from elasticdl.shared.names import NOBODY, PodName, Service
+from elasticdl.shared.messages.events import Envelope, FailureKind
+from elasticdl.shared.names import NO_INSTANCE, NOBODY, PodName, Service
 
 # --- reported by the process adapter ----------------------------------------------------------------------------
 
 
 def on_pod_started(state: State, envelope: Envelope, event: events.PodStarted) -> None:
-    """Apply the start of a process, and then the event that arrived before it, if any."""
+    """Apply the start of a process."""
     pod = state.pods.get(event.pod)
     if pod is None or pod.service is not event.service:
         return
-    pod.pid = event.pid
+    drop_attempts(state, pod.incarnation)
+    pod.instance = event.instance
     pod.starts += 1
     if pod.phase is not PodPhase.STOPPING:
         pod.phase = PodPhase.STARTING
         state.timers[timers.start_of(pod.name)] = envelope.time_s + state.job.limits.start_s
     pod.incarnation = NOBODY
     pod.is_unresponsive = False
-    early, pod.early_event = pod.early_event, None
-    match early.event if early else None:
-        case events.WorkerStarted() as started if early:
-            on_worker_started(state, early, started)
-        case events.PsStarted() as started if early:
-            on_ps_started(state, early, started)
-        case _:
-            pass
-
-
-def buffer_early_event(pod: Pod, envelope: Envelope) -> bool:
-    """Buffer a process's first event until the process adapter reports that the process started.
-
-    Either the first event of a new process has overtaken the process adapter's report, or the event is from a process
-    that was dead when it arrived. In the second case the pod's next process corrects the state.
-
-    Returns:
-        Whether the event was buffered.
-    """
-    if pod.has_process:
-        return False
-    pod.early_event = envelope
-    return True
 
 
 def on_pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> None:
     """Apply the end of a process."""
     pod = state.pods.get(event.pod)
-    if pod is None or pod.pid != event.pid:
+    if pod is None or pod.instance != event.instance:
         return
+    pod.instance = NO_INSTANCE
     state.timers.pop(timers.start_of(pod.name), None)
     ordered = pod.phase is PodPhase.STOPPING or state.is_final
     drop_attempts(state, pod.incarnation)
@@ -94,9 +73,7 @@ def on_start_timeout(state: State, name: PodName) -> None:
 
 def on_worker_started(state: State, envelope: Envelope, event: events.WorkerStarted) -> None:
     """Apply that a worker is ready."""
-    pod = state.pods.get(envelope.name)
-    if pod is None or buffer_early_event(pod, envelope):
-        return
+    pod = state.pods[envelope.name]
     pod.incarnation = envelope.incarnation
     pod.notes = event.notes
     _set_running(state, pod)
@@ -105,13 +82,13 @@ def on_worker_started(state: State, envelope: Envelope, event: events.WorkerStar
 def on_worker_stopped(state: State, envelope: Envelope, _event: events.WorkerStopped) -> None:
     """Apply that a worker has stopped in an orderly way."""
     drop_attempts(state, envelope.incarnation)
-    pod = state.pods.get(envelope.name)
-    if pod is not None:
-        pod.stopped_incarnation = envelope.incarnation
+    state.pods[envelope.name].stopped_incarnation = envelope.incarnation
 
 
 def on_worker_failed(state: State, envelope: Envelope, event: events.WorkerFailed) -> None:
-    """Apply that no worker could work: the job fails."""
+    """Apply that a worker can't work: the job fails, unless only the environment of this worker is the cause."""
+    if event.kind is FailureKind.ENVIRONMENT and others_continue(state, envelope.name):
+        return
     text = event.message + (f"\n{event.traceback}" if event.traceback else "")
     state.fail(text, guilty=envelope.name, kind=event.kind)
 
@@ -121,8 +98,8 @@ def on_worker_failed(state: State, envelope: Envelope, event: events.WorkerFaile
 
 def on_ps_started(state: State, envelope: Envelope, event: events.PsStarted) -> None:
     """Apply that a ps is ready, with the ledgers that it restored."""
-    pod = state.pods.get(envelope.name)
-    if pod is None or state.training is None or event.claim < pod.claim or buffer_early_event(pod, envelope):
+    pod = state.pods[envelope.name]
+    if state.training is None or event.claim < pod.claim:
         return
     pod.claim = event.claim
     if pod.incarnation and pod.incarnation != envelope.incarnation and pod.phase is PodPhase.RUNNING:
@@ -139,14 +116,10 @@ def on_ps_started(state: State, envelope: Envelope, event: events.PsStarted) -> 
 
 def on_model_initialised(state: State, envelope: Envelope, _event: events.ModelInitialised) -> None:
     """Apply that a ps holds its part of the model."""
-    pod = state.pods.get(envelope.name)
-    if pod is None:
-        return
+    pod = state.pods[envelope.name]
     if pod.incarnation == envelope.incarnation:
         pod.faults = 0
         pod.model_incarnation = envelope.incarnation
-    elif not pod.has_process:
-        pod.model_incarnation = envelope.incarnation  # The process adapter's report is late.
 
 
 def _set_running(state: State, pod: Pod) -> None:
@@ -177,5 +150,5 @@ def apply_failed_pod_command(state: State, command: StartPod | StopPod, time_s: 
     if pod and pod.phase is PodPhase.ORDERED:
         pod.phase = PodPhase.EXITED
         state.timers[timers.restart_of(pod.name)] = time_s + timers.RETRY_S
-    elif pod and isinstance(command, StopPod) and command.kill:
+    elif pod and isinstance(command, StopPod) and command.kill and pod.instance == command.instance:
         pod.phase, pod.is_unresponsive = PodPhase.RUNNING, True

@@ -16,7 +16,7 @@ def on_worker_crashed(state: State, event: PodExited) -> None:
     when the cause crashes a worker without it. The message names those that all the crashes have in common.
     """
     for running in event.running_batches:
-        state.crashes.setdefault(running, set()).add(event.pid)
+        state.crashes.setdefault(running, set()).add(event.instance)
     crashes_max = state.job.limits.crashes_per_batch_max
     suspects = [running for running in event.running_batches if len(state.crashes[running]) >= crashes_max]
     if not suspects:

@@ -8,9 +8,9 @@ from elasticdl.master.core.pods.crashes import on_worker_crashed
 from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import restart_of
-from elasticdl.shared.messages.commands import StartPod, StopPod
+from elasticdl.shared.messages.commands import JobState, StartPod, StopPod
 from elasticdl.shared.messages.events import ExitCause, PodExited
-from elasticdl.shared.names import Service, pod_name
+from elasticdl.shared.names import PodName, Service, pod_name
 
 RESTART_DELAY_S = 0.25
 """Seconds before the first restart after a failure; doubled with every further failure in a row."""
@@ -28,7 +28,10 @@ def decide_pods(state: State) -> Decisions:
         if name not in wanted and pod.phase not in (PodPhase.EXITED, PodPhase.STOPPING)
     ]
     decisions: Decisions = [
-        (StopPod(pod=name, reason="scaled down"), f"scaled to {state.workers} workers and {state.ps} ps")
+        (
+            StopPod(pod=name, reason="scaled down", instance=state.pods[name].instance),
+            f"scaled to {state.workers} workers and {state.ps} ps",
+        )
         for name in sorted(unwanted)
     ]
     for name, service in wanted.items():
@@ -36,7 +39,8 @@ def decide_pods(state: State) -> Decisions:
         if known is None:
             decisions.append((StartPod(pod=name, service=service), "start the job's pods"))
         elif known.is_unresponsive:
-            decisions.append((StopPod(pod=name, reason="unresponsive", kill=True), f"{name} is unresponsive"))
+            kill = StopPod(pod=name, reason="unresponsive", kill=True, instance=known.instance)
+            decisions.append((kill, f"{name} is unresponsive"))
         elif known.phase is PodPhase.EXITED and restart_of(name) not in state.timers:
             decisions.append((StartPod(pod=name, service=service), f"restart {name}"))
     return decisions
@@ -49,7 +53,9 @@ def restart_delay_s(faults: int) -> float:
 
 def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -> None:
     """Apply an exit that the master did not order: count the failure, and schedule the restart or end the job."""
-    if event.cause is ExitCause.REFUSED:
+    if event.cause is ExitCause.REFUSED and others_continue(state, pod.name):
+        pod.faults += 1
+    elif event.cause is ExitCause.REFUSED:
         state.fail(f"{pod.name} can't continue.\n{event.log_tail}".rstrip(), guilty=pod.name)
     elif event.cause is ExitCause.OWN_FAULT or _exited_unexpectedly(pod, event):
         pod.faults += 1
@@ -59,6 +65,15 @@ def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -
             state.fail(text.rstrip(), guilty=pod.name)
     if event.cause is not ExitCause.OUTSIDE and not state.failure:
         state.timers[restart_of(pod.name)] = time_s + restart_delay_s(pod.faults)
+
+
+def others_continue(state: State, name: PodName) -> bool:
+    """Whether training continues without this worker, so that what it refuses is only its own environment.
+
+    The worker is restarted all the same, with growing delays: its disk or its network may recover.
+    """
+    others = [pod for pod in state.running(Service.WORKER) if pod.name != name and not pod.is_unresponsive]
+    return state.job_state is JobState.TRAINING and state.pods[name].service is Service.WORKER and bool(others)
 
 
 def _exited_unexpectedly(pod: Pod, event: PodExited) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from elasticdl.shared.messages.events import Envelope
-from elasticdl.shared.names import NOBODY, Incarnation, PodName, Service
+from elasticdl.shared.names import NO_INSTANCE, NOBODY, Incarnation, PodInstance, PodName, Service
+
+EARLY_EVENTS_MAX = 16
 
 
 class PodPhase(Enum):
@@ -31,8 +33,8 @@ class Pod:
         name: e.g. ``worker-0``.
         service: worker or ps.
         phase: phase in its lifecycle.
-        pid: process id of the present or last process.
-        incarnation: id of the present instance; empty until it has published an event.
+        instance: the present process, as the process adapter names it; empty: none that it has reported.
+        incarnation: what the present process calls itself; empty until it has published an event.
         address: ps: ``host:port`` of its wire server.
         model_incarnation: ps: the last instance that reported holding its part of the model.
         starts: processes started under this name.
@@ -41,13 +43,13 @@ class Pod:
         stopped_incarnation: worker: the last instance that published WorkerStopped.
         is_unresponsive: no heartbeat came in time, or no start; the master replaces the process.
         claim: ps: number of the register claim of the last instance that reported ready.
-        early_event: an event about the start that arrived before the process adapter reported the process.
+        early_events: what a process has sent before the process adapter has reported it.
     """
 
     name: PodName
     service: Service
     phase: PodPhase = PodPhase.ORDERED
-    pid: int = 0
+    instance: PodInstance = NO_INSTANCE
     incarnation: Incarnation = NOBODY
     address: str = ""
     model_incarnation: Incarnation = NOBODY
@@ -57,14 +59,18 @@ class Pod:
     stopped_incarnation: Incarnation = NOBODY
     is_unresponsive: bool = False
     claim: int = 0
-    early_event: Envelope | None = None
+    early_events: list[Envelope] = field(default_factory=list)
 
     @property
     def has_process(self) -> bool:
         """Whether a process runs under this name, as far as the process adapter has reported."""
-        return self.phase not in (PodPhase.ORDERED, PodPhase.EXITED)
+        return bool(self.instance)
 
     @property
     def has_model(self) -> bool:
         """Ps: whether the present instance holds its part of the model."""
         return bool(self.incarnation) and self.model_incarnation == self.incarnation
+
+    def buffer(self, envelope: Envelope) -> None:
+        """Keep an event until the process adapter reports its sender; only the last ones, if there are many."""
+        self.early_events = [*self.early_events, envelope][-EARLY_EVENTS_MAX:]
