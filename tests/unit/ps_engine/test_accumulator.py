@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
-from elasticdl.ps.engine.accumulator import Accumulator, Gradients
+from elasticdl.ps.engine.accumulator import Accumulator, Gradients, Sums
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.model.signature import RowInitializer, RowTable
 
@@ -20,7 +22,7 @@ def batch(dense: list[float], rows: dict[int, list[float]]) -> Gradients:
     )
 
 
-def as_dict(gradients: Gradients) -> dict[int, list[float]]:
+def as_dict(gradients: Gradients | Sums) -> dict[int, list[float]]:
     ids, rows = gradients.rows["t"]
     return {int(row_id): row.tolist() for row_id, row in zip(ids, rows, strict=True)}
 
@@ -83,3 +85,29 @@ def test_many_rows_grow_the_sums() -> None:
         accumulator.add(Gradients(dense=np.zeros(0, np.float32), rows={"t": (ids, rows)}))
     ids, mean = accumulator.take().rows["t"]
     np.testing.assert_allclose(mean, expected[ids] / 8, rtol=1e-5, atol=1e-6)
+
+
+def test_the_mean_has_the_same_bits_in_whatever_order_batches_arrive() -> None:
+    generator = np.random.default_rng(0)
+    batches = [
+        (
+            Gradients(
+                dense=generator.normal(size=1000).astype(np.float32),
+                rows={
+                    "t": (np.sort(generator.permutation(60)[:40]), generator.normal(size=(40, 2)).astype(np.float32))
+                },
+            ),
+            generator.normal(size=10).astype(np.float32),
+            weight,
+        )
+        for weight in (512, 512, 37, 512, 1)
+    ]
+    means = set()
+    for order in permutations(batches):
+        accumulator = Accumulator(1010, [TABLE])
+        for gradients, layer_state, weight in order:
+            accumulator.add(gradients, weight, layer_state)
+        mean = accumulator.take()
+        ids, rows = mean.rows["t"]
+        means.add((mean.dense.tobytes(), rows[np.argsort(ids)].tobytes()))
+    assert len(means) == 1

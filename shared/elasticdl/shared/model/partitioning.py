@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +94,7 @@ class Block:
 
 
 Slices = tuple[slice, ...]
+_F = TypeVar("_F", np.float32, np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +148,7 @@ class DensePart:
         return tuple(places)
 
 
-def take(flat: npt.NDArray[np.float32], places: Slices) -> npt.NDArray[np.float32]:
+def take(flat: npt.NDArray[_F], places: Slices) -> npt.NDArray[_F]:
     """The elements at some places, one after another; a view if there is one place."""
     match len(places):
         case 0:

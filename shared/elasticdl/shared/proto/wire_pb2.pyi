@@ -631,9 +631,9 @@ class Chunk(_message.Message):
         DENSE: Chunk._Part.ValueType  # 2
         """float32: weights, then each slot, of the trainable elements; then the fixed ones"""
         ACCUMULATED_DENSE: Chunk._Part.ValueType  # 3
-        """float32: sum of the gradients that wait for their update"""
+        """float64: sum of the gradients that wait for their update; float32 from earlier versions"""
         ACCUMULATED_ROWS: Chunk._Part.ValueType  # 4
-        """ids int64[rows], sums float32[rows, width]"""
+        """ids int64[rows], sums float64[rows, width]; float32 from earlier versions"""
 
     class Part(_Part, metaclass=_PartEnumTypeWrapper): ...
     PART_UNSPECIFIED: Chunk.Part.ValueType  # 0
@@ -642,9 +642,9 @@ class Chunk(_message.Message):
     DENSE: Chunk.Part.ValueType  # 2
     """float32: weights, then each slot, of the trainable elements; then the fixed ones"""
     ACCUMULATED_DENSE: Chunk.Part.ValueType  # 3
-    """float32: sum of the gradients that wait for their update"""
+    """float64: sum of the gradients that wait for their update; float32 from earlier versions"""
     ACCUMULATED_ROWS: Chunk.Part.ValueType  # 4
-    """ids int64[rows], sums float32[rows, width]"""
+    """ids int64[rows], sums float64[rows, width]; float32 from earlier versions"""
 
     NAME_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int

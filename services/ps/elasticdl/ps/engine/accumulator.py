@@ -1,6 +1,8 @@
 """Gradient accumulation: the mean of several batches' gradients is one optimizer update.
 
 Batches count alike (``grads_to_wait``) or by their records (synchronous training, which averages layer state as well).
+Sums are float64, so that the mean does not depend on the order in which batches arrive: the sum of a few float32 values
+is exact if the largest is less than about 2^16 times the smallest, and else rounding to float32 hides the difference.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.model.signature import RowTable
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Rows = tuple[NDArray[np.int64], Floats]
 """ids int64[n], unique, and their float32[n, width]."""
+RowSums = tuple[NDArray[np.int64], Doubles]
+"""ids int64[n], unique, and their float64[n, width]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +31,7 @@ class Gradients:
     """Gradients of everything on this ps.
 
     Attributes:
-        dense: float32[trainable], in an accumulator float32[trainable + statistics].
+        dense: float32[trainable]; of a mean float32[trainable + statistics].
         rows: by table name.
     """
 
@@ -35,16 +40,29 @@ class Gradients:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Sums of gradients, and of the layer state that is averaged with them.
+
+    Attributes:
+        dense: float64[trainable + statistics].
+        rows: by table name, ids in the order in which they came.
+    """
+
+    dense: Doubles
+    rows: Mapping[str, RowSums]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccumulatorState:
     """What a cut has to hold of an accumulator.
 
     Attributes:
         weight: sum of the weights of the batches accumulated.
-        sums: their gradients times their weights, summed; ids in the order in which they came.
+        sums: their gradients times their weights, summed.
     """
 
     weight: int
-    sums: Gradients
+    sums: Sums
 
 
 class Accumulator:
@@ -59,7 +77,7 @@ class Accumulator:
         self.weight = 0
         """Sum of the weights of the batches accumulated since the last ``take``."""
         self._widths = {table.name: table.width for table in tables}
-        self._dense = np.zeros(size, np.float32)
+        self._dense = np.zeros(size, np.float64)
         self._rows = {name: _RowSums(width) for name, width in self._widths.items()}
 
     def add(self, gradients: Gradients, weight: int = 1, layer_state: Floats | None = None) -> None:
@@ -70,12 +88,12 @@ class Accumulator:
             weight: how much it counts in the mean.
             layer_state: float32[statistics], the batch's updates of layer state, to be averaged as well.
         """
-        factor, size = np.float32(weight), gradients.dense.size
-        self._dense[:size] += gradients.dense if weight == 1 else factor * gradients.dense
+        size = gradients.dense.size
+        slabs.add_scaled(self._dense[:size], gradients.dense, weight)
         if layer_state is not None:
-            self._dense[size:] += factor * layer_state
+            slabs.add_scaled(self._dense[size:], layer_state, weight)
         for name, (ids, rows) in gradients.rows.items():
-            self._rows[name].add(ids, rows if weight == 1 else factor * rows)
+            self._rows[name].add(ids, rows, weight)
         self.weight += weight
 
     def take(self) -> Gradients:
@@ -86,10 +104,13 @@ class Accumulator:
         """
         if not self.weight:
             raise ValueError("nothing is accumulated")
-        sums, weight = self.state().sums, np.float32(self.weight)
+        weight = self.weight
+        mean = Gradients(
+            dense=_mean(self._dense, weight),
+            rows={name: (sums.ids, _mean(sums.values, weight)) for name, sums in self._rows.items()},
+        )
         self.clear()
-        mean = {name: (ids, rows / weight) for name, (ids, rows) in sums.rows.items()}
-        return Gradients(dense=sums.dense / weight, rows=mean)
+        return mean
 
     def clear(self) -> None:
         """Forget everything."""
@@ -99,8 +120,8 @@ class Accumulator:
 
     def state(self) -> AccumulatorState:
         """A copy, for a cut."""
-        rows = {name: sums.copy() for name, sums in self._rows.items()}
-        return AccumulatorState(weight=self.weight, sums=Gradients(dense=self._dense.copy(), rows=rows))
+        rows = {name: (sums.ids.copy(), sums.values.copy()) for name, sums in self._rows.items()}
+        return AccumulatorState(weight=self.weight, sums=Sums(dense=self._dense.copy(), rows=rows))
 
     def load(self, state: AccumulatorState) -> None:
         """Take over a state.
@@ -111,7 +132,9 @@ class Accumulator:
         if state.sums.dense.shape != self._dense.shape or not set(state.sums.rows) <= set(self._widths):
             raise ProtocolError("accumulator: the state has another dense size or other tables")
         self.clear()
-        self.add(state.sums)
+        self._dense[:] = state.sums.dense
+        for name, (ids, values) in state.sums.rows.items():
+            self._rows[name].load(ids, values)
         self.weight = state.weight
 
 
@@ -123,15 +146,33 @@ class _RowSums:
     def __init__(self, width: int) -> None:
         self._width = width
         self._index = IdIndex()
-        self._sums = np.zeros(0, np.float32)
+        self._sums = np.zeros(0, np.float64)
 
-    def add(self, ids: NDArray[np.int64], rows: Floats) -> None:
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        return self._index.ids
+
+    @property
+    def values(self) -> Doubles:
+        used = len(self._index)
+        return self._sums[: used * self._width].reshape(used, self._width)
+
+    def add(self, ids: NDArray[np.int64], rows: Floats, factor: float) -> None:
+        slabs.add_rows(self._sums, self._places(ids), self._width, rows.reshape(-1), factor)
+
+    def load(self, ids: NDArray[np.int64], values: Doubles) -> None:
+        row_indices = self._places(ids)
+        self.values[row_indices] = values
+
+    def _places(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         row_indices = self._index.insert(ids)
         needed = len(self._index) * self._width
         if needed > self._sums.size:
             self._sums.resize(max(needed, 2 * self._sums.size), refcheck=False)  # new places are zero
-        slabs.add_rows(self._sums, row_indices, self._width, rows.reshape(-1))
+        return row_indices
 
-    def copy(self) -> Rows:
-        used = len(self._index)
-        return self._index.ids.copy(), self._sums[: used * self._width].reshape(used, self._width).copy()
+
+def _mean(sums: Doubles, weight: int) -> Floats:
+    mean = np.empty(sums.shape, np.float32)
+    slabs.divide(sums.reshape(-1), weight, mean.reshape(-1))
+    return mean

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
-from elasticdl.ps.engine.accumulator import AccumulatorState, Gradients, Rows
+from elasticdl.ps.engine.accumulator import AccumulatorState, Doubles, RowSums, Sums
 from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.shard.group import GroupCut
 from elasticdl.shared.job.rangeset import RangeSet
@@ -15,6 +16,8 @@ from elasticdl.shared.model.partitioning import DensePart, dense_part, mask_of, 
 from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.model.signature import DenseVariable
 from elasticdl.shared.wire.messages import Floats
+
+_Values = TypeVar("_Values", Floats, Doubles)
 
 
 def common(one: Ranges, other: Ranges) -> Ranges:
@@ -56,7 +59,7 @@ def reduced(cut: GroupCut, partitions: Ranges, variables: Sequence[DenseVariable
         ),
         accumulated=AccumulatorState(
             weight=cut.accumulated.weight,
-            sums=Gradients(
+            sums=Sums(
                 dense=take(sums.dense, accumulated).copy(),
                 rows={name: _only(rows, mask[partitions_of(rows[0])]) for name, rows in sums.rows.items()},
             ),
@@ -69,7 +72,7 @@ def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> Grou
     partitions = union([cut.partitions for cut in cuts])
     whole = dense_part(variables, partitions)
     parts = [dense_part(variables, cut.partitions) for cut in cuts]
-    rows: dict[str, list[Rows]] = {}
+    rows: dict[str, list[RowSums]] = {}
     for cut in cuts:
         for name, one in cut.accumulated.sums.rows.items():
             rows.setdefault(name, []).append(one)
@@ -77,15 +80,17 @@ def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> Grou
     values = np.stack([_laid_out(whole, parts, [_values(cut, row) for cut in cuts]) for row in slabs])
     trainable = sum(cut.dense.state.shape[1] for cut in cuts)
     accumulated = sum(cut.accumulated.sums.dense.size for cut in cuts)
-    sums = _laid_out(whole, parts, [_padded(cut) for cut in cuts])[:accumulated]
+    sums = np.empty(whole.size, np.float64)
+    for part, cut in zip(parts, cuts, strict=True):
+        lay_out(whole, part, _padded(cut), sums)
     return replace(
         max(cuts, key=lambda cut: cut.iteration),
         partitions=partitions,
         dense=DenseCut(state=np.ascontiguousarray(values[:, :trainable]), fixed=values[0, trainable:].copy()),
         accumulated=AccumulatorState(
             weight=cuts[0].accumulated.weight,
-            sums=Gradients(
-                dense=np.ascontiguousarray(sums),
+            sums=Sums(
+                dense=sums[:accumulated].copy(),
                 rows={
                     name: (np.concatenate([ids for ids, _ in many]), np.concatenate([sums for _, sums in many]))
                     for name, many in rows.items()
@@ -95,7 +100,7 @@ def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> Grou
     )
 
 
-def lay_out(whole: DensePart, inner: DensePart, values: Floats, out: Floats) -> None:
+def lay_out(whole: DensePart, inner: DensePart, values: _Values, out: _Values) -> None:
     """Write the values of a part of a part where they belong among the whole part's."""
     start = 0
     for place in whole.places(inner):
@@ -115,12 +120,12 @@ def _values(cut: GroupCut, row: int) -> Floats:
     return np.concatenate([cut.dense.state[row], cut.dense.fixed])
 
 
-def _padded(cut: GroupCut) -> Floats:
+def _padded(cut: GroupCut) -> Doubles:
     sums = cut.accumulated.sums.dense
     frozen = cut.dense.state.shape[1] + cut.dense.fixed.size - sums.size
-    return np.concatenate([sums, np.zeros(frozen, np.float32)])
+    return np.concatenate([sums, np.zeros(frozen)])
 
 
-def _only(rows: Rows, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
+def _only(rows: RowSums, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> RowSums:
     ids, sums = rows
     return ids[chosen], sums[chosen]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.ps.engine.accumulator import AccumulatorState, Gradients
+from elasticdl.ps.engine.accumulator import AccumulatorState, RowSums, Sums
 from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import GroupCut
@@ -147,7 +147,9 @@ def read_groups(store: ObjectStore, shard: ModelShard, snapshot: tuple[str, Mani
             replace(
                 empty,
                 dense=_dense(store, uri, chunks, empty.dense),
-                accumulated=_accumulated(store, shard, uri, state, chunks) if state.accumulated else empty.accumulated,
+                accumulated=_accumulated(store, shard, uri, state, chunks, empty.accumulated.sums.dense.size)
+                if state.accumulated
+                else empty.accumulated,
                 ledger=state.ledger,
                 iteration=state.iteration,
                 rate=state.rate,
@@ -207,13 +209,24 @@ def _dense(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: DenseCut
 
 
 def _accumulated(
-    store: ObjectStore, shard: ModelShard, uri: str, state: GroupState, chunks: Sequence[Chunk]
+    store: ObjectStore, shard: ModelShard, uri: str, state: GroupState, chunks: Sequence[Chunk], size: int
 ) -> AccumulatorState:
-    dense = np.zeros(0, np.float32)
-    rows: dict[str, tuple[_Ids, _Floats]] = {}
+    """Sums are float64; in snapshots of earlier versions they are float32."""
+    dense = np.zeros(0, np.float64)
+    rows: dict[str, RowSums] = {}
     for chunk in chunks:
         if chunk.part is ChunkPart.ACCUMULATED_DENSE:
-            dense = np.frombuffer(read_chunk(store, uri, chunk), np.float32)
+            data = read_chunk(store, uri, chunk)
+            dense = _doubles(data, 0, size)
         elif chunk.part is ChunkPart.ACCUMULATED_ROWS:
-            rows[shard.tables[chunk.table].table.name] = _rows(read_chunk(store, uri, chunk), chunk)
-    return AccumulatorState(weight=state.accumulated, sums=Gradients(dense=dense, rows=rows))
+            data, table = read_chunk(store, uri, chunk), shard.tables[chunk.table].table
+            ids = np.frombuffer(data, np.int64, chunk.rows)
+            values = _doubles(data, ids.nbytes, chunk.rows * table.width)
+            rows[table.name] = ids, values.reshape(chunk.rows, table.width)
+    return AccumulatorState(weight=state.accumulated, sums=Sums(dense=dense, rows=rows))
+
+
+def _doubles(data: bytearray, offset: int, count: int) -> npt.NDArray[np.float64]:
+    """So many numbers from an offset to the end, whichever precision they have."""
+    dtype = np.float64 if len(data) - offset == 8 * count else np.float32
+    return np.frombuffer(data, dtype, offset=offset).astype(np.float64)

@@ -26,6 +26,11 @@ INT32S_OUT = types.Array(types.int32, 1, "C")
 FLOATS_OUT = types.Array(types.float32, 1, "C")
 """Signature of a 1-D float32 array that the kernel writes."""
 
+DOUBLES = types.Array(types.float64, 1, "C", readonly=True)
+"""Signature of a 1-D float64 input, writable or not."""
+DOUBLES_OUT = types.Array(types.float64, 1, "C")
+"""Signature of a 1-D float64 array that the kernel writes."""
+
 
 def kernel(returns: types.Type, *arguments: types.Type) -> Callable[[Function], Function]:
     """Compile for one signature at import, from the cache when it is warm: no first call is slow."""

@@ -11,6 +11,8 @@ from numba import types
 from numpy.typing import NDArray
 
 from elasticdl.ps.engine.kernels.compiled import (
+    DOUBLES,
+    DOUBLES_OUT,
     FLOATS,
     FLOATS_OUT,
     INT32S_OUT,
@@ -26,6 +28,7 @@ _AHEAD = 12
 _EXPONENT = np.int32(0x7F800000)
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 
@@ -135,14 +138,28 @@ def move(state: Floats, changed: Int32s, sources: Int64s, row_indices: Int64s, s
             changed[row_indices[i]] = changed[sources[i]]
 
 
-@kernel(types.void, FLOATS_OUT, INT64S, types.int64, FLOATS)
-def add_rows(sums: Floats, row_indices: Int64s, width: int, rows: Floats) -> None:
-    """``sums[row_indices[i] * width :] += rows[i * width :]``."""
+@kernel(types.void, DOUBLES_OUT, FLOATS, types.float64)
+def add_scaled(sums: Doubles, values: Floats, factor: float) -> None:
+    """``sums += factor * values``."""
+    for i in range(values.size):
+        sums[i] += factor * values[i]
+
+
+@kernel(types.void, DOUBLES, types.float64, FLOATS_OUT)
+def divide(sums: Doubles, divisor: float, out: Floats) -> None:
+    """``out = sums / divisor``, rounded once."""
+    for i in range(sums.size):
+        out[i] = np.float32(sums[i] / divisor)
+
+
+@kernel(types.void, DOUBLES_OUT, INT64S, types.int64, FLOATS, types.float64)
+def add_rows(sums: Doubles, row_indices: Int64s, width: int, rows: Floats, factor: float) -> None:
+    """``sums[row_indices[i] * width :] += factor * rows[i * width :]``."""
     for i in range(row_indices.size):
         total = sums[row_indices[i] * width : (row_indices[i] + 1) * width]
         row = rows[i * width : (i + 1) * width]
         for column in range(width):
-            total[column] += row[column]
+            total[column] += factor * row[column]
 
 
 @kernel(types.boolean, types.Array(types.int32, 1, "C", readonly=True))
