@@ -10,7 +10,7 @@ from tests.unit.ps.jobs import Job
 from elasticdl.ps.snapshots.job_recovery import recover_job, restore_registers, settle_placement
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.subjects import PLACEMENT
-from elasticdl.shared.messages.events import LostLog
+from elasticdl.shared.messages.events import LostLog, PsStarted
 from elasticdl.shared.messages.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.model.manifests import encode_manifest, read_manifest
 from elasticdl.shared.model.placement import ALL, PARTITIONS, Placement, decode_placement, encode_placement
@@ -108,3 +108,15 @@ async def test_registers_that_name_nothing_are_written_anew_and_others_left_alon
     registers = [decode_register(entry.value) for entry in entries if entry]
     assert registers[0] == good
     assert (registers[1].incarnation, registers[1].step) == ("", 3)
+
+
+def test_while_the_register_names_a_snapshot_one_that_was_never_registered_does_not_count(job: Job) -> None:
+    registered = job.register(1)
+    newest = read_manifest(job.store, registered.manifest)
+    (group,) = newest.groups
+    ahead = replace(newest, groups=(replace(group, ledger=replace(group.ledger, step=99)),))
+    job.store.write(f"{STORAGE}/{job.spec.job}/snapshots/ps-1/fenced-000007/manifest", encode_manifest(ahead))
+    job.loop.call(restore_registers(job.bus.registers, job.store, job.spec, None))
+    assert job.register(1) == registered
+    job.start(1)
+    assert job.await_event(PsStarted, 3).restored_from == registered.manifest
