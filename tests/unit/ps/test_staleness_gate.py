@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.deadline import DEADLINE_S
 from tests.unit.ps.cores import core_of, wire_push
 from tests.unit.ps.example import PLAN
 
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.staleness_gate import ACTIVE_S, DOUBTFUL_S, BatchKey, GateSettings, StalenessGate
+from elasticdl.ps.shard.staleness_gate import ACTIVE_S, CONTESTED_S, BatchKey, GateSettings, StalenessGate
 from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import RefusalKind
 
@@ -118,17 +119,17 @@ def test_a_batch_whose_task_has_another_worker_is_overdue_soon() -> None:
     gate = gate_of(0)
     pull(gate, (0, 0))
     gate.on_task_begun(0)
-    assert pull(gate, (1, 0), now_s=DOUBTFUL_S / 2) == [False]
-    assert pull(gate, (1, 0), now_s=DOUBTFUL_S * 2) == [True]
+    assert pull(gate, (1, 0), now_s=CONTESTED_S / 2) == [False]
+    assert pull(gate, (1, 0), now_s=CONTESTED_S * 2) == [True]
 
 
-def test_a_batch_whose_connection_ended_is_overdue_soon() -> None:
+def test_a_batch_whose_connection_ended_delays_no_pull() -> None:
     gate = gate_of(1)
     for sender, key in enumerate([(0, 0), (1, 0)], start=1):
         gate.on_pulled(key, accumulated=0, now_s=0.0, sender=sender)
+    assert pull(gate, (2, 0)) == [False]
     gate.on_disconnected(1)
-    assert pull(gate, (2, 0), now_s=DOUBTFUL_S / 2) == [False]
-    assert pull(gate, (2, 0), now_s=DOUBTFUL_S * 2) == [True]
+    assert pull(gate, (2, 0)) == [True]
     assert gate.bounded == {(1, 0), (2, 0)}
 
 
@@ -220,6 +221,17 @@ def test_a_pull_waits_in_the_ps() -> None:
     waiting.start()
     core.push(wire_push(0, 0))
     waiting.join(30.0)
+    assert not waiting.is_alive()
+
+
+def test_a_pull_no_longer_waits_when_the_other_connection_ends() -> None:
+    core = bounded(0)
+    pull_for(core, 0, 0)
+    request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=(), batch=(1, 0))
+    waiting = threading.Thread(target=core.await_admission, args=(request,), kwargs={"now_s": 0.0, "timeout_s": 60.0})
+    waiting.start()
+    core.pulls.on_disconnected(0)
+    waiting.join(DEADLINE_S)
     assert not waiting.is_alive()
 
 

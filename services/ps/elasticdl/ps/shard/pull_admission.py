@@ -72,6 +72,7 @@ class PullAdmission:
         with self._pushed:
             if self.gate:
                 self.gate.on_disconnected(sender)
+                self._pushed.notify_all()
 
     def on_pushed(self, push: Push, next_batch: int, now_s: float) -> None:
         """A batch was pushed; ``next_batch``: of its task, as the answer says."""

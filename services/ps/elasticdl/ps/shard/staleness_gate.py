@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-DOUBTFUL_S = 1.0
-"""Seconds after its pull before which a batch is never overdue whose worker is probably dead."""
+CONTESTED_S = 1.0
+"""Seconds after its pull before which a batch is never overdue whose task another worker has taken over."""
 ACTIVE_S = 1.0
 """A worker whose pull was delayed asks again at once. One that has not asked for so long does not train any more."""
 _MEAN_BATCHES = 20
@@ -46,14 +46,14 @@ class Outstanding:
         pushes: pushes since its first pull, and those that waited for their update by then.
         since_s: when it was pulled last, monotonic seconds.
         sender: number of the connection that it was pulled by last.
-        is_doubtful: its worker is probably dead: that connection ended, or another worker has begun the task.
+        is_contested: another worker has begun its task since.
         is_overdue: it is ignored; its worker is slow or dead.
     """
 
     pushes: int
     since_s: float
     sender: int
-    is_doubtful: bool = False
+    is_contested: bool = False
     is_overdue: bool = False
 
 
@@ -121,13 +121,12 @@ class StalenessGate:
         """A worker begins, or continues, a task: another one that had pulled for it is probably dead."""
         for (other, _), batch in self._outstanding.items():
             if other == task:
-                batch.is_doubtful = True
+                batch.is_contested = True
 
     def on_disconnected(self, sender: int) -> None:
         """A connection has ended. Its worker can connect again and push all the same, but is probably dead."""
         for batch in self._outstanding.values():
-            if batch.sender == sender:
-                batch.is_doubtful = True
+            batch.is_overdue = batch.is_overdue or batch.sender == sender
 
     def on_task_finished(self, task: int) -> None:
         """Every batch of a task is absorbed."""
@@ -144,5 +143,5 @@ class StalenessGate:
 
     def _is_overdue(self, batch: Outstanding, now_s: float) -> bool:
         overdue_s = self._settings.overdue_s
-        least_s = min(DOUBTFUL_S, overdue_s) if batch.is_doubtful else overdue_s
+        least_s = min(CONTESTED_S, overdue_s) if batch.is_contested else overdue_s
         return now_s - batch.since_s > max(least_s, self._settings.overdue_factor * self._mean_s)
