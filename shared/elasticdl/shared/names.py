@@ -92,6 +92,12 @@ def pod_name(service: Service, number: int) -> PodName:
     return PodName(f"{service.value}-{number}")
 
 
+@lru_cache(maxsize=64)
+def pod_names(service: Service, count: int) -> tuple[PodName, ...]:
+    """The names of the pods 0 to ``count - 1`` of a service."""
+    return tuple(pod_name(service, number) for number in range(count))
+
+
 def pod_number(pod: PodName) -> int:
     """Inverse of ``pod_name``: of a ps, its number in the placement.
 

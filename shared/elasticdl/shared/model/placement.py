@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -73,9 +74,10 @@ class Placement:
         """Names of the ``holders``."""
         return tuple(pod_name(Service.PS, number) for number in self.holders)
 
-    def size(self, ps: int) -> int:
-        """How many partitions a ps owns."""
-        return sum(end - start for start, end in self.partitions(ps))
+    @cached_property
+    def sizes(self) -> Mapping[int, int]:
+        """Number of a ps that owns something -> how many partitions."""
+        return Counter(self.owners)
 
     def partitions(self, ps: int) -> Ranges:
         """What a ps owns."""

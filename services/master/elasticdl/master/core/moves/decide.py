@@ -23,13 +23,13 @@ from elasticdl.master.core.moves.state import Move, MovePhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import MOVE_PAUSE
 from elasticdl.shared.messages.commands import HoldGroup, PublishPlacement, TakeSnapshot
-from elasticdl.shared.names import PodName, Service, pod_name, pod_number
+from elasticdl.shared.names import PodName, Service, pod_name, pod_names, pod_number
 
 
 def wanted_ps(state: State) -> list[PodName]:
     """The ps that should run: those that the user wants, and those whose partitions have to be moved away."""
-    wanted = [pod_name(Service.PS, number) for number in range(state.ps)]
-    return wanted + [ps for ps in state.holders if ps not in wanted and not is_stored(state, ps)]
+    surplus = [pod_name(Service.PS, number) for number in state.placement.holders if number >= state.ps]
+    return [*pod_names(Service.PS, state.ps), *(ps for ps in surplus if not is_stored(state, ps))]
 
 
 def decide_moving(state: State) -> Decisions:

@@ -65,8 +65,7 @@ def decide_begin(state: State) -> Decisions:
 
 
 def _counts(state: State) -> dict[int, int]:
-    placement = state.placement
-    return {number: placement.size(number) for number in {*range(state.ps), *placement.holders}}
+    return {**dict.fromkeys(range(state.ps), 0), **state.placement.sizes}
 
 
 def _donors(state: State, counts: Mapping[int, int]) -> list[int]:

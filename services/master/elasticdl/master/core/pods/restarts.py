@@ -10,7 +10,7 @@ from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import restart_of
 from elasticdl.shared.messages.commands import JobState, StartPod, StopPod
 from elasticdl.shared.messages.events import ExitCause, PodExited
-from elasticdl.shared.names import PodName, Service, pod_name
+from elasticdl.shared.names import PodName, Service, pod_names
 
 RESTART_DELAY_S = 0.25
 """Seconds before the first restart after a failure; doubled with every further failure in a row."""
@@ -21,18 +21,15 @@ RESTART_DELAY_S_MAX = 10.0
 def decide_pods(state: State) -> Decisions:
     """Start every wanted pod that is not running; one that failed by its own fault waits for its restart timer."""
     wanted = dict.fromkeys(wanted_ps(state), Service.PS)
-    wanted |= {pod_name(Service.WORKER, number): Service.WORKER for number in range(state.workers)}
-    unwanted = [
-        name
-        for name, pod in state.pods.items()
-        if name not in wanted and pod.phase not in (PodPhase.EXITED, PodPhase.STOPPING)
-    ]
+    wanted |= dict.fromkeys(pod_names(Service.WORKER, state.workers), Service.WORKER)
+    unwanted = sorted(state.pods.keys() - wanted.keys())
     decisions: Decisions = [
         (
             StopPod(pod=name, reason="scaled down", instance=state.pods[name].instance),
             f"scaled to {state.workers} workers and {state.ps} ps",
         )
-        for name in sorted(unwanted)
+        for name in unwanted
+        if state.pods[name].phase not in (PodPhase.EXITED, PodPhase.STOPPING)
     ]
     for name, service in wanted.items():
         known = state.pods.get(name)
