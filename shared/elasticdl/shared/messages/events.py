@@ -491,7 +491,7 @@ class Envelope:
         service: the sender's service.
         name: its pod name.
         incarnation: which process it is.
-        run: incarnation of the launcher that opened the sender's run; empty for the launcher itself and for clients.
+        run: worker and ps: incarnation of the launcher that opened the sender's run.
         instance: worker and ps: the sender's pod instance.
         number: 1, 2, 3... within the incarnation; a reader ignores numbers that it has seen.
         cause: id of the event or order that led to it, or empty.
