@@ -40,7 +40,7 @@ SEEDS: dict[str, tuple[int, int, str]] = {
     "older snapshots are found": (19, 0, "the job is failed: ps-0 can't continue."),
     "only equal groups merge": (7, 2, "InvariantError: BatchRef(task=TaskRef(purpose=<Purpose.TRAIN: 'train'>, numb"),
     "orders wait for the placement": (710, 2, "the job is failed: The audit found that training was not exact: part"),
-    "overdue batches are ignored": (29, 0, "the job is stuck: state training; ps-0 running, ps-1 running, worker-0"),
+    "overdue batches are ignored": (288, 0, "the job is stuck: state training; ps-0 running, ps-1 running, ps-2 run"),
     "placement before restore": (129, 0, "the job is stuck: state training; ps-0 starting, ps-1 exited, ps-2 exited"),
     "ps started replaces credit": (19, 0, "the audit repaired 1 tasks"),
     "pulls wait for outstanding batches": (29, 0, "InvariantError: batch (9, 0) was absorbed 2 updates late, not at"),
