@@ -67,10 +67,12 @@ class Launcher:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.exits: queue.Queue[Exit] = queue.Queue()
+        others = set(psutil.Process().children())
         self.forks = ForkServer(Spawner(), COMMAND)
         self.processes = ChildProcesses(self.forks, self.exits.put)
         self.forks.begin(environment=os.environ, log=folder / "fork-server.log")
         asyncio.run(self.forks.settle())
+        (self.server,) = set(psutil.Process().children()) - others
 
     def start(self, name: str, environment: dict[str, str]) -> psutil.Process:
         pid, _ = self.processes.start(
@@ -127,8 +129,7 @@ def test_workers_live_on_without_their_fork_server_and_others_are_started_the_us
 
 
 def test_a_fork_server_that_dies_unnoticed_is_not_missed(launcher: Launcher, broker: SilentBroker) -> None:
-    (server,) = (child for child in psutil.Process().children() if is_forked(child))
-    server.kill()
+    launcher.server.kill()
     worker = launcher.start("worker-0", broker.environment("worker-0"))
     broker.await_worker()
     assert not is_forked(worker)
