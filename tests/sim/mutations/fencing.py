@@ -51,19 +51,19 @@ def orders_of_former_terms_are_refused() -> Iterator[None]:
 
 @mutation("a process counts as started only once the process adapter has reported it", protects=Protects.LIVENESS)
 def start_waits_for_the_process_adapter() -> Iterator[None]:
-    with _standing_of(identity.Standing.EARLY, counts_as=identity.Standing.PRESENT):
+    with _standing_of(identity.Sender.NOT_REPORTED, counts_as=identity.Sender.CURRENT):
         yield
 
 
 @contextmanager
-def _standing_of(found: identity.Standing, *, counts_as: identity.Standing) -> Iterator[None]:
+def _standing_of(found: identity.Sender, *, counts_as: identity.Sender) -> Iterator[None]:
     """Records of workers and ps with one standing get another one."""
-    original = identity.standing
+    original = identity.classify_sender
 
-    def standing(state: State, envelope: Envelope) -> identity.Standing:
+    def classify_sender(state: State, envelope: Envelope) -> identity.Sender:
         standing = original(state, envelope)
         is_pod = envelope.service in (Service.WORKER, Service.PS) and envelope.name in state.pods
         return counts_as if is_pod and standing is found else standing
 
-    with replaced(identity, "standing", standing):
+    with replaced(identity, "classify_sender", classify_sender):
         yield

@@ -25,12 +25,12 @@ from elasticdl.shared.names import Service
     scenario="a-former-launcher-reports-a-start-late",
 )
 def events_of_former_launchers() -> Iterator[None]:
-    original = identity.standing
+    original = identity.classify_sender
 
-    def standing(state: State, envelope: Envelope) -> identity.Standing:
-        return identity.Standing.PRESENT if envelope.service is Service.LAUNCHER else original(state, envelope)
+    def classify_sender(state: State, envelope: Envelope) -> identity.Sender:
+        return identity.Sender.CURRENT if envelope.service is Service.LAUNCHER else original(state, envelope)
 
-    with replaced(identity, "standing", standing):
+    with replaced(identity, "classify_sender", classify_sender):
         yield
 
 

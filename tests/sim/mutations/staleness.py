@@ -44,11 +44,11 @@ def the_gate_is_pulled_from_first() -> Iterator[None]:
 def accumulated_batches_count() -> Iterator[None]:
     original = StalenessGate.admits
 
-    def admits(self: Any, key: Any, *, accumulated: int, now_s: float) -> bool:
-        return original(self, key, accumulated=0, now_s=now_s)
+    def admits(self: Any, key: Any, *, accumulated: int, now_s: float, sender: int) -> bool:
+        return original(self, key, accumulated=0, now_s=now_s, sender=sender)
 
-    def on_pulled(self: Any, key: Any, *, accumulated: int, now_s: float) -> None:
-        original_on_pulled(self, key, accumulated=0, now_s=now_s)
+    def on_pulled(self: Any, key: Any, *, accumulated: int, now_s: float, sender: int) -> None:
+        original_on_pulled(self, key, accumulated=0, now_s=now_s, sender=sender)
 
     original_on_pulled = StalenessGate.on_pulled
     with replaced(StalenessGate, "admits", admits), replaced(StalenessGate, "on_pulled", on_pulled):

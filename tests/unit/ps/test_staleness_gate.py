@@ -31,9 +31,10 @@ def pull(gate: StalenessGate, *keys: BatchKey, now_s: float = 0.0) -> list[bool]
     """Whether each pull is admitted; those that are, are made."""
     admitted = []
     for key in keys:
-        admitted.append(gate.admits(key, accumulated=0, now_s=now_s))
+        sender = key[0] + 1
+        admitted.append(gate.admits(key, accumulated=0, now_s=now_s, sender=sender))
         if admitted[-1]:
-            gate.on_pulled(key, accumulated=0, now_s=now_s)
+            gate.on_pulled(key, accumulated=0, now_s=now_s, sender=sender)
     return admitted
 
 
@@ -67,9 +68,9 @@ def test_several_batches_make_one_update() -> None:
     gate = gate_of(0, grads_to_wait=3)
     assert pull(gate, (0, 0), (1, 0), (2, 0), (3, 0)) == [True, True, True, False]
     gate = gate_of(0, grads_to_wait=3)
-    assert gate.admits((0, 0), accumulated=2, now_s=0.0)
-    gate.on_pulled((0, 0), accumulated=2, now_s=0.0)
-    assert not gate.admits((1, 0), accumulated=2, now_s=0.0), "the next batch makes the update"
+    assert gate.admits((0, 0), accumulated=2, now_s=0.0, sender=1)
+    gate.on_pulled((0, 0), accumulated=2, now_s=0.0, sender=1)
+    assert not gate.admits((1, 0), accumulated=2, now_s=0.0, sender=2), "the next batch makes the update"
 
 
 @given(
@@ -87,15 +88,16 @@ def test_no_batch_is_later_than_the_bound(bound: int, grads_to_wait: int, turns:
         key = (task, numbers[task])
         accumulated = learned % grads_to_wait
         if task not in pulled or repeats:
-            if gate.admits(key, accumulated=accumulated, now_s=0.0):
-                gate.on_pulled(key, accumulated=accumulated, now_s=0.0)
+            if gate.admits(key, accumulated=accumulated, now_s=0.0, sender=task):
+                gate.on_pulled(key, accumulated=accumulated, now_s=0.0, sender=task)
                 pulled.setdefault(task, []).append(learned // grads_to_wait)
             continue
         assert learned // grads_to_wait - min(pulled.pop(task)) <= bound
         push(gate, key)
         learned += 1
         numbers[task] += 1
-    assert gate.admits((9, 0), accumulated=learned % grads_to_wait, now_s=0.0) or pulled, "someone may always go on"
+    accumulated = learned % grads_to_wait
+    assert gate.admits((9, 0), accumulated=accumulated, now_s=0.0, sender=9) or pulled, "one worker may always continue"
 
 
 def test_a_batch_that_is_overdue_is_ignored() -> None:
@@ -131,6 +133,14 @@ def test_a_batch_whose_connection_ended_delays_no_pull() -> None:
     gate.on_disconnected(1)
     assert pull(gate, (2, 0)) == [True]
     assert gate.bounded == {(1, 0), (2, 0)}
+
+
+def test_a_worker_that_pulls_for_another_batch_does_not_push_the_former() -> None:
+    gate = gate_of(0)
+    gate.on_pulled((0, 1), accumulated=0, now_s=0.0, sender=1)
+    assert not gate.admits((1, 0), accumulated=0, now_s=0.0, sender=2)
+    assert gate.admits((0, 3), accumulated=0, now_s=0.0, sender=1), "another attempt was ahead of it"
+    assert gate.admits((1, 0), accumulated=0, now_s=0.0, sender=2)
 
 
 def test_two_attempts_share_the_older_pull() -> None:
@@ -199,7 +209,7 @@ def pull_for(core: PsCore, task: int, batch: int, *, pin: int = 0) -> int:
     batch_of = None if pin else (task, batch)
     request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=pin, dense=True, tables=(), batch=batch_of)
     dense, rows = (np.empty(size, np.float32) for size in core.pull_size(request))
-    return core.pull(request, dense=dense, rows=rows).iteration
+    return core.pull(request, dense=dense, rows=rows, sender=task + 1).iteration
 
 
 def test_a_pull_is_refused_until_the_other_batch_is_pushed() -> None:
@@ -217,7 +227,9 @@ def test_a_pull_waits_in_the_ps() -> None:
     core = bounded(0)
     pull_for(core, 0, 0)
     request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=(), batch=(1, 0))
-    waiting = threading.Thread(target=core.await_admission, args=(request,), kwargs={"now_s": 0.0, "timeout_s": 60.0})
+    waiting = threading.Thread(
+        target=core.await_admission, args=(request,), kwargs={"now_s": 0.0, "timeout_s": 60.0, "sender": 2}
+    )
     waiting.start()
     core.push(wire_push(0, 0))
     waiting.join(30.0)
@@ -228,9 +240,11 @@ def test_a_pull_no_longer_waits_when_the_other_connection_ends() -> None:
     core = bounded(0)
     pull_for(core, 0, 0)
     request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=(), batch=(1, 0))
-    waiting = threading.Thread(target=core.await_admission, args=(request,), kwargs={"now_s": 0.0, "timeout_s": 60.0})
+    waiting = threading.Thread(
+        target=core.await_admission, args=(request,), kwargs={"now_s": 0.0, "timeout_s": 60.0, "sender": 2}
+    )
     waiting.start()
-    core.pulls.on_disconnected(0)
+    core.pulls.on_disconnected(1)
     waiting.join(DEADLINE_S)
     assert not waiting.is_alive()
 

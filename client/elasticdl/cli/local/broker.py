@@ -122,6 +122,7 @@ class EmbeddedBroker:
     async def start(self) -> str:
         """Start it on a free port; a restart uses the same port again."""
         self.starts += 1
+        self._started_s, self._killed = time.monotonic(), False
         url = await asyncio.to_thread(self._spawner.call, self._server.start)
         self._started_s, self._killed = time.monotonic(), False
         return url

@@ -291,8 +291,8 @@ class TrainFlags:
         Flag(
             "Delay pulls of weights so that at most N updates are made between the pull of a minibatch and the update "
             "with its gradient. 0: the workers take turns. none: no bound, workers never wait for each other.",
-            metavar="N",
-            shows="one less than the workers that train at the moment",
+            metavar="N|none",
+            shows="one less than the workers that train; no bound if the job starts with one worker",
             panel=TRAINING,
         ),
     ] = ""
@@ -440,12 +440,12 @@ class TrainFlags:
             )
 
     def _check_max_staleness(self) -> None:
-        given = self.max_staleness
-        if given in ("", _UNBOUNDED):
-            return
-        if not given.isdecimal():
-            raise UserError(f"--max_staleness={given} is neither a number of updates nor {_UNBOUNDED}.", usage=True)
-        check_range("--max_staleness", int(given), 0, _STALENESS_MAX)
+        given = self.max_staleness or _UNBOUNDED
+        if given != _UNBOUNDED and not given.isdecimal():
+            raise UserError(
+                f"--max_staleness={given}: give a number of updates, or {_UNBOUNDED!r} for no bound.", usage=True
+            )
+        check_range("--max_staleness", self.staleness_bound or 0, 0, _STALENESS_MAX)
 
     def _check_global_batch_size(self) -> None:
         size, parts = self.global_batch_size, self.batches_per_update

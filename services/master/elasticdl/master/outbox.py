@@ -67,7 +67,7 @@ class OrderRefusedError(ElasticDLError):
 
 
 class Outbox:
-    """Runs commands in the order of the log. Each is idempotent, so a successor may run it once more."""
+    """Runs commands in lanes, each in the order of the log. Each is idempotent: a successor may run it again."""
 
     def __init__(
         self, bus: Bus, clock: Clock, read_ledgers: LedgerReader, state: State, report: Callable[[Event], None]
@@ -217,7 +217,7 @@ class Outbox:
 
 
 def lane_of(command: Command) -> str:
-    """Where a command waits for earlier ones: one lane per process that it orders or reads from, and the queue's."""
+    """The lane of a command: one per process that gets orders, one per ps whose ledgers are read, and the queue's."""
     match command:
         case commands.StartPod() | commands.StopPod():
             return LAUNCHER

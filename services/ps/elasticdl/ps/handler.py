@@ -82,7 +82,8 @@ class PsHandler:
         self._core.pulls.on_disconnected(sender)
 
     def _pull(self, request: Pull, sender: int) -> Response:
-        self._core.await_admission(request, now_s=self._clock.monotonic(), timeout_s=self._pull_wait_s)
+        now_s = self._clock.monotonic()
+        self._core.await_admission(request, now_s=now_s, timeout_s=self._pull_wait_s, sender=sender)
         dense_size, rows_size = self._core.pull_size(request)
         buffers = [self._pool.take(4 * dense_size), self._pool.take(4 * rows_size)]
 

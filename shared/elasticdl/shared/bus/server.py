@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -111,8 +109,8 @@ class NatsServer:
 
     def kill(self) -> None:
         """Kill it (SIGKILL) and wait."""
-        os.kill(self.pid, signal.SIGKILL)
         if self._process is not None:
+            self._process.kill()
             self._process.wait()
 
     def is_running(self) -> bool:

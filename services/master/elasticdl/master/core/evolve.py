@@ -39,12 +39,12 @@ def evolve(state: State, record: LogRecord) -> State:
         state.last_id = envelope.id
     if envelope.service is Service.MASTER:
         state.master_seq = max(state.master_seq, record.seq)
-    match identity.standing(state, envelope):
-        case identity.Standing.PRESENT:
+    match identity.classify_sender(state, envelope):
+        case identity.Sender.CURRENT:
             _apply(state, envelope)
-        case identity.Standing.EARLY:
+        case identity.Sender.NOT_REPORTED:
             state.pods[envelope.name].buffer(envelope)
-        case identity.Standing.FORMER:
+        case identity.Sender.FORMER:
             pass
     return state
 

@@ -1,6 +1,6 @@
 """Which records count: those of the present run, and of the present instance of each pod, with named exceptions.
 
-This is the only place that decides what a former run or a former instance may still say.
+This is the only place that decides which records of a former run or a former instance still count.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from elasticdl.shared.names import NO_INSTANCE, Service
 
 OPENS_A_RUN = (events.JobSubmitted, events.JobResumed)
 OF_FORMER_INSTANCES = (events.TaskFinished, events.TaskReturned, events.SnapshotTaken, events.ModelPinned)
-"""What a former instance of the present run may still say, because its handler compares more than the name:
+"""Events of a former instance that still count, because their handlers compare more than the name:
 
 - TaskFinished, TaskReturned: the delivery is off the queue. The incarnations of the ps in it decide about the credit.
 - SnapshotTaken, ModelPinned: an order for the present instance has reached a former one, so it is given again.
 """
 
 
-class Standing(Enum):
+class Sender(Enum):
     """The sender of a record."""
 
-    PRESENT = "present"
-    EARLY = "early"
+    CURRENT = "current"
+    NOT_REPORTED = "not reported"
     """A process that the process adapter has not reported yet, or that ended before another one is reported."""
     FORMER = "former"
     """A former run or a former instance: the record has no effect."""
 
 
-def standing(state: State, envelope: Envelope) -> Standing:
+def classify_sender(state: State, envelope: Envelope) -> Sender:
     """Whether a record counts now, once its process is reported, or not at all.
 
     Records of masters always count: the log itself refuses those of a former master. Clients belong to no run.
@@ -39,15 +39,15 @@ def standing(state: State, envelope: Envelope) -> Standing:
     event = envelope.event
     match envelope.service:
         case Service.MASTER | Service.CLIENT:
-            return Standing.PRESENT
+            return Sender.CURRENT
         case Service.LAUNCHER:
             is_present = isinstance(event, OPENS_A_RUN) or envelope.incarnation == state.run
-            return Standing.PRESENT if is_present else Standing.FORMER
+            return Sender.CURRENT if is_present else Sender.FORMER
         case _:
             pass
     pod = state.pods.get(envelope.name)
     if envelope.run != state.run or pod is None:
-        return Standing.FORMER
+        return Sender.FORMER
     if envelope.instance == pod.instance != NO_INSTANCE or isinstance(event, OF_FORMER_INSTANCES):
-        return Standing.PRESENT
-    return Standing.FORMER if pod.instance else Standing.EARLY
+        return Sender.CURRENT
+    return Sender.FORMER if pod.instance else Sender.NOT_REPORTED

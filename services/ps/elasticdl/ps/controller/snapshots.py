@@ -186,13 +186,14 @@ class Snapshots:
         return written
 
     def _forget(self, damages: Mapping[str, DamagedError]) -> Procedure[None]:
-        """Neither register nor build on snapshots that somebody deleted or damaged while the job runs."""
+        """Forget snapshots whose objects were deleted or damaged while the job runs."""
         for uri, error in damages.items():
             self.history.discard(uri)
             if error not in self._damages:
                 self._damages.append(error)
                 facts = {"reason": str(error)}
-                yield commands.Log(level="error", message="a snapshot is damaged; the next one is full", facts=facts)
+                message = "A kept snapshot is damaged. This ps no longer uses it or the snapshots that build on it."
+                yield commands.Log(level="error", message=message, facts=facts)
 
     def upload(self, cut: ShardCut, *, base: str, copy: CopyTarget | None = None) -> Procedure[Written]:
         """Write the objects of a cut; arguments as ``SnapshotWriter.upload``."""

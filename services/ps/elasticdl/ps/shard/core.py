@@ -162,10 +162,14 @@ class PsCore:
             self.pulls.on_task_begun(request.task)
             return NextBatchReply(next_batch=shard.next_batch(TaskId(request.task), request.batches))
 
-    def await_admission(self, request: Pull, *, now_s: float, timeout_s: float) -> None:
+    def await_admission(self, request: Pull, *, now_s: float, timeout_s: float, sender: int = 0) -> None:
         """Wait until ``pull`` does not delay a request, or for ``timeout_s``."""
+
+        def is_refused() -> bool:
+            return self.shard is not None and bool(self.pulls.refusal(request, self.shard, now_s, sender))
+
         if request.batch is not None:
-            self.pulls.wait(lambda: bool(self.shard and self.pulls.refusal(request, self.shard, now_s)), timeout_s)
+            self.pulls.wait(is_refused, timeout_s)
 
     def pull_size(self, request: Pull) -> tuple[int, int]:
         """How many floats a pull answers: (dense, rows).
@@ -184,9 +188,7 @@ class PsCore:
             return dense, rows
 
     def pull(self, request: Pull, *, dense: Floats, rows: Floats, now_s: float = 0.0, sender: int = 0) -> PullReply:
-        """Write what is wanted into ``dense`` and ``rows``, sized as ``pull_size`` said; ``now_s``: monotonic seconds.
-
-        ``sender`` is the number of the connection that the request came by.
+        """Write what is wanted into ``dense`` and ``rows``, sized as ``pull_size`` said, for the connection ``sender``.
 
         Raises:
             RefusedError: another plan or version of the placement, not ready, no such pin, or the batch has to wait.
@@ -195,7 +197,7 @@ class PsCore:
         check_plan(request.plan, self.plan)
         with self.lock:
             shard = self._serving(request.placement_version)
-            self.pulls.check(request, shard, now_s)
+            self.pulls.check(request, shard, now_s, sender)
             source = self._pin.of(request.pin) if request.pin else shard
             if source is None:
                 raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")

@@ -38,22 +38,23 @@ class PullAdmission:
         with self._pushed:
             self._pushed.wait_for(lambda: not is_refused(), timeout_s)
 
-    def refusal(self, request: Pull, shard: ModelShard, now_s: float) -> str:
+    def refusal(self, request: Pull, shard: ModelShard, now_s: float, sender: int) -> str:
         """Why the weights for a batch are not to be pulled yet; empty: they are."""
         if not shard.is_open_for(request):
             return "the update before this batch has not been made yet"
         if request.batch is None or self.gate is None:
             return ""
-        is_admitted = self.gate.admits(request.batch, accumulated=shard.accumulated, now_s=now_s)
-        return "" if is_admitted else "a gradient could become later than --max_staleness allows"
+        accumulated = shard.accumulated
+        is_admitted = self.gate.admits(request.batch, accumulated=accumulated, now_s=now_s, sender=sender)
+        return "" if is_admitted else "a gradient could become staler than the bound"
 
-    def check(self, request: Pull, shard: ModelShard, now_s: float) -> None:
+    def check(self, request: Pull, shard: ModelShard, now_s: float, sender: int) -> None:
         """Refuse a pull that has to wait.
 
         Raises:
             RefusedError: the worker has to ask again.
         """
-        reason = self.refusal(request, shard, now_s)
+        reason = self.refusal(request, shard, now_s, sender)
         if reason:
             raise RefusedError(RefusalKind.PULL_DELAYED, reason)
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CONTESTED_S = 1.0
-"""Seconds after its pull before which a batch is never overdue whose task another worker has taken over."""
+"""If another worker has begun its task, a batch can be overdue this many seconds after its pull."""
 ACTIVE_S = 1.0
-"""A worker whose pull was delayed asks again at once. One that has not asked for so long does not train any more."""
+"""A worker whose pull was delayed asks again within about 0.1 s. After this many seconds it no longer counts."""
 _MEAN_BATCHES = 20
-"""The average is that of about so many recent batches."""
+"""Number of recent batches in the average."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateSettings:
-    """How far a gate goes to bound the staleness.
+    """How staleness is bounded.
 
     Attributes:
         max_staleness: the bound, in updates; None: one less than the workers that train at the moment.
         grads_to_wait: batches whose gradients make one update.
         overdue_s: seconds after its pull before which a batch is never overdue.
-        overdue_factor: a batch is not overdue before it took so many times as long as batches take on average.
+        overdue_factor: a batch becomes overdue only after this multiple of the average batch time.
     """
 
     max_staleness: int | None
@@ -61,7 +61,7 @@ class StalenessGate:
     """The outstanding batches of a job. Not thread-safe: the core's lock guards it.
 
     Args:
-        settings: the bound, and when it is given up for a batch.
+        settings: the bound, and when a batch counts as overdue.
     """
 
     def __init__(self, settings: GateSettings) -> None:
@@ -70,7 +70,7 @@ class StalenessGate:
         self._settings = settings
         self._outstanding: dict[BatchKey, Outstanding] = {}
         self._delayed: dict[int, float] = {}
-        """Task -> when a pull for it was delayed last."""
+        """Sender -> when its pull was delayed last."""
         self._mean_s = 0.0
         self._measured = 0
 
@@ -79,33 +79,38 @@ class StalenessGate:
         """The outstanding batches whose staleness is bounded."""
         return frozenset(key for key, batch in self._outstanding.items() if not batch.is_overdue)
 
-    def admits(self, key: BatchKey, *, accumulated: int, now_s: float) -> bool:
+    def admits(self, key: BatchKey, *, accumulated: int, now_s: float, sender: int) -> bool:
         """Whether a batch may be pulled: no outstanding batch, itself included, can become too stale by it.
+
+        A worker has one outstanding batch. When it asks for another one, it will not push the former.
 
         Args:
             key: the batch.
             accumulated: batches that wait for their update.
             now_s: monotonic seconds.
+            sender: number of the worker's connection.
         """
+        for other in [one for one, batch in self._outstanding.items() if batch.sender == sender and one != key]:
+            del self._outstanding[other]
         others = [batch for other, batch in self._outstanding.items() if other != key]
         for batch in others:
             batch.is_overdue = batch.is_overdue or self._is_overdue(batch, now_s)
         others = [batch for batch in others if not batch.is_overdue]
         most = max([batch.pushes for batch in others], default=0)
-        bound = self._bound(key[0], now_s)
+        bound = self._bound(sender, now_s)
         if (max(most, accumulated) + len(others)) // self._settings.grads_to_wait > bound:
-            self._delayed[key[0]] = now_s
+            self._delayed[sender] = now_s
             return False
         self.bound = bound
         return True
 
-    def on_pulled(self, key: BatchKey, *, accumulated: int, now_s: float, sender: int = 0) -> None:
+    def on_pulled(self, key: BatchKey, *, accumulated: int, now_s: float, sender: int) -> None:
         """An admitted batch was pulled. Two attempts share an entry: either of them may be absorbed."""
         former = self._outstanding.get(key)
         if former is not None and not former.is_overdue:
             accumulated = max(accumulated, former.pushes)
         self._outstanding[key] = Outstanding(pushes=accumulated, since_s=now_s, sender=sender)
-        self._delayed.pop(key[0], None)
+        self._delayed.pop(sender, None)
 
     def on_pushed(self, key: BatchKey, *, is_empty: bool, now_s: float) -> None:
         """A batch was pushed, whatever became of it: another ps may have absorbed it."""
@@ -133,13 +138,13 @@ class StalenessGate:
         for key in [key for key in self._outstanding if key[0] == task]:
             del self._outstanding[key]
 
-    def _bound(self, task: int, now_s: float) -> int:
-        """The bound for a pull of a task. A worker trains one task: it computes a batch of it or waits for its pull."""
+    def _bound(self, sender: int, now_s: float) -> int:
+        """The bound for a pull. The workers that train are those that compute a batch or wait for a pull."""
         if self._settings.max_staleness is not None:
             return self._settings.max_staleness
         self._delayed = {other: at_s for other, at_s in self._delayed.items() if now_s - at_s <= ACTIVE_S}
-        computed = {other for (other, _), batch in self._outstanding.items() if not batch.is_overdue}
-        return len(computed | self._delayed.keys() | {task}) - 1
+        computing = {batch.sender for batch in self._outstanding.values() if not batch.is_overdue}
+        return len(computing | self._delayed.keys() | {sender}) - 1
 
     def _is_overdue(self, batch: Outstanding, now_s: float) -> bool:
         overdue_s = self._settings.overdue_s

@@ -44,14 +44,14 @@ def decide_pods(state: State) -> Decisions:
 
 
 def restart_delay_s(faults: int) -> float:
-    """Seconds before a pod is restarted that failed ``faults`` times in a row by its own fault."""
+    """Seconds before a pod is restarted that failed ``faults`` times in a row."""
     return min(RESTART_DELAY_S * 2.0**faults, RESTART_DELAY_S_MAX)
 
 
 def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -> None:
     """Apply an exit that the master did not order: count the failure, and schedule the restart or end the job."""
     if event.cause is ExitCause.REFUSED and others_continue(state, pod.name):
-        pod.faults += 1
+        pod.refusals += 1
     elif event.cause is ExitCause.REFUSED:
         state.fail(f"{pod.name} can't continue.\n{event.log_tail}".rstrip(), guilty=pod.name)
     elif event.cause is ExitCause.OWN_FAULT or _exited_unexpectedly(pod, event):
@@ -61,7 +61,7 @@ def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -
             text = f"{pod.name} failed {pod.faults} times in a row (exit code {event.exit_code}).\n{event.log_tail}"
             state.fail(text.rstrip(), guilty=pod.name)
     if event.cause is not ExitCause.OUTSIDE and not state.failure:
-        state.timers[restart_of(pod.name)] = time_s + restart_delay_s(pod.faults)
+        state.timers[restart_of(pod.name)] = time_s + restart_delay_s(pod.faults + pod.refusals)
 
 
 def others_continue(state: State, name: PodName) -> bool:

@@ -39,6 +39,7 @@ class Pod:
         model_incarnation: ps: the last instance that reported holding its part of the model.
         starts: processes started under this name.
         faults: failures by its own fault in a row, without progress in between.
+        refusals: exits in a row because its own environment is refused, while other workers train.
         notes: worker: its start-up lines.
         stopped_incarnation: worker: the last instance that published WorkerStopped.
         is_unresponsive: no heartbeat came in time, or no start; the master replaces the process.
@@ -55,6 +56,7 @@ class Pod:
     model_incarnation: Incarnation = NOBODY
     starts: int = 0
     faults: int = 0
+    refusals: int = 0
     notes: tuple[str, ...] = ()
     stopped_incarnation: Incarnation = NOBODY
     is_unresponsive: bool = False

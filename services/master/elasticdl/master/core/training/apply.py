@@ -43,7 +43,7 @@ def on_task_finished(state: State, envelope: Envelope, event: TaskFinished) -> N
     _end_attempt(state, envelope, event)
     pod = state.pods.get(envelope.name)
     if pod:
-        pod.faults = 0
+        pod.faults = pod.refusals = 0
     match event.task.purpose:
         case Purpose.TRAIN:
             _on_train_task_finished(state, envelope, event)
