@@ -41,22 +41,6 @@ HALF: Ranges = ((128, 256),)
 PS_1 = PodName("ps-1")
 
 
-@pytest.fixture
-def broker() -> Broker:
-    return Broker()
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def shell(broker: Broker, store: MemoryStore) -> Shell:
-    """A ps that serves, with snapshot 0 registered."""
-    return serving(broker, store)
-
-
 # --- start-up ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,33 +1,17 @@
-"""Snapshots that somebody deletes while the job runs: the next one is full, and what is gone is not registered."""
+"""Snapshots that are deleted while the job runs: the next one is full, and what is gone is not registered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
-from tests.unit.ps.controller_shell import Broker, Shell, serving, snapshot
+from tests.unit.ps.controller_shell import Broker, Shell, snapshot
 from tests.unit.ps.damage import delete, truncate
 from tests.unit.ps.example import BATCHES
 
 from elasticdl.shared.messages.events import PsStarted, SnapshotDamaged, SnapshotTaken
 from elasticdl.shared.model.manifests import read_manifest
 from elasticdl.shared.storage import MemoryStore
-
-
-@pytest.fixture
-def broker() -> Broker:
-    return Broker()
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def shell(broker: Broker, store: MemoryStore) -> Shell:
-    """A ps that serves, with snapshot 0 registered."""
-    return serving(broker, store)
 
 
 @pytest.mark.parametrize(

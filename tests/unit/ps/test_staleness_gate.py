@@ -223,27 +223,29 @@ def test_a_pull_is_refused_until_the_other_batch_is_pushed() -> None:
     assert core.push(replace(wire_push(1, 0), base_iteration=1)).staleness == 0
 
 
-def test_a_pull_waits_in_the_ps() -> None:
-    core = bounded(0)
-    pull_for(core, 0, 0)
+def waiting_pull(core: PsCore) -> threading.Thread:
+    """A second worker's pull, on a thread that ends when it may be answered."""
     request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=(), batch=(1, 0))
     waiting = threading.Thread(
         target=core.await_admission, args=(request,), kwargs={"now_s": 0.0, "timeout_s": 60.0, "sender": 2}
     )
     waiting.start()
+    return waiting
+
+
+def test_a_pull_waits_in_the_ps() -> None:
+    core = bounded(0)
+    pull_for(core, 0, 0)
+    waiting = waiting_pull(core)
     core.push(wire_push(0, 0))
-    waiting.join(30.0)
+    waiting.join(DEADLINE_S)
     assert not waiting.is_alive()
 
 
 def test_a_pull_no_longer_waits_when_the_other_connection_ends() -> None:
     core = bounded(0)
     pull_for(core, 0, 0)
-    request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=(), batch=(1, 0))
-    waiting = threading.Thread(
-        target=core.await_admission, args=(request,), kwargs={"now_s": 0.0, "timeout_s": 60.0, "sender": 2}
-    )
-    waiting.start()
+    waiting = waiting_pull(core)
     core.pulls.on_disconnected(1)
     waiting.join(DEADLINE_S)
     assert not waiting.is_alive()

@@ -27,6 +27,7 @@ from pathlib import Path
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
+from elasticdl.shared.storage import free_bytes
 
 ROOT_VARIABLE = "ELASTICDL_RUN_DIR"
 DISK_BYTES_MIN = 8 << 20
@@ -275,7 +276,7 @@ class RunDirectory:
 
         The folder need not exist.
         """
-        free = shutil.disk_usage(next(folder for folder in (self.path, *self.path.parents) if folder.exists())).free
+        free = free_bytes(self.path)
         if free >= bytes_min:
             return ""
         space = f"{free / 1e6:.1f} MB free, at least {bytes_min / 1e6:.1f} MB needed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.signature import RowTable
 from elasticdl.shared.process.running_batches import RunningBatchesFile
-from elasticdl.shared.storage import scheme_of
+from elasticdl.shared.storage import free_bytes, scheme_of
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.input.job_data import first_batch
 from elasticdl.worker.input.table_ids import table_ids
@@ -92,7 +91,7 @@ def _check_room(output: str, needed: int) -> None:
     if scheme_of(output) != "file":
         return
     folder = local_path(output)
-    free = shutil.disk_usage(next(parent for parent in (folder, *folder.parents) if parent.exists())).free
+    free = free_bytes(folder)
     if free < needed:
         raise UserError(
             f"the disk of the output {folder} has too little space for the model: "

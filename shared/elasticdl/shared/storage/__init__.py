@@ -4,7 +4,7 @@ May import the standard library, tenacity and, in ``s3_store`` alone, minio and 
 mean: no plan, no ledger, no file format.
 """
 
-from elasticdl.shared.storage.file_store import remove_empty_folders
+from elasticdl.shared.storage.file_store import free_bytes, remove_empty_folders
 from elasticdl.shared.storage.memory_store import MemoryStore
 from elasticdl.shared.storage.settings import StorageSettings
 from elasticdl.shared.storage.store import ObjectInfo, ObjectNotFoundError, ObjectStore
@@ -18,6 +18,7 @@ __all__ = [
     "ObjectStore",
     "StorageSettings",
     "display",
+    "free_bytes",
     "join",
     "open_store",
     "remove_empty_folders",

@@ -121,6 +121,11 @@ def remove_empty_folders(prefix: str) -> None:
                 os.rmdir(folder.path)
 
 
+def free_bytes(folder: Path) -> int:
+    """Free space on the disk of a folder, which need not exist yet, bytes."""
+    return shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.exists())).free
+
+
 @contextmanager
 def _translated(uri: str) -> Iterator[None]:
     """Translate ``OSError`` into an error of this package that names the file."""

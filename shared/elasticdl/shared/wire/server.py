@@ -21,7 +21,7 @@ from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Fr
 from elasticdl.shared.wire.frames import HANDSHAKE_LIMITS, FrameLimits, Tensor
 
 GRACE_S = 5.0
-"""Seconds for requests in hand when the server is closed; then their connections are cut."""
+"""Seconds for requests in progress when the server is closed; then their connections are cut."""
 _ACCEPT_PAUSE_S = 0.1
 """Rest after a connection could not be accepted: without a free descriptor the next try fails at once, too."""
 
@@ -128,7 +128,7 @@ class WireServer:
         self._acceptor.start()
 
     def close(self) -> None:
-        """Stop: no new connection; requests in hand have ``GRACE_S`` to be finished and answered."""
+        """Stop: no new connection; requests in progress have ``GRACE_S`` to be finished and answered."""
         deadline_s = time.monotonic() + GRACE_S
         with self._lock:
             self._closing.set()

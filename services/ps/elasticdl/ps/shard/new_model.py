@@ -1,4 +1,4 @@
-"""The shard of a model that nobody has trained yet, from what the first worker sends."""
+"""Makes the shard of a new model from the initial values that the first worker sends."""
 
 from __future__ import annotations
 

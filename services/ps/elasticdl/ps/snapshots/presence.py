@@ -1,4 +1,4 @@
-"""Whether the objects of snapshots are still on storage: a snapshot must not build on what somebody deleted."""
+"""Checks that the objects of kept snapshots are still on storage: a snapshot must not build on deleted objects."""
 
 from __future__ import annotations
 

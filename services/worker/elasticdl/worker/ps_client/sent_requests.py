@@ -72,7 +72,7 @@ class Settled:
 
     @property
     def incarnations(self) -> Mapping[PodName, Incarnation]:
-        """Who answered."""
+        """The incarnation of each ps that answered."""
         return dict(zip(self.sent.splitter.ps, [answer.incarnation for answer in self.answers], strict=True))
 
     def replies(self, kind: type[_R]) -> list[_R]:
