@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from types import MappingProxyType
 
 from elasticdl.shared.job.plan import Plan
@@ -120,11 +121,18 @@ class BestModel:
     patience: int = 0
 
 
+class JobKind(Enum):
+    """What a job does; the master has one policy for each kind."""
+
+    TRAIN = "train"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """Everything that the services of a job have to agree on.
 
     Attributes:
+        kind: what the job does.
         job: the job's id.
         created_s: when it was submitted, seconds since 1970.
         plan: the training tasks.
@@ -159,6 +167,7 @@ class JobSpec:
         limits: numbers that bound the job.
     """
 
+    kind: JobKind = JobKind.TRAIN
     job: JobId
     created_s: float
     plan: Plan

@@ -119,6 +119,21 @@ JOB_STATE_FAILED: JobState.ValueType  # 6
 JOB_STATE_STOPPED: JobState.ValueType  # 7
 Global___JobState: _TypeAlias = JobState  # noqa: Y015
 
+class _JobKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _JobKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    JOB_KIND_UNSPECIFIED: _JobKind.ValueType  # 0
+    JOB_KIND_TRAIN: _JobKind.ValueType  # 1
+
+class JobKind(_JobKind, metaclass=_JobKindEnumTypeWrapper): ...
+
+JOB_KIND_UNSPECIFIED: JobKind.ValueType  # 0
+JOB_KIND_TRAIN: JobKind.ValueType  # 1
+Global___JobKind: _TypeAlias = JobKind  # noqa: Y015
+
 class _ExitCause:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -575,6 +590,7 @@ class JobSpec(_message.Message):
     LEARNING_RATE_SCALE_FIELD_NUMBER: _builtins.int
     PREFETCH_BATCHES_FIELD_NUMBER: _builtins.int
     STALENESS_BY_WORKERS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     created_s: _builtins.float
     checksum: _builtins.int
@@ -596,6 +612,7 @@ class JobSpec(_message.Message):
     learning_rate_scale: _builtins.float
     prefetch_batches: _builtins.int
     staleness_by_workers: _builtins.bool
+    kind: Global___JobKind.ValueType
     @_builtins.property
     def plan(self) -> Global___Plan: ...
     @_builtins.property
@@ -644,17 +661,22 @@ class JobSpec(_message.Message):
         learning_rate_scale: _builtins.float | None = ...,
         prefetch_batches: _builtins.int | None = ...,
         staleness_by_workers: _builtins.bool = ...,
+        kind: Global___JobKind.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "data", b"data", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "max_staleness", b"max_staleness", "model", b"model", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "data", b"data", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "max_staleness", b"max_staleness", "model", b"model", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "job", b"job", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "log_level", b"log_level", "max_staleness", b"max_staleness", "model", b"model", "output", b"output", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_by_workers", b"staleness_by_workers", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "job", b"job", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "log_level", b"log_level", "max_staleness", b"max_staleness", "model", b"model", "output", b"output", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_by_workers", b"staleness_by_workers", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__kind: _TypeAlias = _typing.Literal["kind"]  # noqa: Y015
+    _WhichOneofArgType__kind: _TypeAlias = _typing.Literal["_kind", b"_kind"]  # noqa: Y015
     _WhichOneofReturnType__learning_rate_scale: _TypeAlias = _typing.Literal["learning_rate_scale"]  # noqa: Y015
     _WhichOneofArgType__learning_rate_scale: _TypeAlias = _typing.Literal["_learning_rate_scale", b"_learning_rate_scale"]  # noqa: Y015
     _WhichOneofReturnType__max_staleness: _TypeAlias = _typing.Literal["max_staleness"]  # noqa: Y015
     _WhichOneofArgType__max_staleness: _TypeAlias = _typing.Literal["_max_staleness", b"_max_staleness"]  # noqa: Y015
     _WhichOneofReturnType__prefetch_batches: _TypeAlias = _typing.Literal["prefetch_batches"]  # noqa: Y015
     _WhichOneofArgType__prefetch_batches: _TypeAlias = _typing.Literal["_prefetch_batches", b"_prefetch_batches"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__kind) -> _WhichOneofReturnType__kind | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__learning_rate_scale) -> _WhichOneofReturnType__learning_rate_scale | None: ...
     @_typing.overload

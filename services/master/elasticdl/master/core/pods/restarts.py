@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from elasticdl.master.core.decision import Decisions
-from elasticdl.master.core.moves.decide import wanted_ps
+from elasticdl.master.core.job.policy import policy_of
 from elasticdl.master.core.pods.crashes import on_worker_crashed
 from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import restart_of
 from elasticdl.shared.messages.commands import JobState, StartPod, StopPod
 from elasticdl.shared.messages.events import ExitCause, PodExited
-from elasticdl.shared.names import PodName, Service, pod_names
+from elasticdl.shared.names import PodName, Service
 
 RESTART_DELAY_S = 0.25
 """Seconds before the first restart after a failure; doubled with every further failure in a row."""
@@ -20,8 +20,7 @@ RESTART_DELAY_S_MAX = 10.0
 
 def decide_pods(state: State) -> Decisions:
     """Start every wanted pod that is not running; one that failed by its own fault waits for its restart timer."""
-    wanted = dict.fromkeys(wanted_ps(state), Service.PS)
-    wanted |= dict.fromkeys(pod_names(Service.WORKER, state.workers), Service.WORKER)
+    wanted = policy_of(state.job.kind).pods(state)
     unwanted = sorted(state.pods.keys() - wanted.keys())
     decisions: Decisions = [
         (
