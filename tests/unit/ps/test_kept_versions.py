@@ -51,7 +51,7 @@ def test_without_registers_all_snapshots_in_the_storage_count(job: Job) -> None:
 def test_a_version_is_read_without_the_slots_of_the_optimizer(job: Job) -> None:
     newest, *_ = kept_versions(job.store, job.spec, [])
     core = PsCore(plan=job.spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy.of(job.spec))
-    trained, weights_only = gather(job.store, core, newest.parts), gather_weights(job.store, core, newest.parts)
+    trained, weights_only = gather(job.store, core, newest.parts), gather_weights(job.store, core.policy, newest.parts)
     assert trained.signature.optimizer.name == "adam"
     assert [table.slab_width for table in trained.tables] == [12, 6]
     assert [table.slab_width for table in weights_only.tables] == [4, 2]

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.jobs import run_directory, working_directory
-from elasticdl.cli.jobs.open_log import open_bus
-from elasticdl.cli.jobs.resumption import recover_without_log
-from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.jobs.ended_job import EndedJob, list_of_versions, read_ended_job
 from elasticdl.cli.local.model_check import CheckRuntime, export_model
 from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.submission.extras import check_extras
 from elasticdl.cli.submission.preflight import check_apart, check_writable
 from elasticdl.cli.submission.source_check import check_data, check_model_files
-from elasticdl.master.core import State
-from elasticdl.master.snapshots.recovery import recover
-from elasticdl.ps.snapshots.kept_versions import KeptVersion, kept_versions, write_version
-from elasticdl.shared.bus.reading import read_spec
+from elasticdl.ps.snapshots.kept_versions import write_version
 from elasticdl.shared.data.discovery import split_paths
-from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
-from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.registers import PsRegister, decode_register
+from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.model.whole_model import saved_model_uri
 from elasticdl.shared.process.model_check import MODEL_FILE
-from elasticdl.shared.storage import ObjectStore, display, join, open_store, to_uri
+from elasticdl.shared.storage import display, join, to_uri
 from elasticdl.shared.storage.file_store import translate
 
 
@@ -47,25 +38,6 @@ class ExportSettings:
     output: str = ""
     best: bool = False
     step: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """A job that has ended.
-
-    Attributes:
-        run: its folder.
-        spec: as it was submitted.
-        state: as its log describes it; empty if the log is lost.
-        registers: of its ps.
-        store: where its snapshots are.
-    """
-
-    run: RunDirectory
-    spec: JobSpec
-    state: State
-    registers: Sequence[PsRegister]
-    store: ObjectStore
 
 
 def export(job: str, root: Path, settings: ExportSettings) -> None:
@@ -92,7 +64,7 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
         check_apart(f"--output={settings.output}", join(output, "file"), split_paths(record.training_data))
     check_model_files(run, record)
     with run.lock():
-        past = asyncio.run(_read(run, record))
+        past = read_ended_job(run, record)
         output = output or past.spec.output
         if not output:
             raise UserError(
@@ -118,33 +90,17 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
         console.print_line(f"The model is in {display(output)}: saved_model and model.keras.")
 
 
-async def _read(run: RunDirectory, record: JobRecord) -> _Job:
-    """Read the log and the registers; without a log, the snapshots."""
-    store = open_store(record.storage)
-    async with open_bus(run, held=True) as bus:
-        try:
-            state = (await recover(bus)).state
-        except (PermanentError, ProtocolError):
-            state = State()
-        if state.spec is not None:
-            entries = [await bus.registers.read(ps) for ps in state.holders]
-            registers = [decode_register(entry.value) for entry in entries if entry]
-            return _Job(run=run, spec=await read_spec(bus.log), state=state, registers=registers, store=store)
-    recovered = await recover_without_log(run, store, record.storage)
-    return _Job(run=run, spec=recovered.spec, state=state, registers=[*recovered.registers.values()], store=store)
-
-
-def _write_version(job: _Job, settings: ExportSettings, file: Path) -> str:
+def _write_version(job: EndedJob, settings: ExportSettings, file: Path) -> str:
     """Write the wanted version into a local file; returns its name for people."""
     if settings.best:
         return _write_best(job, file)
-    versions = kept_versions(job.store, job.spec, job.registers)
-    version = _chosen(job, versions, settings.step)
+    version = job.version(settings.step)
     try:
         write_version(job.store, job.spec, version, file)
     except PermanentError as error:
-        others = [one for one in versions if one is not version]
-        hint = f"{_list(others)} To export one of these, give --step." if others else "No other version is kept."
+        others = [one for one in job.versions if one is not version]
+        kept = f"{list_of_versions(others)} To export one of these, give --step."
+        hint = kept if others else "No other version is kept."
         raise UserError(f"the model at step {version.step} can't be read: {error}", hint=hint) from error
     plan = job.state.plan if job.state.spec else job.spec.plan
     least, most = version.steps
@@ -152,25 +108,7 @@ def _write_version(job: _Job, settings: ExportSettings, file: Path) -> str:
     return f"the model at step {version.step:,} of {plan.batches:,}{parts}"
 
 
-def _chosen(job: _Job, versions: Sequence[KeptVersion], step: int | None) -> KeptVersion:
-    if not versions:
-        raise UserError(
-            f"job {job.run.job} has no complete snapshot to export in {display(job.spec.storage)}",
-            hint="A job saves its first snapshot when its parameter servers have the initial weights.",
-        )
-    if step is None:
-        return versions[0]
-    for version in versions:
-        if version.step == step:
-            return version
-    raise UserError(f"job {job.run.job} keeps no model of step {step:,}", hint=_list(versions), usage=True)
-
-
-def _list(versions: Sequence[KeptVersion]) -> str:
-    return f"Versions that are kept: step {', '.join(str(version.step) for version in reversed(versions))}."
-
-
-def _write_best(job: _Job, file: Path) -> str:
+def _write_best(job: EndedJob, file: Path) -> str:
     best, saved = job.spec.best, job.state.best.saved
     newest = f"Without --best, the newest snapshot is exported: elasticdl export {job.run.arguments}"
     if best is None or not best.save:

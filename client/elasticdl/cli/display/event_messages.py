@@ -21,7 +21,7 @@ class EventMessages:
     """Turns log records into messages, each of which is given once."""
 
     def __init__(self) -> None:
-        self._notes_given = False
+        self._notes_given = self._model_note_given = False
         self._epochs_given = 0
         self._evaluations_given = 0
         self._warnings_given = 0
@@ -60,6 +60,9 @@ class EventMessages:
                 yield from notes
             case events.PodExited() as exited:
                 yield from self._exit(exited)
+            case events.ModelInitialised(note=note) if note and not self._model_note_given:
+                self._model_note_given = True
+                yield note
             case events.PsStarted(restored_from=manifest) if manifest:
                 yield f"{envelope.name} restored {display(manifest)}"
             case events.JobResumed(lost=lost) if lost is not None:

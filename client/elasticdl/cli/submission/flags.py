@@ -168,6 +168,16 @@ class TrainFlags:
             sets="Plan.max_step",
         ),
     ] = 0
+    initial_model: Annotated[
+        str,
+        Flag(
+            "Start from the weights in the newest snapshots of another job, matched by variable name and shape. The "
+            "optimizer starts from scratch.",
+            metavar="JOB",
+            shows="the weights that the model file sets",
+            panel=TRAINING,
+        ),
+    ] = ""
     seed: Annotated[
         int | None,
         Flag(

@@ -10,7 +10,7 @@ from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.imports import threads_each
 from elasticdl.cli.submission.submit import Submission
 from elasticdl.shared.job.plan import Plan
-from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.storage import display
 
 
@@ -33,6 +33,8 @@ def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
         f"{_processes_text(spec)}, {count(threads_each(spec.workers + spec.ps), 'thread')} each.",
         f"Logs: {run.logs}",
     ]
+    if spec.initial:
+        lines.append(_initial_text(spec.initial))
     if spec.workers > 1 and not spec.synchronous and spec.max_staleness != 0:
         size = _near_multiple(plan.minibatch_size, spec.workers)
         lines.append(
@@ -55,6 +57,10 @@ def _near_multiple(number: int, divisor: int) -> int:
     return max(divisor, round(number / divisor) * divisor)
 
 
+def _initial_text(initial: InitialModel) -> str:
+    return f"Initial weights: job {initial.job} at step {initial.step:,}."
+
+
 def _processes_text(spec: JobSpec) -> str:
     """``2 workers and 1 parameter server``."""
     return f"{count(spec.workers, 'worker')} and {count(spec.ps, 'parameter server')}"
@@ -68,6 +74,8 @@ def print_plan(submission: Submission, console: JobConsole) -> None:
         if plan is not None:
             _print_sources(name, plan, console)
     console.print_line(f"{_processes_text(spec)}, seed {spec.plan.seed}, shuffle {spec.plan.shuffle.value}")
+    if spec.initial:
+        console.print_line(_initial_text(spec.initial))
     console.print_line(f"Output: {display(spec.output) or 'none'}. Snapshots: {display(spec.storage)}")
 
 

@@ -11,6 +11,7 @@ from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.initial_model import initial_model
 from elasticdl.cli.submission.model_digest import combined, file_digests
 from elasticdl.cli.submission.plan_data import Progress, plan_data
 from elasticdl.cli.submission.preflight import check_destinations
@@ -82,6 +83,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
     envs = parse_envs(flags.envs)
     output, storage = to_uri(flags.output) if flags.output else "", _storage(flags, root, job)
     check_destinations(flags, RunDirectory(root, job), output=output, storage=storage)
+    initial = initial_model(flags.initial_model, root) if flags.initial_model else None
     data, validation = plan_data(flags, model, progress)
     plan = _training_plan(flags, data)
     spec = JobSpec(
@@ -97,6 +99,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         storage=storage,
         envs=envs,
         best=flags.best,
+        initial=initial,
         epoch_checksum=sum(index.total for index in data.indices) & ((1 << 64) - 1),
         evaluate_epochs=flags.evaluates_epochs and validation is not None,
         grads_to_wait=flags.batches_per_update,

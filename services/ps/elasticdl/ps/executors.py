@@ -12,6 +12,7 @@ from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.events import CommandFailed, CommandSucceeded
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.snapshots.deletion import delete_objects, delete_snapshot, garbage
+from elasticdl.ps.snapshots.kept_versions import read_warm_start
 from elasticdl.ps.snapshots.next_cut import NextCut, next_cut
 from elasticdl.ps.snapshots.presence import find_damages
 from elasticdl.ps.snapshots.reader import read_chain
@@ -83,6 +84,9 @@ class StorageExecutor:
         match command:
             case commands.RecoverShard(register=register):
                 return self._recover(register)
+            case commands.LoadInitialModel(initial=initial):
+                core.warm_start = read_warm_start(initial, core.policy, core.owned)
+                return None
             case commands.CutSnapshot():
                 return self._cut(command)
             case commands.CutCopy(since=since):

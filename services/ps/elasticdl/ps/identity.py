@@ -60,6 +60,7 @@ class PsIdentity:
             incarnation=self.incarnation,
             address=address,
             policy=SnapshotPolicy(interval_s=spec.snapshot_interval_s, steps=spec.snapshot_steps),
+            initial=spec.initial,
             evaluation_steps=spec.evaluation_steps,
         )
         return PsController(core, SnapshotWriter(spec, self.ps, self.incarnation), settings)

@@ -121,6 +121,34 @@ class BestModel:
     patience: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotPart:
+    """A part of a model that one snapshot holds.
+
+    Attributes:
+        manifest: URI of the snapshot's manifest.
+        partitions: which partitions of the model to take from it, as ranges.
+    """
+
+    manifest: str
+    partitions: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitialModel:
+    """A version of another job's model, from whose weights a new model starts.
+
+    Attributes:
+        job: the other job.
+        step: batches that the other job had trained.
+        parts: snapshots that together hold all partitions of that model.
+    """
+
+    job: JobId
+    step: int
+    parts: tuple[SnapshotPart, ...]
+
+
 class JobKind(Enum):
     """What a job does; the master has one policy for each kind."""
 
@@ -163,6 +191,7 @@ class JobSpec:
         learning_rate_scale: factor of the optimizer's learning rate in every update.
         envs: environment variables for worker and ps processes.
         best: how evaluated versions of the model are compared; None: they are not.
+        initial: whose weights the model starts from; None: from those that the model file gives it.
         log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
         limits: numbers that bound the job.
     """
@@ -195,6 +224,7 @@ class JobSpec:
     log_level: str = "INFO"
     evaluate_epochs: bool = False
     best: BestModel | None = None
+    initial: InitialModel | None = None
     epoch_checksum: int = 0
     limits: Limits = field(default_factory=Limits)
 

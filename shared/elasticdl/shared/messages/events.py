@@ -303,10 +303,17 @@ class PsStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInitialised:
-    """A ps holds its part of the model, with snapshot 0 registered."""
+    """A ps holds its part of the model, with snapshot 0 registered.
+
+    Attributes:
+        signature: digest of the model's signature.
+        parameters: dense elements in its part.
+        note: what became of the weights that the model was to start from, for people; empty: there were none.
+    """
 
     signature: str
     parameters: int
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -538,6 +538,55 @@ class BestModel(_message.Message):
 Global___BestModel: _TypeAlias = BestModel  # noqa: Y015
 
 @_typing.final
+class SnapshotPart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    manifest: _builtins.str
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
+    def __init__(
+        self,
+        *,
+        manifest: _builtins.str = ...,
+        partitions: _abc.Iterable[Global___Range] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotPart: _TypeAlias = SnapshotPart  # noqa: Y015
+
+@_typing.final
+class InitialModel(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    step: _builtins.int
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotPart]: ...
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        step: _builtins.int = ...,
+        parts: _abc.Iterable[Global___SnapshotPart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "parts", b"parts", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InitialModel: _TypeAlias = InitialModel  # noqa: Y015
+
+@_typing.final
 class JobSpec(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -591,6 +640,7 @@ class JobSpec(_message.Message):
     PREFETCH_BATCHES_FIELD_NUMBER: _builtins.int
     STALENESS_BY_WORKERS_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
+    INITIAL_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     created_s: _builtins.float
     checksum: _builtins.int
@@ -629,6 +679,8 @@ class JobSpec(_message.Message):
     def limits(self) -> Global___Limits: ...
     @_builtins.property
     def best(self) -> Global___BestModel: ...
+    @_builtins.property
+    def initial(self) -> Global___InitialModel: ...
     def __init__(
         self,
         *,
@@ -662,10 +714,11 @@ class JobSpec(_message.Message):
         prefetch_batches: _builtins.int | None = ...,
         staleness_by_workers: _builtins.bool = ...,
         kind: Global___JobKind.ValueType | None = ...,
+        initial: Global___InitialModel | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "data", b"data", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "max_staleness", b"max_staleness", "model", b"model", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "data", b"data", "initial", b"initial", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "max_staleness", b"max_staleness", "model", b"model", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "job", b"job", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "log_level", b"log_level", "max_staleness", b"max_staleness", "model", b"model", "output", b"output", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_by_workers", b"staleness_by_workers", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "initial", b"initial", "job", b"job", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "log_level", b"log_level", "max_staleness", b"max_staleness", "model", b"model", "output", b"output", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_by_workers", b"staleness_by_workers", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__kind: _TypeAlias = _typing.Literal["kind"]  # noqa: Y015
     _WhichOneofArgType__kind: _TypeAlias = _typing.Literal["_kind", b"_kind"]  # noqa: Y015
@@ -1952,17 +2005,20 @@ class ModelInitialised(_message.Message):
 
     SIGNATURE_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     signature: _builtins.str
     parameters: _builtins.int
+    note: _builtins.str
     def __init__(
         self,
         *,
         signature: _builtins.str = ...,
         parameters: _builtins.int = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameters", b"parameters", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["note", b"note", "parameters", b"parameters", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ May import ``elasticdl.ps.shard``, the pure modules of ``elasticdl.ps.snapshots`
 ``elasticdl.shared``. Must not do I/O, read a clock, start threads or log.
 """
 
-from elasticdl.ps.controller.controller import ControllerSettings, PsController
+from elasticdl.ps.controller.controller import PsController
+from elasticdl.ps.controller.settings import ControllerSettings
 
 __all__ = ["ControllerSettings", "PsController"]

@@ -15,6 +15,7 @@ from elasticdl.ps.moves.incoming import GroupLoad
 from elasticdl.ps.shard.shard_cut import ShardCut
 from elasticdl.ps.snapshots.history import Snapshot
 from elasticdl.ps.snapshots.uploads import SnapshotUpload
+from elasticdl.shared.job.spec import InitialModel
 from elasticdl.shared.messages.events import Event
 from elasticdl.shared.messages.registers import PsRegister
 from elasticdl.shared.model.manifests import Manifest
@@ -101,6 +102,14 @@ class RecoverShard:
 
     lane: ClassVar[Lane] = Lane.STORAGE
     register: PsRegister
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadInitialModel:
+    """Read the weights that a new model starts from, and give them to the model's core."""
+
+    lane: ClassVar[Lane] = Lane.STORAGE
+    initial: InitialModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +304,7 @@ class Log:
 BrokerCommand = ReadKey | WriteRegister | PublishEvent | JoinJob
 StorageCommand = (
     RecoverShard
+    | LoadInitialModel
     | CutSnapshot
     | CutCopy
     | CloseCut

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from elasticdl.ps.controller import commands, events
 from elasticdl.ps.controller.moves import Moves
 from elasticdl.ps.controller.registration import Registration
+from elasticdl.ps.controller.settings import ControllerSettings
 from elasticdl.ps.controller.snapshots import Snapshots
 from elasticdl.ps.controller.startup import Startup
 from elasticdl.ps.shard.admission import RefusedError, check_known
 from elasticdl.ps.shard.core import PsCore
-from elasticdl.ps.snapshots.policy import SnapshotPolicy
 from elasticdl.ps.snapshots.requests import HoldRequest, SnapshotRequest
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.bus.subjects import PLACEMENT
@@ -23,30 +22,10 @@ from elasticdl.shared.messages.commands import ClosePin, Command, HoldGroup, Ope
 from elasticdl.shared.messages.events import ModelPinned, StepReached
 from elasticdl.shared.messages.registers import decode_register
 from elasticdl.shared.model.placement import Placement, decode_placement
-from elasticdl.shared.names import Incarnation, PodName
 from elasticdl.shared.process.core_runner import SetTimer, TimerFired
 from elasticdl.shared.process.procedures import Issued, Procedure, Procedures
 
 _TIMER = "snapshots"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSettings:
-    """Which ps this is, and its policies.
-
-    Attributes:
-        ps: name of the ps.
-        incarnation: its incarnation.
-        address: ``host:port`` that workers are told.
-        policy: cadence and retention of snapshots.
-        evaluation_steps: publish ``StepReached`` every N steps; 0 disables.
-    """
-
-    ps: PodName
-    incarnation: Incarnation
-    address: str
-    policy: SnapshotPolicy
-    evaluation_steps: int = 0
 
 
 class PsController:
@@ -239,9 +218,7 @@ class PsController:
     # --- procedures: the sequence -------------------------------------------------------------------------------------
 
     def _start_up(self) -> Procedure[None]:
-        settings = self._settings
-        startup = Startup(self._core, settings.ps, settings.address, self._registration, self._snapshots)
-        yield from startup.run()
+        yield from Startup(self._core, self._settings, self._registration, self._snapshots).run()
         self._has_joined = True
         self._has_garbage = bool(self._snapshots.history)  # Otherwise it is not known which snapshots are needed.
 

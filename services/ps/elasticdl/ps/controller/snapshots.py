@@ -99,8 +99,10 @@ class Snapshots:
             raise InvariantError("there is no model to take the first snapshot of")
         yield from self.take(None)
         yield from self.announce()
+        warm, self._core.warm_start = self._core.warm_start, None
+        note = warm.note(shard.signature) if warm else ""
         yield commands.PublishEvent(
-            event=ModelInitialised(signature=shard.signature.digest(), parameters=shard.part.size)
+            event=ModelInitialised(signature=shard.signature.digest(), parameters=shard.part.size, note=note)
         )
         self.initialised = True
         yield commands.StartServing()

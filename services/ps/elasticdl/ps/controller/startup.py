@@ -1,7 +1,8 @@
 """The order in which a ps starts; recovery depends on it.
 
 claim the name -> read the placement -> restore what the register names -> listen -> PsStarted acknowledged -> serve
-no snapshot yet: ... -> wait for a worker's initial weights -> snapshot 0 registered -> serve
+no snapshot yet: ... -> read the weights of the job to start from, if any -> wait for a worker's initial weights ->
+snapshot 0 registered -> serve
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 
 from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.registration import Registration
+from elasticdl.ps.controller.settings import ControllerSettings
 from elasticdl.ps.controller.snapshots import Snapshots
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.snapshots.recovery import NothingLeftError, Recovered
@@ -18,7 +20,6 @@ from elasticdl.shared.messages.events import GroupLedger, PsStarted
 from elasticdl.shared.messages.registers import PsRegister
 from elasticdl.shared.model.manifests import DamagedError, damage
 from elasticdl.shared.model.placement import decode_placement
-from elasticdl.shared.names import PodName
 from elasticdl.shared.process.procedures import Procedure
 
 
@@ -27,18 +28,18 @@ class Startup:
 
     Args:
         core: the ps' part of the model.
-        ps: name of the ps.
-        address: ``host:port`` that workers are told.
+        settings: which ps this is.
         registration: claims the name.
         snapshots: gets to know the restored snapshots.
     """
 
     def __init__(
-        self, core: PsCore, ps: PodName, address: str, registration: Registration, snapshots: Snapshots
+        self, core: PsCore, settings: ControllerSettings, registration: Registration, snapshots: Snapshots
     ) -> None:
         self._core = core
-        self._ps = ps
-        self._address = address
+        self._ps = settings.ps
+        self._address = settings.address
+        self._initial = settings.initial
         self._registration = registration
         self._snapshots = snapshots
 
@@ -59,6 +60,8 @@ class Startup:
         ledgers: tuple[GroupLedger, ...] = ()
         if register.manifest:
             restored, ledgers = yield from self._restore(register)
+        elif self._initial and self._core.owned:
+            yield commands.LoadInitialModel(initial=self._initial)
         yield commands.Listen()
         yield commands.PublishEvent(
             event=PsStarted(

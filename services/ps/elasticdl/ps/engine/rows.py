@@ -206,6 +206,17 @@ class RowStore:
             if saved:
                 self.changed[row_indices] = _SAVED
 
+    def load_weights(self, ids: NDArray[np.int64], weights: NDArray[np.float32]) -> None:
+        """Insert or replace rows with fresh optimizer slots: ``ids`` int64[n], ``weights`` float32[n, width]."""
+        fresh = np.broadcast_to(self._fresh_slots, (ids.size, self._fresh_slots.size))
+        self.load(ids, np.concatenate([weights, fresh], axis=1))
+
+    def stored_weights(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Ids int64[n] and weights float32[n, width] of the rows with the indices ``[start, stop)``."""
+        stop = min(stop, self.rows)
+        slabs_ = self.state[start * self.slab_width : stop * self.slab_width].reshape(-1, self.slab_width)
+        return self.index.ids[start:stop], slabs_[:, : self.table.width]
+
     def room_for_cut(self) -> CutRoom:
         """Memory for a ``cut`` that comes soon; any thread may call it, without a lock."""
         return CutRoom(self.rows, self.slab_width)

@@ -24,6 +24,7 @@ from elasticdl.ps.shard.observer import Observer
 from elasticdl.ps.shard.pull_admission import PullAdmission
 from elasticdl.ps.shard.regrouping import without
 from elasticdl.ps.shard.shard_cut import Pin, ShardCut
+from elasticdl.ps.shard.warm_start import WarmStart
 from elasticdl.shared.errors import InvariantError, ProtocolError, TransientError
 from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.job.plan import Plan
@@ -79,7 +80,9 @@ class PsCore:
         self.pulls.set_role(is_gate=placement.gate == number)
         self.shard: ModelShard | None = None
         self.frozen = 0
-        """The move during which pushes are refused, until the placement has its version; 0: none."""
+        """The move until whose version of the placement pushes are refused; 0: none."""
+        self.warm_start: WarmStart | None = None
+        """Weights of another job, until the model that starts from them is saved."""
         self._reply_bytes_max = FrameLimits().payload_bytes_max - 2 * ALIGNMENT_BYTES
         self._ready = False
         self._pin = Pin()
@@ -141,7 +144,7 @@ class PsCore:
             if self.shard is not None:
                 check_same_model(self.shard.signature, signature)
                 return InitialiseReply(first=False)
-            shard = new_model(signature, self.policy, self.owned, request.dense)
+            shard = new_model(signature, self.policy, self.owned, request.dense, self.warm_start)
             check_memory(shard.nbytes, self._memory_bytes_max)
             self.shard = shard
             if self._observer:
@@ -248,11 +251,7 @@ class PsCore:
             )
 
     def check_serves(self) -> None:
-        """Refuse an order that needs the model while there is none; later it may be given again.
-
-        Raises:
-            RefusedError: not ready.
-        """
+        """Raise RefusedError for an order that needs the model while there is none; later it may be given again."""
         with self.lock:
             self._serving(self.placement.version)
 

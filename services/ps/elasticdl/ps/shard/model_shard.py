@@ -154,6 +154,13 @@ class ModelShard:
             group.dense.pull(values)
             lay_out(self.part, group.part, values, dense)
 
+    def whole_dense(self) -> Floats:
+        """The dense values of a shard that has all partitions, float32, in the signature's order."""
+        values, flat = np.empty(self.part.size, np.float32), np.empty(self.part.size, np.float32)
+        self.pull([], NO_FLOATS, values)
+        self.part.scatter(values, flat)
+        return flat
+
     def divide(self, push: Push) -> list[Division]:
         """A push for each group: one that has nothing to learn from it gets an empty list of rows, never no push.
 

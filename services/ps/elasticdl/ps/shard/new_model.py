@@ -6,6 +6,7 @@ from elasticdl.ps.engine.checks import NotFiniteError
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.model_shard import ModelShard
+from elasticdl.ps.shard.warm_start import WarmStart
 from elasticdl.shared.errors import ProtocolError, UserError
 from elasticdl.shared.model.partitioning import dense_part
 from elasticdl.shared.model.placement import Ranges
@@ -13,7 +14,9 @@ from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.wire.messages import Floats, RefusalKind
 
 
-def new_model(signature: ModelSignature, policy: UpdatePolicy, owned: Ranges, dense: Floats) -> ModelShard:
+def new_model(
+    signature: ModelSignature, policy: UpdatePolicy, owned: Ranges, dense: Floats, warm: WarmStart | None = None
+) -> ModelShard:
     """A shard with one group.
 
     Args:
@@ -21,18 +24,24 @@ def new_model(signature: ModelSignature, policy: UpdatePolicy, owned: Ranges, de
         policy: when pushes become updates.
         owned: the partitions of this ps.
         dense: initial values of their dense elements.
+        warm: weights of another job to start from instead, as far as they fit.
 
     Raises:
         ProtocolError: the values do not fit the signature.
         RefusedError: the model can't be trained here.
     """
-    size = dense_part(signature.dense, owned).size
-    if dense.size != size:  # Before anything of the size that the signature names is allocated.
-        raise ProtocolError(f"{dense.size} initial values for {size} dense elements")
+    part = dense_part(signature.dense, owned)
+    if dense.size != part.size:  # Before anything of the size that the signature names is allocated.
+        raise ProtocolError(f"{dense.size} initial values for {part.size} dense elements")
+    if warm and warm.matches_nothing(signature):
+        message = f"no variable of the model has the name and shape of one in job {warm.job}. {warm.note(signature)}"
+        raise RefusedError(RefusalKind.USER, message)
     try:
         shard = ModelShard(signature, policy)
         group = shard.create(owned)
-        group.dense.set(dense)
+        group.dense.set(warm.dense(signature, part, dense) if warm else dense)
+        if warm:
+            warm.load_rows(shard)
     except (UserError, NotFiniteError) as error:
         raise RefusedError(RefusalKind.USER, f"the model can't be trained: {error}") from error
     except MemoryError as error:

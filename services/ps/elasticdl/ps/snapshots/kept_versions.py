@@ -1,4 +1,4 @@
-"""The versions of the whole model that a job's snapshots contain, to export one without any ps."""
+"""The versions of the whole model that a job's snapshots contain: to export one, or to start another job from it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
+from elasticdl.ps.shard.warm_start import WarmStart
 from elasticdl.ps.snapshots.reader import Chain, gather_weights, read_chain
 from elasticdl.ps.snapshots.recovery import choose
-from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.spec import InitialModel, JobSpec, SnapshotPart
 from elasticdl.shared.messages.registers import PsRegister
 from elasticdl.shared.model.manifests import MANIFEST_NAME, DamagedError, manifest_uris, snapshots_folder
-from elasticdl.shared.model.placement import ALL, Placement, Ranges
+from elasticdl.shared.model.placement import ALL, Ranges
 from elasticdl.shared.model.whole_model import Floats, Ids, write_model
-from elasticdl.shared.storage import ObjectStore
-from elasticdl.shared.wire.messages import NO_FLOATS, TableIds
+from elasticdl.shared.names import JobId
+from elasticdl.shared.storage import ObjectStore, open_store
+from elasticdl.shared.wire.messages import TableIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,11 @@ class KeptVersion:
         """The step that names it."""
         return self.steps[1]
 
+    def as_initial_model(self, job: JobId) -> InitialModel:
+        """This version of a job, as the start of another job."""
+        parts = [SnapshotPart(manifest=chain[-1][0], partitions=partitions) for chain, partitions in self.parts]
+        return InitialModel(job=job, step=self.step, parts=tuple(parts))
+
 
 def kept_versions(store: ObjectStore, spec: JobSpec, registers: Iterable[PsRegister]) -> list[KeptVersion]:
     """The versions that can be read, the newest first.
@@ -60,20 +67,39 @@ def kept_versions(store: ObjectStore, spec: JobSpec, registers: Iterable[PsRegis
     return versions or _versions(store, manifest_uris(store, snapshots_folder(spec.storage, spec.job), MANIFEST_NAME))
 
 
+def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) -> WarmStart:
+    """The weights of a version from which a new job starts.
+
+    Args:
+        initial: which version, and where it is.
+        policy: of the new job.
+        owned: the partitions whose rows are needed.
+
+    Raises:
+        TransientError: the store is away.
+        UserError: an object is missing or damaged; it is named.
+    """
+    store = open_store(initial.parts[0].manifest)
+    try:
+        parts = [(read_chain(store, part.manifest), part.partitions) for part in initial.parts]
+        weights = gather_weights(store, policy, parts, rows=owned)
+    except DamagedError as error:
+        raise UserError(
+            f"the weights of job {initial.job}, from which this job starts, can't be read: {error}",
+            hint="Was that job cleaned or resumed meanwhile? Start a new job.",
+        ) from error
+    return WarmStart(job=initial.job, step=initial.step, weights=weights)
+
+
 def write_version(store: ObjectStore, spec: JobSpec, version: KeptVersion, file: Path) -> None:
     """Write a version into one local file; see ``whole_model``.
 
     Raises:
         TransientError: the store is away.
         DamagedError: an object is missing or damaged; it is named.
-        UserError: a snapshot belongs to another plan.
     """
-    core = PsCore(plan=spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy.of(spec))
-    shard = gather_weights(store, core, version.parts)
+    shard = gather_weights(store, UpdatePolicy.of(spec), version.parts)
     numbers = {table.name: number for number, table in enumerate(shard.signature.tables)}
-    values, dense = np.empty(shard.part.size, np.float32), np.empty(shard.part.size, np.float32)
-    shard.pull([], NO_FLOATS, values)
-    shard.part.scatter(values, dense)
 
     def rows_of(name: str, ids: Ids) -> Floats:
         number = numbers[name]
@@ -82,7 +108,7 @@ def write_version(store: ObjectStore, spec: JobSpec, version: KeptVersion, file:
         shard.pull([TableIds(table=number, width=width, ids=ids)], rows, None)
         return rows.reshape(-1, width)
 
-    write_model(file, dense, rows_of, {table.name: table.input_dim for table in shard.signature.tables})
+    write_model(file, shard.whole_dense(), rows_of, {table.name: table.input_dim for table in shard.signature.tables})
 
 
 def _versions(store: ObjectStore, uris: Iterable[str]) -> list[KeptVersion]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from elasticdl.ps.engine.accumulator import AccumulatorState, RowSums, Sums
 from elasticdl.ps.engine.dense import DenseCut
 from elasticdl.ps.shard.core import PsCore
-from elasticdl.ps.shard.group import GroupCut
+from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, reduced, union
 from elasticdl.ps.snapshots.history import Snapshot
@@ -26,7 +26,7 @@ from elasticdl.shared.model.manifests import (
     read_manifest,
 )
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
-from elasticdl.shared.model.placement import Ranges
+from elasticdl.shared.model.placement import ALL, Ranges
 from elasticdl.shared.model.signature import ModelSignature, Optimizer
 from elasticdl.shared.storage import ObjectStore
 
@@ -68,7 +68,8 @@ def restore(store: ObjectStore, core: PsCore, chain: Chain) -> ModelShard:
         group.partitions if group.move > core.placement.version else common(group.partitions, core.owned)
         for group in chain[-1][1].groups
     ]
-    return _shard_of(store, core, [(chain, wanted)], held_since=core.placement.version + 1)
+    check_belongs(core, *chain[-1])
+    return _shard_of(store, core.policy, [(chain, wanted)], held_since=core.placement.version + 1)
 
 
 def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges]]) -> ModelShard:
@@ -84,12 +85,27 @@ def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges
         DamagedError: an object is missing or damaged; it is named.
         UserError: a snapshot belongs to another plan.
     """
-    return _shard_of(store, core, _wanted(parts))
+    for chain, _ in parts:
+        check_belongs(core, *chain[-1])
+    return _shard_of(store, core.policy, _wanted(parts))
 
 
-def gather_weights(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges]]) -> ModelShard:
-    """``gather`` without optimizer slots: the shard answers pulls, but it can't be trained or saved."""
-    return _shard_of(store, core, _wanted(parts), weights_only=True)
+def gather_weights(
+    store: ObjectStore, policy: UpdatePolicy, parts: Sequence[tuple[Chain, Ranges]], rows: Ranges = ALL
+) -> ModelShard:
+    """Weights from several snapshots, of any plan: the shard answers pulls, but it can't be trained or saved.
+
+    Args:
+        store: where they are.
+        policy: of the shard.
+        parts: chains, and the partitions to take as they were at the last manifest of each.
+        rows: the partitions whose rows are needed; dense values are read of all.
+
+    Raises:
+        TransientError: the store is away.
+        DamagedError: an object is missing or damaged; it is named.
+    """
+    return _shard_of(store, policy, _wanted(parts), weights_only=True, rows=rows)
 
 
 def check_belongs(core: PsCore, uri: str, manifest: Manifest) -> None:
@@ -168,21 +184,24 @@ def _wanted(parts: Sequence[tuple[Chain, Ranges]]) -> list[tuple[Chain, list[Ran
 
 def _shard_of(
     store: ObjectStore,
-    core: PsCore,
+    policy: UpdatePolicy,
     parts: Sequence[tuple[Chain, Sequence[Ranges]]],
     *,
     held_since: int = 0,
     weights_only: bool = False,
+    rows: Ranges = ALL,
 ) -> ModelShard:
-    """A shard of some partitions of each group of each chain; groups of a move from ``held_since`` on stay held."""
+    """A shard of some partitions of each group of each chain, with only some ``rows`` of them.
+
+    Groups of a move from ``held_since`` on stay held.
+    """
     signature = ModelSignature.from_json(parts[0][0][-1][1].signature)
-    shard = ModelShard(replace(signature, optimizer=_NO_SLOTS) if weights_only else signature, core.policy)
+    shard = ModelShard(replace(signature, optimizer=_NO_SLOTS) if weights_only else signature, policy)
     groups = []
     for chain, wanted in parts:
-        check_belongs(core, *chain[-1])
-        for _, table, ids, slabs in read_rows(store, chain, union(wanted)):
-            rows = shard.tables[table]
-            rows.load(ids, np.ascontiguousarray(slabs[:, : rows.slab_width]))
+        for _, number, ids, slabs in read_rows(store, chain, common(union(wanted), rows)):
+            table = shard.tables[number]
+            table.load(ids, np.ascontiguousarray(slabs[:, : table.slab_width]))
         for cut, partitions in zip(read_groups(store, shard, chain[-1]), wanted, strict=True):
             if partitions:
                 move = cut.move if held_since and cut.move >= held_since else 0

@@ -1,0 +1,92 @@
+"""A job that has ended, with the versions of its model that are kept: to export one or to start another job from it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from elasticdl.cli.jobs.open_log import open_bus
+from elasticdl.cli.jobs.resumption import recover_without_log
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
+from elasticdl.master.core import State
+from elasticdl.master.snapshots.recovery import recover
+from elasticdl.ps.snapshots.kept_versions import KeptVersion, kept_versions
+from elasticdl.shared.bus.reading import read_spec
+from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.registers import PsRegister, decode_register
+from elasticdl.shared.storage import ObjectStore, display, open_store
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndedJob:
+    """A job that has ended.
+
+    Attributes:
+        run: its folder.
+        spec: as it was submitted.
+        state: as its log describes it; empty if the log is lost.
+        registers: of its ps.
+        store: where its snapshots are.
+    """
+
+    run: RunDirectory
+    spec: JobSpec
+    state: State
+    registers: Sequence[PsRegister]
+    store: ObjectStore
+
+    @cached_property
+    def versions(self) -> list[KeptVersion]:
+        """The kept versions of its model, the newest first."""
+        return kept_versions(self.store, self.spec, self.registers)
+
+    def version(self, step: int | None = None) -> KeptVersion:
+        """The version of a step; None: the newest.
+
+        Raises:
+            UserError: there is no such version.
+        """
+        if not self.versions:
+            raise UserError(
+                f"job {self.run.job} has no complete snapshot in {display(self.spec.storage)}",
+                hint="A job saves its first snapshot when its parameter servers have the initial weights.",
+            )
+        if step is None:
+            return self.versions[0]
+        for version in self.versions:
+            if version.step == step:
+                return version
+        hint = list_of_versions(self.versions)
+        raise UserError(f"job {self.run.job} keeps no model of step {step:,}", hint=hint, usage=True)
+
+
+def list_of_versions(versions: Sequence[KeptVersion]) -> str:
+    """A sentence that names the steps of some versions."""
+    return f"Versions that are kept: step {', '.join(str(version.step) for version in reversed(versions))}."
+
+
+def read_ended_job(run: RunDirectory, record: JobRecord) -> EndedJob:
+    """Read the log and the registers of a job; without a log, its snapshots. The caller holds the folder's lock.
+
+    Raises:
+        ElasticDLError: nothing of the job can be read.
+    """
+    return asyncio.run(_read(run, record))
+
+
+async def _read(run: RunDirectory, record: JobRecord) -> EndedJob:
+    store = open_store(record.storage)
+    async with open_bus(run, held=True) as bus:
+        try:
+            state = (await recover(bus)).state
+        except (PermanentError, ProtocolError):
+            state = State()
+        if state.spec is not None:
+            entries = [await bus.registers.read(ps) for ps in state.holders]
+            registers = [decode_register(entry.value) for entry in entries if entry]
+            return EndedJob(run=run, spec=await read_spec(bus.log), state=state, registers=registers, store=store)
+    recovered = await recover_without_log(run, store, record.storage)
+    return EndedJob(run=run, spec=recovered.spec, state=state, registers=[*recovered.registers.values()], store=store)
