@@ -15,6 +15,7 @@ import contextlib
 import itertools
 import json
 import os
+import secrets
 import signal
 import statistics
 import subprocess
@@ -42,12 +43,15 @@ from elasticdl.shared.messages.events import (
 )
 from elasticdl.shared.names import JobId, Service
 from elasticdl.shared.pod_instances import pid_of
+from elasticdl.shared.process.settings import variable
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.client import WireClient
 from elasticdl.shared.wire.message_codec import decode_reply, encode_request
 from elasticdl.shared.wire.messages import Pull, PullReply
 
 ELASTICDL = [sys.executable, "-m", "elasticdl.cli"]
+TOKEN = secrets.token_hex(16)
+"""The secret of the job's processes, so that this one may ask the ps."""
 POLL_S = 0.005
 PROOF = {"worker": (PodExited,), "ps": (PsStarted,), "master": (TermStarted,), "nats-server": (TaskTaken,)}
 """Who is killed, and the event that says that its death is over."""
@@ -99,9 +103,7 @@ class Watch:
         if started is None or not serving:
             return
         assert isinstance(started.event, PsStarted)
-        client = WireClient(
-            started.event.address, token=token_of(pid_of(serving[0].instance)), peer="benchmark", pool=pool
-        )
+        client = WireClient(started.event.address, token=TOKEN, peer="benchmark", pool=pool)
         question = encode_request(
             Pull(plan=self.state.plan.fingerprint, placement_version=1, pin=0, dense=False, tables=())
         )
@@ -140,12 +142,6 @@ class Watch:
         """Longest time without an absorbed push, seconds."""
         times = [start_s, *(each for each in self.progress(start_s) if each < end_s), end_s]
         return max(after - before for before, after in itertools.pairwise(times))
-
-
-def token_of(pid: int) -> str:
-    """The job's secret, as only its own user may read it."""
-    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    return next(each.partition(b"=")[2].decode() for each in variables if each.startswith(b"ELASTICDL_TOKEN="))
 
 
 def kill(watch: Watch, kind: str) -> float:
@@ -202,7 +198,8 @@ def start(data: Path, folder: Path, epochs: int) -> tuple[subprocess.Popen[bytes
         f"--run_dir={folder}/jobs",
         f"--report={folder}/report.json",
     ]
-    job = subprocess.Popen(command, stdout=(folder / "job.log").open("w"), stderr=subprocess.STDOUT)
+    environment = {**os.environ, variable("token"): TOKEN}
+    job = subprocess.Popen(command, stdout=(folder / "job.log").open("w"), stderr=subprocess.STDOUT, env=environment)
     while not any((folder / "jobs").glob("*/job.json")):
         time.sleep(0.1)
     (path,) = (folder / "jobs").iterdir()

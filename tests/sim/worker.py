@@ -188,7 +188,7 @@ class WorkerProcess(Process):
         if following is None:
             outcome = await drive(self, self._ps.push(push))
         else:
-            outcome, settled = await drive(
+            outcome, settled, _ = await drive(
                 self, self._ps.push_and_pull(push, self._ids(following), (following.task.number, following.batch))
             )
             if settled is not None:

@@ -6,10 +6,12 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
+import pytest
 from tests.deadline import DEADLINE_S
 from tests.unit.master.driver import Driver
 
 from elasticdl.master.core.training.task_messages import task_messages
+from elasticdl.master.ledger_reads import LedgerReads
 from elasticdl.master.outbox import Outbox
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue
@@ -140,6 +142,39 @@ async def test_no_other_command_waits_for_a_storage_that_hangs() -> None:
         CommandsRan(up_to=8),
     ]
     running.cancel()
+
+
+async def test_a_read_that_hangs_holds_one_thread_however_often_it_is_ordered() -> None:
+    storage_is_back, calls = threading.Event(), list[str]()
+
+    def hangs(manifest: str) -> tuple[()]:
+        calls.append(manifest)
+        assert storage_is_back.wait(DEADLINE_S)
+        return ()
+
+    reads = LedgerReads(hangs)
+    waiting = [asyncio.create_task(reads.read("m/1")) for _ in range(3)]
+    other = asyncio.create_task(reads.read("m/2"))
+    while len(calls) < 2:
+        await asyncio.sleep(0)
+    waiting[0].cancel()  # It has waited for too long.
+    storage_is_back.set()
+    assert not any(await asyncio.gather(waiting[1], waiting[2], other))
+    assert sorted(calls) == ["m/1", "m/2"]
+
+
+async def test_a_read_that_has_failed_is_tried_again_when_it_is_ordered_again() -> None:
+    errors = [TransientError("the store is away")]
+
+    def read(manifest: str) -> tuple[()]:
+        if errors:
+            raise errors.pop()
+        return ()
+
+    reads = LedgerReads(read)
+    with pytest.raises(TransientError, match="the store is away"):
+        await reads.read("m/1")
+    assert await reads.read("m/1") == ()
 
 
 async def test_the_commands_of_one_lane_run_in_the_order_of_the_log() -> None:

@@ -89,7 +89,7 @@ def test_pulls_see_what_was_pushed_before_them_on_every_ps(servers: Servers) -> 
 def test_a_pull_in_the_same_round_trip_sees_the_push(servers: Servers) -> None:
     client = begin(servers)
     for batch in range(3):
-        outcome, pulled = client.push_and_pull(push_of(0, batch), {"a": np.arange(5)}, (0, batch + 1))
+        outcome, pulled, _ = client.push_and_pull(push_of(0, batch), {"a": np.arange(5)}, (0, batch + 1))
         assert outcome.next_batch == batch + 1
         assert pulled is not None and pulled.step == batch + 1
         pulled.release()
@@ -121,6 +121,22 @@ def test_a_bounded_job_pulls_from_the_gate_first_and_pushes_to_it_last() -> None
     servers.close()
 
 
+def test_the_time_that_the_bound_delays_a_pull_is_told_apart_from_the_push_in_the_same_round_trip() -> None:
+    servers = Servers(1, policy=UpdatePolicy(gate=GateSettings(max_staleness=0)))
+    client, other = begin(servers), servers.client(signature())
+    client.pull({}, batch=(0, 0)).release()
+    outcome, pulled, pull_s = client.push_and_pull(push_of(0, 0), {}, (0, 1))
+    assert pulled is not None
+    pulled.release()
+    assert other.push(push_of(1, 0)).next_batch == 1
+    with pytest.raises(PullDelayedError):
+        other.pull({}, batch=(1, 1))
+    outcome, pulled, delayed_s = other.push_and_pull(push_of(1, 1), {}, (1, 2))
+    assert outcome.next_batch == 2 and pulled is None
+    assert delayed_s > pull_s > 0
+    servers.close()
+
+
 @pytest.mark.parametrize("servers", [2], indirect=True)
 def test_a_restored_ps_does_not_make_the_others_count_more(servers: Servers) -> None:
     client = begin(servers)
@@ -139,7 +155,7 @@ def test_a_pull_behind_a_push_that_had_to_be_repeated_is_discarded(servers: Serv
     client = begin(servers)
     servers.kill(1)
     servers.restart(1).core.start_serving()
-    outcome, pulled = client.push_and_pull(push_of(0, 0), {"a": np.arange(5)}, (0, 1))
+    outcome, pulled, _ = client.push_and_pull(push_of(0, 0), {"a": np.arange(5)}, (0, 1))
     assert outcome.next_batch == 1
     assert pulled is None
 
@@ -147,7 +163,7 @@ def test_a_pull_behind_a_push_that_had_to_be_repeated_is_discarded(servers: Serv
 @pytest.mark.parametrize("servers", [2], indirect=True)
 def test_a_pull_behind_a_batch_out_of_order_is_discarded(servers: Servers) -> None:
     client = begin(servers)
-    outcome, pulled = client.push_and_pull(push_of(0, 2), {"a": np.arange(5)}, (0, 3))
+    outcome, pulled, _ = client.push_and_pull(push_of(0, 2), {"a": np.arange(5)}, (0, 3))
     assert outcome.next_batch == 0
     assert pulled is None
 

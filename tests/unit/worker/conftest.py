@@ -221,9 +221,10 @@ class FakePs:
 
     def push_and_pull(
         self, request: PushRequest, ids: Mapping[str, Ids], batch: tuple[int, int]
-    ) -> tuple[PushOutcome, Pulled | None]:
+    ) -> tuple[PushOutcome, Pulled | None, float]:
         outcome = self.push(request)
-        return outcome, self.pull(ids, batch=batch) if contains_push(request, outcome, sent_once=True) else None
+        pulled = self.pull(ids, batch=batch) if contains_push(request, outcome, sent_once=True) else None
+        return outcome, pulled, 0.0
 
 
 def message(number: int, purpose: Purpose = Purpose.TRAIN, **facts: Any) -> TaskMessage:

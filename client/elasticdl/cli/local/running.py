@@ -36,6 +36,7 @@ from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobSubmitted
 from elasticdl.shared.names import Service
+from elasticdl.shared.process.settings import variable
 from elasticdl.shared.storage import to_uri
 
 _DEBUG_LINES = 40
@@ -227,7 +228,7 @@ def _runtime(
     return Runtime(
         broker=broker,
         connect=connect,
-        environment=job_environment(base, spec, run, secrets.token_hex(16)),
+        environment=job_environment(base, spec, run, base.get(variable("token")) or secrets.token_hex(16)),
         spawner=spawner,
         forks=forks,
         command=options.command,

@@ -7,7 +7,7 @@ import os
 
 import structlog
 
-from elasticdl.master.outbox import read_ledgers
+from elasticdl.master.ledger_reads import read_ledgers
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.errors import FencedError

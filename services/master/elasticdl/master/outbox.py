@@ -19,29 +19,23 @@ import structlog
 from elasticdl.master.core import State
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.training.task_messages import task_messages
+from elasticdl.master.ledger_reads import LedgerReader, LedgerReads
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, TransientError
 from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.commands import Command, Dispatch
-from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, GroupLedger, LedgersRead
-from elasticdl.shared.model.manifests import DamagedError, damage, read_manifest
+from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, LedgersRead
+from elasticdl.shared.model.manifests import DamagedError, damage
 from elasticdl.shared.model.placement import Placement, decode_placement, encode_placement
 from elasticdl.shared.names import LAUNCHER, PodName
 from elasticdl.shared.process.clock import Clock
-from elasticdl.shared.storage import open_store
 
 ORDER_TRIES_S_MAX = 10.0
 """Seconds during which an order to another process is retried before it counts as failed."""
 ORDER_PAUSE_S_MIN = 0.05
 """Seconds before the second try; doubled after every further one."""
 ORDER_PAUSE_S_MAX = 1.0
-LedgerReader = Callable[[str], tuple[GroupLedger, ...]]
-"""(URI of a snapshot's manifest) -> the ledgers in it; blocks."""
-
-READ_S_MAX = 60.0
-"""Seconds after which reading a manifest counts as failed; the core orders it again."""
-
 PsOrder = commands.TakeSnapshot | commands.HoldGroup | commands.OpenPin | commands.ClosePin
 
 _log = structlog.get_logger()
@@ -79,7 +73,7 @@ class Outbox:
         """Whether to return deliveries of ended workers to the queue; otherwise their leases expire."""
         self._bus = bus
         self._clock = clock
-        self._read_ledgers = read_ledgers
+        self._reads = LedgerReads(read_ledgers)
         self._report = report
         self._waiting: asyncio.Queue[tuple[int, Decided] | BaseException] = asyncio.Queue()
         self._running: deque[_RunningDecision] = deque()
@@ -161,9 +155,7 @@ class Outbox:
 
     async def _read(self, command: commands.ReadLedgers) -> None:
         try:
-            ledgers = await asyncio.wait_for(asyncio.to_thread(self._read_ledgers, command.manifest), READ_S_MAX)
-        except TimeoutError as error:
-            raise TransientError(f"{command.manifest} could not be read within {READ_S_MAX:g} s") from error
+            ledgers = await self._reads.read(command.manifest)
         except DamagedError as error:
             _log.error("final snapshot is damaged", reason=str(error))
             self._report(damage(command.ps, error, ""))
@@ -237,16 +229,3 @@ async def _after(before: asyncio.Task[None] | None, then: Callable[[], Awaitable
     if before:
         await asyncio.wait([before])
     await then()
-
-
-def read_ledgers(manifest: str) -> tuple[GroupLedger, ...]:
-    """Read the ledgers of every group in a snapshot, for the audit.
-
-    Args:
-        manifest: URI of the snapshot's manifest.
-
-    Raises:
-        TransientError: the store is unreachable.
-        PermanentError: the manifest is missing or damaged.
-    """
-    return read_manifest(open_store(manifest), manifest).ledgers

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import structlog
 
 from elasticdl.master.core import Decision, State, decide, evolve
-from elasticdl.master.outbox import LedgerReader, Outbox
+from elasticdl.master.ledger_reads import LedgerReader
+from elasticdl.master.outbox import Outbox
 from elasticdl.master.snapshots.recovery import Recovered, recover
 from elasticdl.master.snapshots.writer import CoreSnapshotWriter
 from elasticdl.master.timer_service import TimerService

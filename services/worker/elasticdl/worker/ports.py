@@ -125,11 +125,12 @@ class ParameterServers(Protocol):
 
     def push_and_pull(
         self, request: PushRequest, ids: Mapping[str, Ids], batch: tuple[int, int]
-    ) -> tuple[PushOutcome, Pulled | None]:
+    ) -> tuple[PushOutcome, Pulled | None, float]:
         """Push a batch and pull for the next one, ``batch``, in one round trip.
 
         Returns:
-            The outcome of the push, and what was pulled: None if it may lack the batch, or has to wait for others.
+            The outcome of the push; what was pulled: None if it may lack the batch, or has to wait for others; and the
+            seconds that the pull took longer than the push.
         """
         ...
 

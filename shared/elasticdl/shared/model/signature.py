@@ -227,7 +227,7 @@ class ModelSignature:
         """Inverse of ``to_json``.
 
         Raises:
-            ValueError, TypeError, KeyError, AttributeError, RecursionError: the text describes no model.
+            ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError: the text describes no model.
         """
         facts = json.loads(text)
         return cls(

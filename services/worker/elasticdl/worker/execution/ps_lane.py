@@ -47,18 +47,21 @@ class PsLane:
         following = self._store[command.pull] if command.pull is not None else None
         if loaded.push is None:
             raise ValueError(f"{command.ref} has no gradients")
-        started_s = time.perf_counter()
+        started_s, pull_s = time.perf_counter(), 0.0
         if following is None or command.pull is None:
             outcome = self._ps.push(loaded.push)
         else:
-            outcome, following.weights = self._ps.push_and_pull(loaded.push, _ids(following), _key(command.pull))
+            outcome, following.weights, pull_s = self._ps.push_and_pull(
+                loaded.push, _ids(following), _key(command.pull)
+            )
+        has_pulled = following is not None and following.weights is not None
+        push_s = time.perf_counter() - started_s - pull_s
         return BatchPushed(
             ref=command.ref,
             outcome=outcome,
-            has_pulled=following is not None and following.weights is not None,
+            has_pulled=has_pulled,
             step=loaded.step,
-            # A pull in the same round trip has no time of its own.
-            seconds={"push": time.perf_counter() - started_s, "pull": 0.0},
+            seconds={"push": push_s, "wait" if following is not None and not has_pulled else "pull": pull_s},
         )
 
     def release(self, command: ReleaseBatch) -> None:

@@ -5,6 +5,7 @@ Pure procedures.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -177,7 +178,7 @@ class PsCalls:
 
     def push_and_pull(
         self, request: PushRequest, ids: Mapping[str, Ids], batch: tuple[int, int]
-    ) -> Procedure[tuple[PushOutcome, Settled | None]]:
+    ) -> Procedure[tuple[PushOutcome, Settled | None, float]]:
         """Push a batch and pull for the next one in one round trip.
 
         The pull follows the push on every connection, so each ps answers it with weights that contain the batch. A gate
@@ -185,20 +186,21 @@ class PsCalls:
 
         Returns:
             The outcome of the push, and the answers to the pull: None if they may lack the batch, or were not asked
-            for, or if the pull has to wait for other workers.
+            for, or if the pull has to wait for other workers; and the seconds that the pull took longer than the push.
         """
         push = yield from self.send_push(request)
         if push.sent is None or len(push.sent.stages) > 1:
             outcome, _ = yield from self.receive_push(push)
-            return outcome, None
+            return outcome, None, 0.0
         pull = yield from self.send_pull(ids, batch=batch)
         outcome, once = yield from self.receive_push(push)
         if not rules.contains_push(request, outcome, sent_once=once):
-            return outcome, None  # The answers to the pull are dropped; Python frees their buffers.
-        try:
-            return outcome, (yield from self.receive_pull(pull))
-        except PullDelayedError:
-            return outcome, None
+            return outcome, None, 0.0  # The answers to the pull are dropped; Python frees their buffers.
+        pushed_s = self._clock.monotonic()
+        settled: Settled | None = None
+        with contextlib.suppress(PullDelayedError):
+            settled = yield from self.receive_pull(pull)
+        return outcome, settled, self._clock.monotonic() - pushed_s
 
     # --- all ps as one --------------------------------------------------------------------------------------------
 

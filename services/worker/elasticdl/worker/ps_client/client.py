@@ -114,10 +114,10 @@ class PsClient:
 
     def push_and_pull(
         self, request: PushRequest, ids: Mapping[str, Ids], batch: tuple[int, int]
-    ) -> tuple[PushOutcome, Pulled | None]:
+    ) -> tuple[PushOutcome, Pulled | None, float]:
         """See ``PsCalls.push_and_pull``."""
-        outcome, settled = self._sockets.run(self._calls.push_and_pull(request, ids, batch))
-        return outcome, None if settled is None else self._gathered(settled)
+        outcome, settled, pull_s = self._sockets.run(self._calls.push_and_pull(request, ids, batch))
+        return outcome, None if settled is None else self._gathered(settled), pull_s
 
     def close(self) -> None:
         """Close all connections; calls that wait fail with TransientError."""
