@@ -125,7 +125,18 @@ def test_leading_zeros_are_pointed_out() -> None:
     text = "zip,n,x\n01234,10,0.5\n10000,0,10.01\n"
     assert Data(text).planned.remarks == {"zip": "without its leading zeros; keep them with --column_types zip=string"}
     assert Data(text, column_types={"zip": "string"}).planned.remarks == {}
-    assert Data("zip,n\n01234,10\nx,0\n").planned.remarks == {}
+    assert Data("zip,n\n01234,10\nx,0\ny,0\n").planned.remarks == {}
+
+
+@pytest.mark.parametrize("text", ["?", "12,5", "1.2.3", "-"])
+def test_a_value_that_makes_text_of_a_column_of_numbers_is_named(text: str) -> None:
+    remark = f"because record 2 (from 0) of {{uri}} has {text!r}, where most values are numbers"
+    data = Data("x,word\n1,a\n-2.5e3,1\n", f'x,word\n1,a\n.5,b\n"{text}",2\n7,c\n')
+    assert data.planned.remarks == {"x": remark.format(uri=data.planned.sources[1].uri)}
+
+
+def test_words_among_few_numbers_are_not_pointed_out() -> None:
+    assert Data("x\n1\na\nb\n").planned.remarks == {}
 
 
 def test_text_that_means_missing_in_a_column_of_numbers_is_text_in_one_of_strings() -> None:

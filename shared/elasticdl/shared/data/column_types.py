@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from elasticdl.shared.data.schema import Column, ReaderOptions
 from elasticdl.shared.errors import UserError
@@ -21,6 +22,10 @@ _CSV_TYPES = ("null", "int64", "uint64", "float64", "string")
 """Each can be read as the next, with care for large integers."""
 _WHOLE = re.compile(r"[+-]?[0-9]+(\.0*)?")
 _NAMES_SHOWN = 20
+_TEXT_SHOWN = 30
+_NUMBER = r"^\s*([+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)\s*$"
+_SAMPLE = 100
+"""Values of a block that show whether it is worth a closer look."""
 _BINARY = {"string": pa.large_string(), "binary": pa.large_binary()}
 _INT64_MIN, _INT64_MAX, _UINT64_MAX = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 
@@ -39,6 +44,9 @@ class FoundColumn:
         greatest: greatest integer, at least 0.
         first_inexact: record number of the first integer that ``float64`` can't hold; -1: none.
         leading_zeros: whether a CSV integer begins with a zero, as codes do.
+        first_text: record number of the first value that is no number, in a CSV column with more numbers than text;
+            -1: none.
+        text: that value.
     """
 
     name: str
@@ -50,6 +58,8 @@ class FoundColumn:
     greatest: int = 0
     first_inexact: int = -1
     leading_zeros: bool = False
+    first_text: int = -1
+    text: str = ""
 
     def with_more(self, later: FoundColumn) -> FoundColumn:
         """This and what later records of the column hold; of this type."""
@@ -61,6 +71,8 @@ class FoundColumn:
             greatest=max(self.greatest, later.greatest),
             first_inexact=self.first_inexact if self.first_inexact >= 0 else later.first_inexact,
             leading_zeros=self.leading_zeros or later.leading_zeros,
+            first_text=self.first_text if self.first_text >= 0 else later.first_text,
+            text=self.text if self.first_text >= 0 else later.text,
         )
 
     def with_csv(self, later: FoundColumn) -> FoundColumn:
@@ -124,6 +136,29 @@ def exact_integers(column: FoundColumn, texts: pa.ChunkedArray, present: pa.Chun
     column = replace(column, least=least, greatest=greatest, first_inexact=first + inexact if inexact >= 0 else -1)
     all_integers = len(integers) == sum(map(bool, cells))
     return _csv_column(column, integer_type(least, greatest)) if all_integers else column
+
+
+def with_text_among_numbers(column: FoundColumn, values: pa.ChunkedArray, first: int) -> FoundColumn:
+    """A CSV column of strings, with the first value that is no number if most values are numbers.
+
+    Args:
+        column: as found.
+        values: its values, strings.
+        first: number of the first of these records.
+    """
+    if not _are_mostly_numbers(values[:_SAMPLE]):
+        return column
+    is_text = pc.and_(pc.invert(pc.match_substring_regex(values, _NUMBER)), pc.greater(pc.utf8_length(values), 0))
+    place = pc.index(is_text, True).as_py()
+    if place < 0 or not _are_mostly_numbers(values):
+        return column
+    return replace(column, first_text=first + place, text=values[place].as_py())
+
+
+def _are_mostly_numbers(values: pa.ChunkedArray) -> bool:
+    present = pc.sum(pc.greater(pc.utf8_length(values), 0)).as_py() or 0
+    numbers = pc.sum(pc.match_substring_regex(values, _NUMBER)).as_py() or 0
+    return 2 * numbers > present
 
 
 def element_type(kind: str) -> str:
@@ -249,9 +284,21 @@ def remarks(sources: Sequence[FoundSource], columns: Sequence[Column]) -> Mappin
         if missing := sum(each.missing for each in found if not is_text or each.type == "string"):
             value = column.fill if column.fill is not None else "NaN" if _is_float(column.type) else '""'
             parts.append(f"{missing:,} missing, filled with {value}")
+        if column.type == "string":
+            parts += _text_among_numbers(sources, column)
         if parts:
             texts[column.name] = ", ".join(parts)
     return texts
+
+
+def _text_among_numbers(sources: Sequence[FoundSource], column: Column) -> list[str]:
+    for source in sources:
+        for each in source.columns:
+            if each.name == column.name and each.first_text >= 0:
+                text = each.text if len(each.text) <= _TEXT_SHOWN else each.text[:_TEXT_SHOWN] + "..."
+                place = f"record {each.first_text:,} (from 0) of {display(source.uri)}"
+                return [f"because {place} has {text!r}, where most values are numbers"]
+    return []
 
 
 def _is_float(kind: str) -> bool:

@@ -15,7 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from elasticdl.shared.data.column_types import EXACT_MAX, FoundColumn, arrow_type, exact_integers, selected
+from elasticdl.shared.data.column_types import (
+    EXACT_MAX,
+    FoundColumn,
+    arrow_type,
+    exact_integers,
+    selected,
+    with_text_among_numbers,
+)
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found
 from elasticdl.shared.data.formats.segments import Positions, Segment, gather
@@ -328,6 +335,8 @@ class Scan:
     def _inferred(self, parser: Parser, lines: list[bytes], name: str, values: pa.ChunkedArray) -> FoundColumn:
         kind = _inferred_type(values.type)
         column = found(name, kind, "", values, self._records)
+        if pa.types.is_string(values.type):
+            return with_text_among_numbers(column, values, self._records)
         if kind == "int64" and self._may_have_zeros:
             zeros = pc.any(pc.match_substring_regex(parser.texts(lines, name), "^[+-]?0[0-9]")).as_py()
             return replace(column, leading_zeros=bool(zeros))
