@@ -13,10 +13,10 @@ from tests.contract.bus.values import decision, fact, task
 
 from elasticdl.shared.bus import BusSettings, KeyValueEntry, subjects
 from elasticdl.shared.bus.nats_bus import check_server, connect
-from elasticdl.shared.bus.nats_bus.connection import Connection, RefusedError, redact_url
+from elasticdl.shared.bus.nats_bus.connection import Connection, Publication, RefusedError, redact_url
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
-from elasticdl.shared.names import JobId, Purpose
+from elasticdl.shared.names import JobId, PodName, Purpose, Service
 
 
 async def test_the_expected_sequence_is_checked_before_repetitions_are_recognised(nats_url: str, job: JobId) -> None:
@@ -45,6 +45,25 @@ async def test_a_nak_from_another_client_redelivers_long_before_the_lease_ends(n
     assert again.attempt == 2
     for bus in (master, worker, other):
         await bus.close()
+
+
+async def test_messages_that_are_published_at_once_are_stored_once_each_and_a_refusal_is_an_error(
+    nats_url: str, job: JobId
+) -> None:
+    bus = await connect(nats_url, job, SETTINGS)
+    connection = await Connection.open(nats_url, job, SETTINGS)
+    subject, stream = subjects.event(job, Service.PS, PodName("ps-0")), subjects.events_stream(job)
+    messages = [
+        Publication(subject=subject, payload=b"x", headers={"Nats-Msg-Id": str(number)}) for number in range(300)
+    ]
+    await connection.store_all(stream, messages[:3])
+    await connection.store_all(stream, messages)
+    assert await bus.log.last_seq() == 300
+    behind = {"Nats-Msg-Id": "behind", "Nats-Expected-Last-Sequence": "7"}
+    with pytest.raises(RefusedError, match="wrong last sequence"):
+        await connection.store_all(stream, [Publication(subject=subject, payload=b"x", headers=behind)])
+    await connection.close()
+    await bus.close()
 
 
 async def test_streams_that_exist_are_kept(nats_url: str, job: JobId) -> None:

@@ -36,8 +36,7 @@ def ps_started_replaces_credit() -> Iterator[None]:
     def on_ps_started(self: Any, ps: Any, incarnation: Any, finished: Any) -> None:
         kept = finished.copy()
         if ps in self.credits:
-            for start, end in self.credits[ps].finished.ranges():
-                kept.add_range(start, end)
+            kept = kept.union(self.credited_to(ps))
         original(self, ps, incarnation, kept)
 
     with replaced(training.Training, "on_ps_started", on_ps_started):

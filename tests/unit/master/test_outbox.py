@@ -55,9 +55,9 @@ async def test_a_dispatch_is_queued_however_often_nats_was_unreachable() -> None
 def test_a_successor_sends_the_messages_of_the_term_that_decided_them() -> None:
     state = Driver().state
     dispatch = Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((0, 2),))
-    before = task_messages(state, dispatch, term=1)
+    before = list(task_messages(state, dispatch, term=1))
     state.term = 2
-    assert task_messages(state, dispatch, term=1) == before
+    assert list(task_messages(state, dispatch, term=1)) == before
     assert {message.term for message in before} == {1}
 
 

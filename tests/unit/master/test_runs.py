@@ -35,7 +35,9 @@ def test_numbers_continue_above_all_that_the_lost_log_can_have_used(driver: Driv
     (dispatch,) = driver.take(commands.Dispatch)
     assert dispatch.dispatch > RESUMED_S
     assert driver.state.term > RESUMED_S
-    assert task_messages(driver.state, dispatch, term=driver.state.term)[0].message_id.startswith("launcher.2.train.0.")
+    assert next(task_messages(driver.state, dispatch, term=driver.state.term)).message_id.startswith(
+        "launcher.2.train.0."
+    )
 
 
 def test_tasks_in_the_ledgers_are_not_dispatched(driver: Driver) -> None:

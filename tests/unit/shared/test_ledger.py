@@ -36,6 +36,24 @@ def test_intersection(first: list[tuple[int, int]], second: list[tuple[int, int]
     assert set(RangeSet(first).intersection(RangeSet(second))) == as_set(first) & as_set(second)
 
 
+@given(ranges, ranges)
+def test_union_and_difference(first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+    assert RangeSet(first).union(RangeSet(second)) == RangeSet([*first, *second])
+    difference = RangeSet(first).difference(RangeSet(second))
+    assert set(difference) == as_set(first) - as_set(second)
+    assert len(difference) == len(as_set(first) - as_set(second))
+
+
+@given(ranges, st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=40))
+def test_single_integers_are_added_and_discarded(pairs: list[tuple[int, int]], changes: list[tuple[bool, int]]) -> None:
+    mine, model = RangeSet(pairs), as_set(pairs)
+    for adds, value in changes:
+        (mine.add if adds else mine.discard)(value)
+        (model.add if adds else model.discard)(value)
+        assert mine == RangeSet([(each, each + 1) for each in sorted(model)])
+        assert len(mine) == len(model)
+
+
 BATCHES = 4
 
 

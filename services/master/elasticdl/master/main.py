@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 
 import structlog
@@ -41,6 +42,7 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
                 return_deliveries=settings.return_deliveries,
             ),
         )
+        gc.freeze()  # Modules are permanent: a full collection without them takes 5 ms instead of 30.
         state = await master.run()
         _log.info("job ended", state=state.job_state.value)
     finally:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import assert_never
 
 import structlog
@@ -23,6 +24,7 @@ from elasticdl.master.ledger_reads import LedgerReader, LedgerReads
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import ElasticDLError, FencedError, PermanentError, TransientError
+from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.commands import Command, Dispatch
 from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decided, Event, LedgersRead
@@ -36,6 +38,9 @@ ORDER_TRIES_S_MAX = 10.0
 ORDER_PAUSE_S_MIN = 0.05
 """Seconds before the second try; doubled after every further one."""
 ORDER_PAUSE_S_MAX = 1.0
+TASKS_AT_ONCE_MAX = 256
+"""Tasks that are queued together: workers get the first ones early, and other tasks of the loop wait milliseconds."""
+
 PsOrder = commands.TakeSnapshot | commands.HoldGroup | commands.OpenPin | commands.ClosePin
 
 _log = structlog.get_logger()
@@ -164,10 +169,14 @@ class Outbox:
 
     async def _publish(self, dispatch: Dispatch, term: int) -> None:
         """Queue the messages of a dispatch, retrying without limit: the core never dispatches them again."""
-        queued = [(task, dispatch.again) for task in task_messages(self.state, dispatch, term)]
+        messages = task_messages(self.state, dispatch, term)
+        while some := [(task, dispatch.again) for task in islice(messages, TASKS_AT_ONCE_MAX)]:
+            await self._publish_some(dispatch, some)
+
+    async def _publish_some(self, dispatch: Dispatch, messages: list[tuple[TaskMessage, bool]]) -> None:
         while True:
             try:
-                return await self._bus.tasks.publish(queued)
+                return await self._bus.tasks.publish(messages)
             except TransientError as error:
                 _log.warning("tasks not queued yet", dispatch=dispatch.dispatch, reason=str(error))
                 await asyncio.sleep(error.retry_after_s)

@@ -32,6 +32,8 @@ from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 DECISIONS_IN_A_ROW_MAX = 64
+INPUTS_AT_ONCE_MAX = 256
+"""Inputs that are applied before other tasks of the loop run: heartbeats and answers of the broker must not wait."""
 TAKEOVER_TRIES_MAX = 10
 """Times that a new master reads the log again because a former one has appended a decision since."""
 
@@ -153,7 +155,7 @@ class Master:
             self._inbox.put_nowait(record)
 
     async def _turn(self, *workers: asyncio.Task[None]) -> None:
-        """Apply all waiting inputs, then decide."""
+        """Apply the waiting inputs, then decide."""
         waiting = asyncio.ensure_future(self._inbox.get())
         await asyncio.wait({waiting, *workers}, return_when=asyncio.FIRST_COMPLETED)
         for worker in workers:
@@ -162,7 +164,7 @@ class Master:
                 worker.result()
                 raise InvariantError(f"the {worker.get_name()} ended while the job is running")
         await self._apply(waiting.result())
-        while not self._inbox.empty():
+        for _ in range(min(self._inbox.qsize(), INPUTS_AT_ONCE_MAX)):
             await self._apply(self._inbox.get_nowait())
         # Own inputs count from their place in the log: decide only after reading up to there.
         if self._read_seq >= self._last_input:

@@ -32,8 +32,6 @@ class BusSettings:
     """Seconds between heartbeats of an idle subscription; after three missed ones it is created again."""
     read_batch: int = 500
     """Records requested at a time when reading the log."""
-    publish_window: int = 256
-    """Concurrent publications of tasks."""
     workers_max: int = 4096
     """Workers that may hold a task or wait for one; NATS refuses more."""
     events_bytes_max: int = -1

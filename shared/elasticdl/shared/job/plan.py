@@ -25,6 +25,8 @@ EPOCHS_MAX = 1 << 31
 RECORDS_MAX = 1 << 48
 _RECENT_SHARDS_MAX = 64
 """Tasks whose shards a plan remembers."""
+_RECENT_ORDERS_MAX = 4
+"""Epochs whose orders of shards a plan remembers."""
 
 
 class Shuffle(Enum):
@@ -225,7 +227,17 @@ class Plan:
         return Shard(source=source, start=start, end=min(start + self.task_records, self.sources[source].records))
 
     def _order(self, epoch: int) -> Permutation:
-        return Permutation(self.tasks_per_epoch, derive_key(self.seed, 1, epoch))
+        order = self._recent_orders.get(epoch)
+        if order is None:
+            if len(self._recent_orders) >= _RECENT_ORDERS_MAX:
+                self._recent_orders.clear()
+            order = self._recent_orders[epoch] = Permutation(self.tasks_per_epoch, derive_key(self.seed, 1, epoch))
+        return order
+
+    @cached_property
+    def _recent_orders(self) -> dict[int, Permutation]:
+        """Order of the shards by epoch: tasks of one or two epochs run at a time."""
+        return {}
 
     def batches_of(self, task: TaskId) -> int:
         """Number of batches of a task (>= 1)."""

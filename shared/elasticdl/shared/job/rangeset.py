@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 class RangeSet:
     """Integers as sorted, disjoint, non-touching ranges ``[start, end)``."""
 
-    __slots__ = ("_ends", "_starts")
+    __slots__ = ("_ends", "_size", "_starts")
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
+        self._size = 0
         for start, end in ranges:
             self.add_range(start, end)
 
@@ -22,7 +23,7 @@ class RangeSet:
         return index >= 0 and value < self._ends[index]
 
     def __len__(self) -> int:
-        return sum(self._ends) - sum(self._starts)
+        return self._size
 
     def __bool__(self) -> bool:
         return bool(self._starts)
@@ -47,7 +48,23 @@ class RangeSet:
 
     def add(self, value: int) -> None:
         """Add one integer."""
-        self.add_range(value, value + 1)
+        starts, ends = self._starts, self._ends
+        place = bisect_right(starts, value)
+        if place and value < ends[place - 1]:
+            return
+        self._size += 1
+        extends_former = place > 0 and ends[place - 1] == value
+        extends_next = place < len(starts) and starts[place] == value + 1
+        if extends_former and extends_next:
+            ends[place - 1] = ends.pop(place)
+            del starts[place]
+        elif extends_former:
+            ends[place - 1] = value + 1
+        elif extends_next:
+            starts[place] = value
+        else:
+            starts.insert(place, value)
+            ends.insert(place, value + 1)
 
     def add_range(self, start: int, end: int) -> None:
         """Add ``[start, end)``; empty ranges are ignored."""
@@ -58,8 +75,19 @@ class RangeSet:
         if first < last:
             start = min(start, self._starts[first])
             end = max(end, self._ends[last - 1])
+        self._size += end - start - sum(self._ends[first:last]) + sum(self._starts[first:last])
         self._starts[first:last] = [start]
         self._ends[first:last] = [end]
+
+    def discard(self, value: int) -> None:
+        """Remove one integer, if it is in the set."""
+        place = bisect_right(self._starts, value) - 1
+        if place < 0 or value >= self._ends[place]:
+            return
+        start, end = self._starts[place], self._ends[place]
+        self._starts[place : place + 1] = [start] * (value > start) + [value + 1] * (value + 1 < end)
+        self._ends[place : place + 1] = [value] * (value > start) + [end] * (value + 1 < end)
+        self._size -= 1
 
     def first_missing(self, start: int) -> int:
         """The least integer from ``start`` on that is not in the set."""
@@ -100,8 +128,19 @@ class RangeSet:
                 j += 1
         return common
 
+    def union(self, other: RangeSet) -> RangeSet:
+        """The integers that are in one of the sets or in both."""
+        both = self.copy()
+        for start, end in other.ranges():
+            both.add_range(start, end)
+        return both
+
+    def difference(self, other: RangeSet) -> RangeSet:
+        """The integers that the other set does not have."""
+        return RangeSet(gap for start, end in self.ranges() for gap in other.gaps(start, end))
+
     def copy(self) -> RangeSet:
         """An independent copy."""
         other = RangeSet()
-        other._starts, other._ends = self._starts.copy(), self._ends.copy()
+        other._starts, other._ends, other._size = self._starts.copy(), self._ends.copy(), self._size
         return other

@@ -176,10 +176,15 @@ def _text(data: Any) -> str:
 
 
 def _ranges(value: set[int] | RangeSet) -> list[list[int]]:
-    held = RangeSet()
-    for each in sorted(value) if isinstance(value, set) else ():
-        held.add(each)
-    return [[start, end] for start, end in (value if isinstance(value, RangeSet) else held).ranges()]
+    if isinstance(value, RangeSet):
+        return [[start, end] for start, end in value.ranges()]
+    ranges: list[list[int]] = []
+    for each in sorted(value):
+        if ranges and ranges[-1][1] == each:
+            ranges[-1][1] = each + 1
+        else:
+            ranges.append([each, each + 1])
+    return ranges
 
 
 _SEQUENCES = (tuple, list)

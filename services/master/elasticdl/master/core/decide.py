@@ -32,7 +32,8 @@ def decide(state: State, now_s: float) -> Decision:
     stopping = decide_stopping(state, now_s)
     if stopping or state.job_state is JobState.STOPPING:
         return Decision.of(decisions + stopping)
-    decisions += decide_pods(state)
+    if not state.pods_settled:
+        decisions += decide_pods(state)
     decisions += decide_moving(state)
     decisions += _start_training(state, now_s)
     closing = decide_closing(state) or decide_early_end(state)

@@ -13,6 +13,7 @@ from elasticdl.master.core.evaluation.triggers import on_interval_elapsed, on_st
 from elasticdl.master.core.job import lifecycle
 from elasticdl.master.core.moves.apply import on_freeze_timeout, on_group_held
 from elasticdl.master.core.pods import apply as pods
+from elasticdl.master.core.pods.restarts import decide_pods
 from elasticdl.master.core.snapshots.apply import on_snapshot_damaged, on_snapshot_taken
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training import apply as training
@@ -53,11 +54,19 @@ def _apply(state: State, envelope: Envelope) -> None:
     """Apply a record that counts; after the start of a process also the events that it has sent before."""
     event = envelope.event
     HANDLERS[type(event)](state, envelope, event)
+    if not isinstance(event, LEAVES_PODS):
+        state.pods_settled = False
+    elif not state.pods_settled:
+        state.pods_settled = state.spec is not None and not decide_pods(state)
     if isinstance(event, events.PodStarted) and (pod := state.pods.get(event.pod)):
         early, pod.early_events = pod.early_events, []
         for each in early:
             if each.instance == pod.instance:
                 _apply(state, each)
+
+
+LEAVES_PODS = (events.TaskTaken, events.TaskFinished, events.TaskReturned, events.RoundDelayed, events.StepReached)
+"""Events that never make a pod start or stop, so that after them the pods need not be looked at."""
 
 
 def on_timer_fired(state: State, _envelope: Envelope, event: events.TimerFired) -> None:

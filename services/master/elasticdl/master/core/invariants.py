@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from operator import lt
 
 from elasticdl.master.core.evaluation.state import EvaluationPhase
@@ -10,6 +11,7 @@ from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.errors import InvariantError
+from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages.commands import JobState
 
 
@@ -51,10 +53,13 @@ def _check_training(training: Training) -> None:
 def _check_credits(state: State, training: Training) -> None:
     """A task is complete exactly if every ps is credited with it, and a ps is credited as the instance that runs."""
     complete = training.complete
+    beyond: list[RangeSet] = [credit.beyond for credit in training.credits.values()]
+    credited_to_all: RangeSet = reduce(RangeSet.intersection, beyond) if beyond else RangeSet()
+    if credited_to_all:
+        raise InvariantError("tasks are credited to every ps and not complete")
     for ps, credit in training.credits.items():
-        if not credit.finished.contains_all(complete):
-            uncredited = len(complete) - len(complete.intersection(credit.finished))
-            raise InvariantError(f"{uncredited} complete tasks are not credited to {ps}")
+        if twice := complete.intersection(credit.beyond):
+            raise InvariantError(f"{len(twice)} complete tasks are credited to {ps} once more")
         pod = state.pods.get(ps)
         if credit.incarnation and (pod is None or credit.incarnation != pod.incarnation):
             raise InvariantError(f"{ps} is credited as {credit.incarnation}, which does not run")

@@ -80,6 +80,8 @@ class State:
     seen: dict[Incarnation, int] = field(default_factory=dict)
     """Number of the last applied envelope of each incarnation: lower numbers are repetitions."""
     pods: dict[PodName, Pod] = field(default_factory=dict)
+    pods_settled: bool = False
+    """Whether no pod has to be started or stopped. The records of tasks, which are most of the log, leave it true."""
     training: Training | None = None
     running_attempts: dict[TaskRef, dict[Incarnation, RunningAttempt]] = field(default_factory=dict)
     """Task -> worker's incarnation -> its attempt; a task that is executed speculatively has two."""

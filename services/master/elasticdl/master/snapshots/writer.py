@@ -33,7 +33,7 @@ class CoreSnapshotWriter:
         self._every = every
         self._entry_seq = recovered.entry_seq
         self._last_seq = recovered.snapshot_seq
-        self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
+        self._waiting: asyncio.Queue[core_snapshot.StateCopy] = asyncio.Queue()
         self.is_busy = False
         """Whether a snapshot is being written; the next one waits for it."""
 
@@ -42,12 +42,13 @@ class CoreSnapshotWriter:
         if self._every and state.seq >= self._last_seq + self._every and not self.is_busy:
             self.is_busy = True
             self._last_seq = state.seq
-            self._waiting.put_nowait(core_snapshot.encode(state))
+            self._waiting.put_nowait(core_snapshot.copy(state))
 
     async def run(self) -> None:
         """Write snapshots until cancelled."""
         while True:
-            data = await self._waiting.get()
+            # In a thread, while the master's loop continues.
+            data = await asyncio.to_thread(core_snapshot.pack, await self._waiting.get())
             try:
                 await self._write(data)
             except (TransientError, PermanentError) as error:

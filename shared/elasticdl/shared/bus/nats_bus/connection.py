@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -54,6 +55,21 @@ class WrongSequenceError(RefusedError, WrongLastSequenceError):
 
 class NoRespondersError(TransientError):
     """The subject has no responders: a stream or consumer does not exist, or is not restored yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """A message for a stream.
+
+    Attributes:
+        subject: where it is published.
+        payload: its content.
+        headers: among them its message id.
+    """
+
+    subject: str
+    payload: bytes
+    headers: Mapping[str, str]
 
 
 class Connection:
@@ -256,6 +272,38 @@ class Connection:
             return int(self._checked(subject, answer.data)["seq"])
 
         return await self.retrying(f"publish to {subject}", attempt)
+
+    async def store_all(self, stream: str, messages: Sequence[Publication]) -> None:
+        """Publish messages to a stream at once, and those that are not acknowledged one by one.
+
+        They have message ids, so the broker stores each of them once.
+
+        Raises:
+            PermanentError, TransientError: as ``store``.
+        """
+        missing = dict(enumerate(messages))
+        answers = 0
+        answered = asyncio.Event()
+
+        async def on_answer(answer: Msg) -> None:
+            nonlocal answers
+            answers += 1
+            if b'"seq":' in answer.data and b'"error":' not in answer.data:
+                missing.pop(int(answer.subject.rpartition(".")[2]), None)
+            if answers == len(messages):
+                answered.set()
+
+        inbox = self.client.new_inbox()
+        with suppress(nats.errors.Error, OSError, TimeoutError):  # ``store`` translates what is wrong.
+            subscription = await self.client.subscribe(f"{inbox}.*", cb=on_answer)
+            try:
+                for number, one in enumerate(messages):
+                    await self.client.publish(one.subject, one.payload, f"{inbox}.{number}", dict(one.headers))
+                await asyncio.wait_for(answered.wait(), self.settings.answer_s)
+            finally:
+                await subscription.unsubscribe()
+        for one in list(missing.values()):
+            await self.store(stream, one.subject, one.payload, one.headers)
 
     async def _require_stream(self, stream: str) -> None:
         try:

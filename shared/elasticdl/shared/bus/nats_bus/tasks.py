@@ -9,7 +9,13 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from elasticdl.shared.bus import subjects
-from elasticdl.shared.bus.nats_bus.connection import CONSUMER_EXISTS, Connection, NoRespondersError, RefusedError
+from elasticdl.shared.bus.nats_bus.connection import (
+    CONSUMER_EXISTS,
+    Connection,
+    NoRespondersError,
+    Publication,
+    RefusedError,
+)
 from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.job.tasks import TaskMessage
@@ -56,17 +62,17 @@ class NatsTaskQueue:
         self._listening = False
 
     async def publish(self, messages: Sequence[tuple[TaskMessage, bool]]) -> None:
-        """Queue tasks with many concurrent publications, and wake idle workers."""
-        window = asyncio.Semaphore(self._connection.settings.publish_window)
-
-        async def publish_one(task: TaskMessage, again: bool) -> None:
-            subject = subjects.task(self._connection.job, task.task.purpose, again=again)
-            async with window:
-                await self._connection.store(
-                    self._stream, subject, codec.encode_task(task), {"Nats-Msg-Id": task.message_id}
-                )
-
-        await asyncio.gather(*(publish_one(task, again) for task, again in messages))
+        """Queue tasks, all at once, and wake idle workers."""
+        job = self._connection.job
+        publications = [
+            Publication(
+                subject=subjects.task(job, task.task.purpose, again=again),
+                payload=codec.encode_task(task),
+                headers={"Nats-Msg-Id": task.message_id},
+            )
+            for task, again in messages
+        ]
+        await self._connection.store_all(self._stream, publications)
         await self._wake(*{_consumer(task.task.purpose, again) for task, again in messages})
 
     async def take(self, purposes: Sequence[Purpose]) -> NatsDelivery | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 from elasticdl.master.core.training.statistics import EpochTotals, TrainingStatistics
 from elasticdl.shared.job.plan import Plan
@@ -34,15 +36,16 @@ class RunningAttempt:
 
 @dataclass(slots=True, kw_only=True)
 class Credit:
-    """Tasks that a ps has absorbed as a whole, under one incarnation.
+    """Tasks that a ps has absorbed as a whole, under one incarnation: those that every ps has, and some more.
 
     Attributes:
         incarnation: the ps' instance that reported them; empty while the ps is not running.
-        finished: task numbers that each of its groups has finished.
+        beyond: task numbers that each of its groups has finished, beyond ``Training.complete``; few, whatever the
+            number of tasks and ps.
     """
 
     incarnation: Incarnation = NOBODY
-    finished: RangeSet = field(default_factory=RangeSet)
+    beyond: RangeSet = field(default_factory=RangeSet)
 
 
 @dataclass(slots=True)
@@ -126,8 +129,13 @@ class Training:
 
     def on_ps_started(self, ps: PodName, incarnation: Incarnation, finished: RangeSet) -> None:
         """Apply the ledgers of a ps that has started: they replace its credit."""
-        self.credits[ps] = Credit(incarnation=incarnation, finished=finished)
-        self._recompute()
+        credited = self._credited()
+        self.credits[ps] = Credit(incarnation=incarnation)
+        self._recompute({**credited, ps: finished})
+
+    def credited_to(self, ps: PodName) -> RangeSet:
+        """The tasks that a ps is credited with."""
+        return self.complete.union(self.credits[ps].beyond)
 
     def on_ps_exited(self, ps: PodName) -> None:
         """Apply the end of a ps: it gets no credit until it has reported its ledgers."""
@@ -146,18 +154,20 @@ class Training:
             held: tasks that all of the moved groups have finished.
             is_last: the donor owns nothing any more.
         """
-        credit = self.credits.setdefault(recipient, Credit(incarnation=incarnation, finished=held))
-        credit.finished = credit.finished.intersection(held)
+        credited = self._credited()
+        credited[recipient] = credited[recipient].intersection(held) if recipient in credited else held
+        self.credits.setdefault(recipient, Credit(incarnation=incarnation))
         if is_last:
             self.credits.pop(donor, None)
-        self._recompute()
+            credited.pop(donor, None)
+        self._recompute(credited)
 
     def on_queue_purged(self) -> None:
         """Apply that the task queue is empty."""
         self.outstanding.clear()
         self.speculated.clear()
         self.waiting.clear()
-        self._recompute()
+        self._recompute(self._credited())
 
     def on_task_finished(self, event: TaskFinished, envelope: Envelope, placement_version: int) -> bool:
         """Credit a finished task to the ps that absorbed it, under their present incarnations only.
@@ -173,11 +183,8 @@ class Training:
         """
         task = event.task.number
         self.finished.add(task)
-        for ps, credit in self.credits.items() if event.placement_version == placement_version else ():
-            if credit.incarnation and event.credits.get(ps) == credit.incarnation:
-                credit.finished.add(task)
         was_complete = task in self.complete
-        if all(task in credit.finished for credit in self.credits.values()) and self.credits:
+        if was_complete or self._is_complete_with(event, placement_version):
             self.complete.add(task)
             self.outstanding.discard(task)
             self.lacking.discard(task)
@@ -189,20 +196,37 @@ class Training:
         self.statistics.add(event, envelope.name, self.plan, envelope.time_s)
         return not was_complete and task in self.complete
 
+    def _is_complete_with(self, event: TaskFinished, placement_version: int) -> bool:
+        """Credit a task that was not complete; returns whether every ps is credited with it now."""
+        task = event.task.number
+        absorbed = [
+            credit
+            for ps, credit in self.credits.items()
+            if credit.incarnation and event.credits.get(ps) == credit.incarnation
+        ]
+        if event.placement_version != placement_version:
+            absorbed = []
+        if len(absorbed) < len(self.credits):
+            for credit in absorbed:
+                credit.beyond.add(task)
+            if not all(task in credit.beyond for credit in self.credits.values()):
+                return False
+        for credit in self.credits.values():
+            credit.beyond.discard(task)
+        return bool(self.credits)
+
     def revoke(self, tasks: RangeSet) -> None:
         """Take the credit for tasks back that the audit found missing in a ledger."""
-        for credit in self.credits.values():
-            kept = RangeSet()
-            for start, end in tasks.gaps(0, self.plan.tasks):
-                kept.add_range(start, end)
-            credit.finished = credit.finished.intersection(kept)
-        self._recompute()
+        self._recompute({ps: held.difference(tasks) for ps, held in self._credited().items()})
 
-    def _recompute(self) -> None:
-        complete: RangeSet | None = None
-        for credit in self.credits.values():
-            complete = credit.finished.copy() if complete is None else complete.intersection(credit.finished)
-        self.complete = complete if complete is not None else RangeSet()
+    def _credited(self) -> dict[PodName, RangeSet]:
+        return {ps: self.credited_to(ps) for ps in self.credits}
+
+    def _recompute(self, credited: Mapping[PodName, RangeSet]) -> None:
+        """Apply what each ps is credited with from now on."""
+        self.complete = reduce(RangeSet.intersection, credited.values()).copy() if credited else RangeSet()
+        for ps, credit in self.credits.items():
+            credit.beyond = credited[ps].difference(self.complete)
         self.outstanding = {task for task in self.outstanding if task not in self.complete}
         missing = (task for start, end in self.complete.gaps(0, self.frontier) for task in range(start, end))
         self.lacking = {task for task in missing if task not in self.outstanding}
