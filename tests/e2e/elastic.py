@@ -113,7 +113,8 @@ class Elastic:
             assert time.monotonic() < deadline, f"still running: {left}"
             psutil.wait_procs(_processes(left), timeout=deadline - time.monotonic())
 
-    def _environment(self) -> dict[str, str]:
+    def full_environment(self) -> dict[str, str]:
+        """The environment of the user's commands."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("ELASTICDL_")}
         return kept | {"ELASTICDL_RUN_DIR": str(self.jobs), "COLUMNS": "200"} | self.environment
 
@@ -123,7 +124,7 @@ class Elastic:
         process = subprocess.Popen(
             [sys.executable, "-m", "elasticdl.cli", *arguments],
             cwd=folder or self.folder,
-            env=self._environment(),
+            env=self.full_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -14,7 +14,8 @@ from typing import Annotated
 import typer
 
 from elasticdl.cli import exit_codes
-from elasticdl.cli.options import Debug, Flag, Job, ReportFile, RunDir, command, plain_switches
+from elasticdl.cli.background import Accept, run_in_background
+from elasticdl.cli.options import Debug, Detach, Flag, Job, ReportFile, RunDir, command, plain_switches
 from elasticdl.cli.submission.flags import PS_MAX, WORKERS_MAX, TrainFlags
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import EPOCHS_MAX
@@ -130,6 +131,7 @@ def resume(
         str, Flag("Folder or s3:// address for the exported model.", metavar="DIR", shows="as before")
     ] = "",
     run_dir: RunDir = None,
+    detach: Detach = False,
     report: ReportFile = None,
     debug: Debug = False,
 ) -> None:
@@ -138,11 +140,17 @@ def resume(
     With --num_epochs, a job that has finished or stopped early also continues, and trains more epochs.
     """
     _check_idle(job, run_dir)
-    from elasticdl.cli.commands.resume import ResumeSettings, resume
 
-    settings = ResumeSettings(report=report, debug=debug, ps=num_ps_pods, epochs=num_epochs, output=output)
+    def run(accept: Accept | None) -> int:
+        from elasticdl.cli.commands.resume import ResumeSettings, resume
+
+        settings = ResumeSettings(
+            report=report, debug=debug, ps=num_ps_pods, epochs=num_epochs, output=output, accept=accept
+        )
+        return resume(job, _root_of(run_dir), settings)
+
     try:
-        code = resume(job, _root_of(run_dir), settings)
+        code = run_in_background(run) if detach else run(None)
     except KeyboardInterrupt:
         typer.echo("Interrupted before the job was resumed.", err=True)
         code = exit_codes.INTERRUPTED
@@ -165,6 +173,18 @@ def export(
     from elasticdl.cli.commands.export import ExportSettings, export
 
     export(job, _root_of(run_dir), ExportSettings(output=output, best=best, step=step))
+
+
+@command(app, panel=JOBS)
+def attach(job: Job, run_dir: RunDir = None) -> None:
+    """Show a running job as the terminal in which it was started does. Ctrl-C leaves it running.
+
+    When the job ends, prints its report, and exits with its exit code.
+    """
+    from elasticdl.cli.commands.attach import attach
+    from elasticdl.cli.jobs.local_handle import open_job
+
+    raise typer.Exit(attach(open_job(_root_of(run_dir), job)))
 
 
 @command(app, panel=JOBS)

@@ -78,6 +78,14 @@ RunDir = Annotated[
 ReportFile = Annotated[
     Path | None, Flag("Also write the final report to this file, as JSON.", metavar="FILE", panel="Run")
 ]
+Detach = Annotated[
+    bool,
+    Flag(
+        "Return as soon as the job has been accepted. It continues in the background; see elasticdl attach.",
+        letter="d",
+        panel="Run",
+    ),
+]
 Debug = Annotated[bool, Flag("Show Python tracebacks of errors.", panel="Run")]
 
 

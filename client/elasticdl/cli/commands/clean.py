@@ -10,10 +10,10 @@ from pathlib import Path
 
 import typer
 
-from elasticdl.cli.commands.jobs import shown_state
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import run_directory
+from elasticdl.cli.jobs.local_handle import shown_state
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.jobs.temporary_files import remove_temporary
 from elasticdl.shared.errors import UserError

@@ -14,7 +14,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from elasticdl.cli.commands.jobs import shown_state
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.next_steps import find_next_step, resume_line
 from elasticdl.cli.display.quantities import count, time_of_day
@@ -22,9 +21,9 @@ from elasticdl.cli.display.records import one_line, task_history
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.display.task_table import TaskFilter, count_tasks, task_rows
 from elasticdl.cli.jobs import run_directory
+from elasticdl.cli.jobs.local_handle import shown_state, suspension
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.jobs.suspension import suspension_text
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.snapshots.recovery import Recovered, recover
 from elasticdl.master.verification import Verification, verify
@@ -53,8 +52,10 @@ def status(job: str, root: Path, *, as_json: bool, evaluations: int) -> None:
     run = run_directory.find(root, job)
     alive = run.is_locked()
     console = plain_console()
-    if not as_json and (text := suspension_text(run)):
-        console.print(text)
+    if not as_json and (suspended := suspension(run)):
+        console.print(
+            f"The {suspended.process} is suspended: no process is replaced. To continue it: {suspended.remedy}"
+        )
     state = _recovered(run).state
     if as_json:
         console.print(json.dumps(status_facts(run, state, alive=alive), indent=2))

@@ -16,9 +16,9 @@ from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.next_steps import next_step_of
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import run_directory
+from elasticdl.cli.jobs.local_handle import shown_state, suspension
 from elasticdl.cli.jobs.open_log import open_bus
-from elasticdl.cli.jobs.run_directory import INTERRUPTED, JobRecord, RunDirectory
-from elasticdl.cli.jobs.suspension import suspended_launcher
+from elasticdl.cli.jobs.run_directory import INTERRUPTED, RunDirectory
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ScaleRequested, StopRequested
@@ -32,7 +32,6 @@ STOP_S_MAX = 90.0
 SLOW_S = 3.0
 """Seconds after which the user reads what the command waits for."""
 _POLL_S = 0.1
-_FINAL = (JobState.SUCCEEDED.value, JobState.FAILED.value, JobState.STOPPED.value)
 
 
 def list_jobs(root: Path) -> None:
@@ -65,13 +64,6 @@ def list_jobs(root: Path) -> None:
         delete = f"It had not begun to train. To delete it: elasticdl clean {run.arguments}"
         step = next_step_of(run) if run.can_be_resumed() else delete
         console.print(f"{run.job} was interrupted: its launcher is not running. {step}")
-
-
-def shown_state(run: RunDirectory, record: JobRecord) -> str:
-    """The state of a job; ``interrupted`` if its launcher died before the job ended."""
-    if record.state not in _FINAL and not run.is_locked():
-        return INTERRUPTED
-    return record.state
 
 
 def stop(job: str, root: Path) -> None:
@@ -125,10 +117,10 @@ def _check_not_suspended(run: RunDirectory, what: str) -> None:
     Raises:
         UserError: it is suspended.
     """
-    if pid := suspended_launcher(run):
+    if suspended := suspension(run):
         raise UserError(
-            f"job {run.job} can't be {what} while its launcher (process {pid}) is suspended",
-            hint=f"To continue the launcher: kill -CONT {pid}",
+            f"job {run.job} can't be {what} while its {suspended.process} is suspended",
+            hint=f"To continue it: {suspended.remedy}",
         )
 
 

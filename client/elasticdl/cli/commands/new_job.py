@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from elasticdl.cli import exit_codes
+from elasticdl.cli.background import Accept
 from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.processes.fork_server import ForkServers
@@ -18,7 +20,7 @@ from elasticdl.shared.names import Service
 from elasticdl.shared.storage import display
 
 
-def start(flags: TrainFlags, root: Path, forks: ForkServers, started_s: float) -> int:
+def start(flags: TrainFlags, root: Path, forks: ForkServers, started_s: float, accept: Accept | None) -> int:
     """Plan a job and run it; with ``--dry_run`` print the plan and try the model.
 
     Args:
@@ -26,6 +28,7 @@ def start(flags: TrainFlags, root: Path, forks: ForkServers, started_s: float) -
         root: folder of the run directories.
         forks: fork servers; that of the workers has begun.
         started_s: when the user entered the command, seconds since the epoch.
+        accept: see ``RunOptions``.
 
     Returns:
         The exit code of the command.
@@ -37,7 +40,8 @@ def start(flags: TrainFlags, root: Path, forks: ForkServers, started_s: float) -
     submission = prepare(flags, root, console.print_line)
     if flags.dry_run:
         return _dry_run(submission, forks, console)
-    return _run(submission, forks, flags, RunDirectory(root, submission.spec.job), started_s)
+    run = RunDirectory(root, submission.spec.job)
+    return _run(submission, run, flags, forks, started_s=started_s, accept=accept)
 
 
 def _dry_run(submission: Submission, forks: ForkServers, console: JobConsole) -> int:
@@ -49,7 +53,7 @@ def _dry_run(submission: Submission, forks: ForkServers, console: JobConsole) ->
     return exit_codes.SUCCESS
 
 
-def _run(submission: Submission, forks: ForkServers, flags: TrainFlags, run: RunDirectory, started_s: float) -> int:
+def _run(submission: Submission, run: RunDirectory, flags: TrainFlags, forks: ForkServers, **options: Any) -> int:
     spec = submission.spec
     run.create()
     with run.lock():
@@ -64,10 +68,8 @@ def _run(submission: Submission, forks: ForkServers, flags: TrainFlags, run: Run
         except BaseException:
             run.remove()  # The job did not start, so leave nothing behind.
             raise
-        options = RunOptions(
-            started_s=started_s, report=flags.report, debug=flags.debug, forks=forks, checks_model=True
-        )
-        return run_job(run, record, spec, (JobSubmitted(spec=spec),), options)
+        how = RunOptions(report=flags.report, debug=flags.debug, checks_model=True, forks=forks, **options)
+        return run_job(run, record, spec, (JobSubmitted(spec=spec),), how)
 
 
 def job_record(submission: Submission, flags: TrainFlags) -> JobRecord:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from elasticdl.cli.background import Accept
 from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import run_directory, working_directory
@@ -39,6 +40,7 @@ class ResumeSettings:
         ps: number of parameter servers; 0: as before.
         epochs: number of epochs in total, more than before; 0: as before.
         output: folder for the exported model; empty: as before.
+        accept: see ``RunOptions``.
     """
 
     report: Path | None = None
@@ -46,6 +48,7 @@ class ResumeSettings:
     ps: int = 0
     epochs: int = 0
     output: str = ""
+    accept: Accept | None = None
 
 
 def resume(job: str, root: Path, settings: ResumeSettings) -> int:
@@ -86,7 +89,7 @@ def resume(job: str, root: Path, settings: ResumeSettings) -> int:
             record = replace(record, epochs=settings.epochs or record.epochs, output=display(past.spec.output))
         run.write(record)
         console.print_line(_start_line(run, past))
-        options = RunOptions(started_s=started_s, report=report, debug=settings.debug)
+        options = RunOptions(started_s=started_s, report=report, debug=settings.debug, accept=settings.accept)
         return run_job(run, record, past.spec, past.opening, options)
 
 

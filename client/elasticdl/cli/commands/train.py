@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from elasticdl.cli.background import Accept, run_in_background
 from elasticdl.cli.local.processes.fork_server import fork_servers
 from elasticdl.cli.submission.extras import check_extras
 from elasticdl.cli.submission.flag_items import parse_envs
@@ -28,6 +29,12 @@ def train(flags: TrainFlags, root: Path, started_s: float) -> int:
         KeyboardInterrupt: the user interrupted it before it started. It has left nothing behind.
     """
     check_extras()
+    if flags.detach:
+        return run_in_background(lambda accept: _train(flags, root, started_s, accept))
+    return _train(flags, root, started_s, None)
+
+
+def _train(flags: TrainFlags, root: Path, started_s: float, accept: Accept | None) -> int:
     flags = with_seed(flags)
     assert flags.seed is not None
     processes = flags.num_workers + flags.num_ps_pods
@@ -35,4 +42,4 @@ def train(flags: TrainFlags, root: Path, started_s: float) -> int:
         forks.begin(None, [Service.WORKER])
         from elasticdl.cli.commands.new_job import start
 
-        return start(flags, root, forks, started_s)
+        return start(flags, root, forks, started_s, accept)

@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, TextIO, cast
 
 from rich.console import Console
 from rich.text import Text
@@ -24,7 +27,7 @@ def plain_console() -> Console:
 
 def error_console() -> Console:
     """For messages on stderr."""
-    return Console(stderr=True, highlight=False, markup=False)
+    return Console(file=_never_failing(sys.stderr), stderr=True, highlight=False, markup=False)
 
 
 def error_text(message: str) -> Text:
@@ -58,18 +61,64 @@ def wrapped(text: str, console: Console, indent: int = 0) -> str:
 
 
 class JobConsole(Console):
-    """For the output of a running job. If the reader goes away (``| head``), the job continues without output."""
+    """For the output of a running job. If the reader or the terminal goes away, the job continues without output."""
 
     def __init__(self) -> None:
-        super().__init__(highlight=False, markup=False)
+        super().__init__(file=_never_failing(sys.stdout), highlight=False, markup=False)
 
     def print_line(self, line: str) -> None:
         """Print a message, wrapped for a terminal."""
         self.print(wrapped(line, self), soft_wrap=True)
 
-    def on_broken_pipe(self) -> None:
-        """Discard all further output. Rich would end the process."""
-        self.quiet = True
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+
+def move_output(log: Path, descriptors: Iterable[int]) -> None:
+    """Append to a file what this process would print from now on. What a closed terminal has not taken is lost.
+
+    Args:
+        log: the file. If it can't be written, the output is lost.
+        descriptors: 1 for standard output, 2 for standard error.
+    """
+    for descriptor in descriptors:
+        _connect(descriptor, Path(os.devnull))
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    for descriptor in descriptors:
+        _connect(descriptor, log)
+
+
+class _NeverFailing:
+    """A standard stream that loses what a closed pipe or terminal does not take."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        try:
+            return self._stream.write(text)
+        except OSError:
+            _connect(self._stream.fileno(), Path(os.devnull))
+            return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        try:
+            self._stream.flush()
+        except OSError:
+            _connect(self._stream.fileno(), Path(os.devnull))
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
+def _never_failing(stream: TextIO) -> IO[str]:
+    return cast(IO[str], _NeverFailing(stream))
+
+
+def _connect(descriptor: int, file: Path) -> None:
+    try:
+        opened = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    except OSError:
+        return
+    os.dup2(opened, descriptor)
+    os.close(opened)

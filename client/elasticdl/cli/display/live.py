@@ -1,8 +1,12 @@
-"""Live progress of a running job: a block below the messages in a terminal, plain lines elsewhere."""
+"""Shows a running job: messages, and the progress as a block below them in a terminal, as plain lines elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -11,12 +15,19 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from elasticdl.cli.display.consoles import wrapped
+from elasticdl.cli.display.consoles import JobConsole, move_output, wrapped
+from elasticdl.cli.display.event_messages import EventMessages
 from elasticdl.cli.display.history import metrics_text
-from elasticdl.cli.display.progress_snapshot import ProgressSnapshot
+from elasticdl.cli.display.progress_snapshot import ProgressSnapshot, Rate, progress_snapshot, records_of
 from elasticdl.cli.display.quantities import stopwatch
+from elasticdl.master.core import State
+from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import LogRecord
+from elasticdl.shared.names import PodName
 
+OUTPUT = (1, 2)
+"""Descriptors of standard output and standard error."""
 PLAIN_EVERY_S = 5.0
 """Minimum seconds between two progress lines outside of a terminal."""
 _LABELS: Mapping[JobState, str] = {
@@ -46,9 +57,59 @@ class View(Protocol):
         ...
 
 
-def open_view(console: Console) -> View:
-    """The view for a terminal, or for a pipe, a file or a terminal without cursor movement."""
-    return TerminalView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView(console)
+class JobView:
+    """What the user sees of a running job.
+
+    Args:
+        live: whether a terminal shows the progress as a block.
+    """
+
+    def __init__(self, *, live: bool = True) -> None:
+        self.console = JobConsole()
+        self._terminals = [descriptor for descriptor in OUTPUT if os.isatty(descriptor)]
+        has_block = live and self.console.is_terminal and not self.console.is_dumb_terminal
+        self._view: View = TerminalView(self.console) if has_block else PlainView(self.console)
+        self._messages = EventMessages()
+        self._rate = Rate()
+        self._only_past = False
+
+    def print_line(self, line: str) -> None:
+        """Print a message."""
+        self._view.print_line(line)
+
+    def on_start(self, state: State) -> None:
+        """Skip messages about what happened before."""
+        self._messages.skip(state)
+        self._only_past = state.seq > 0
+
+    def on_record(self, record: LogRecord, state: State) -> None:
+        """Print the messages that follow from a record."""
+        self._only_past = False
+        for line in self._messages.lines(record, state):
+            self._view.print_line(line)
+
+    def show(self, state: State, heartbeats: Mapping[PodName, Heartbeat], goodput: float | None) -> None:
+        """Show the progress; called several times a second."""
+        if not self._only_past:  # Progress and rate at the end of an earlier run would be misleading.
+            now_s = time.time()
+            rate = self._rate.update(now_s, records_of(state))
+            self._view.update(replace(progress_snapshot(state, heartbeats, now_s, rate), goodput=goodput))
+
+    def move_to(self, log: Path, descriptors: Sequence[int] | None = None) -> None:
+        """Continue in a file.
+
+        Args:
+            log: the file.
+            descriptors: what is moved; by default what was connected to a terminal.
+        """
+        self._view.close()
+        move_output(log, self._terminals if descriptors is None else descriptors)
+        self.console = JobConsole()
+        self._view = PlainView(self.console)
+
+    def close(self) -> None:
+        """The job has ended. Messages stay on the screen, the progress block does not."""
+        self._view.close()
 
 
 class TerminalView:

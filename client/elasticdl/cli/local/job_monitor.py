@@ -22,19 +22,31 @@ GOODPUT_BATCHES_MIN = 100
 """Batches below which goodput is not shown, because it would say nothing."""
 
 
-class Observer(Protocol):
-    """Is called about everything that happens to a job."""
+class RecordObserver(Protocol):
+    """Is called about the event log of a job."""
+
+    def on_start(self, state: State) -> None:
+        """``state`` is what happened before; its ``seq`` is 0 for a new job."""
+        ...
+
+    def on_record(self, record: LogRecord, state: State) -> None:
+        """A record was folded into ``state``."""
+        ...
+
+
+class Observer(RecordObserver, Protocol):
+    """Is called about everything that happens to a local job."""
 
     def on_message(self, line: str) -> None:
         """The launcher has a line for the user."""
         ...
 
-    def on_start(self, state: State) -> None:
-        """The launcher starts. ``state`` is what happened before; its ``seq`` is 0 for a new job."""
+    def on_accepted(self) -> None:
+        """The job is on its log and its master was started."""
         ...
 
-    def on_record(self, record: LogRecord, state: State) -> None:
-        """A record was folded into ``state``."""
+    def on_terminal_closed(self) -> None:
+        """The user closed the terminal; the job continues."""
         ...
 
     def on_tick(
@@ -62,7 +74,7 @@ class JobMonitor:
         past: the job before this launcher's first record.
     """
 
-    def __init__(self, observer: Observer, past: Recovered) -> None:
+    def __init__(self, observer: RecordObserver, past: Recovered) -> None:
         self.state = past.state
         self.heartbeats: dict[PodName, Heartbeat] = {}
         self.final = asyncio.Event()

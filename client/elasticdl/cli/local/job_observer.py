@@ -1,23 +1,21 @@
-"""Shows a running job to the user, and keeps ``job.json`` and ``history.jsonl`` up to date."""
+"""Shows a local job to the user, and keeps ``job.json`` and ``history.jsonl`` up to date."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from elasticdl.cli.display.event_messages import EventMessages
 from elasticdl.cli.display.history import history_lines, read_history
-from elasticdl.cli.display.live import View
-from elasticdl.cli.display.progress_snapshot import Rate, progress_snapshot, records_of
+from elasticdl.cli.display.live import OUTPUT, JobView
 from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory, replace_text
 from elasticdl.cli.local.processes.logs import NewLines
 from elasticdl.master.core import State
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.events import LogRecord
-from elasticdl.shared.names import PodName
+from elasticdl.shared.names import LAUNCHER, PodName
 
 SAVE_S = 1.0
 """Minimum seconds between two writes of the job's files while it runs."""
@@ -29,17 +27,18 @@ class JobObserver:
     Args:
         run: the job's folder.
         record: the current content of ``job.json``.
-        view: where the user looks.
+        view: shows the job to the user.
+        accept: for a job in the background: is called with its name on a command line once it is accepted.
     """
 
-    def __init__(self, run: RunDirectory, record: JobRecord, view: View) -> None:
+    def __init__(
+        self, run: RunDirectory, record: JobRecord, view: JobView, accept: Callable[[str], None] | None = None
+    ) -> None:
         self._run = run
         self._record = record
         self._view = view
-        self._messages = EventMessages()
-        self._rate = Rate()
+        self._accept = accept
         self._printed = NewLines(run.logs)
-        self._only_past = False
         self._history = ""
         self._former = read_history(run.history)
         self._log_end = self._log_end_saved = LogEnd()
@@ -60,15 +59,23 @@ class JobObserver:
 
     def on_start(self, state: State) -> None:
         """Skip messages about what happened before."""
-        self._messages.skip(state)
-        self._only_past = state.seq > 0
+        self._view.on_start(state)
+
+    def on_accepted(self) -> None:
+        """Leave the terminal, if the job runs in the background."""
+        if self._accept:
+            self._view.move_to(self._run.log(LAUNCHER), OUTPUT)
+            self._accept(self._run.arguments)
+
+    def on_terminal_closed(self) -> None:
+        """Continue to print, in the launcher's log."""
+        self._view.move_to(self._run.log(LAUNCHER))
+        self._view.print_line("The terminal was closed. The job continues in the background.")
 
     def on_record(self, record: LogRecord, state: State) -> None:
         """Print the messages that follow from a record."""
         self._log_end = LogEnd(seq=record.seq, time_s=record.envelope.time_s)
-        self._only_past = False
-        for line in self._messages.lines(record, state):
-            self._view.print_line(line)
+        self._view.on_record(record, state)
         if state.job_state.value != self._record.state:
             # The launcher itself notices a full disk and ends the job; this must not prevent a clean end.
             with contextlib.suppress(PermanentError):
@@ -82,10 +89,7 @@ class JobObserver:
             with contextlib.suppress(PermanentError):
                 self.update_record(pids=pids)
         self.show_printed()
-        if not self._only_past:  # Progress and rate at the end of an earlier run would be misleading.
-            now_s = time.time()
-            rate = self._rate.update(now_s, records_of(state))
-            self._view.update(replace(progress_snapshot(state, heartbeats, now_s, rate), goodput=goodput))
+        self._view.show(state, heartbeats, goodput)
         if time.monotonic() >= self._saved_s + SAVE_S:
             self._saved_s = time.monotonic()
             self.save_history(state)

@@ -168,6 +168,7 @@ class LocalJob:
             either: list[asyncio.Future[Any]] = [settled, self._ended]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         self._start_master()
+        self._observer.on_accepted()
         abort_reason = await self._until_ended(bus)
         self._pods.close()
         await self._end_leftovers()
@@ -303,10 +304,13 @@ class LocalJob:
     # --- the end --------------------------------------------------------------------------------------------------
 
     def _interrupt(self, number: signal.Signals) -> None:
+        if number is signal.SIGHUP and self._started:
+            self._observer.on_terminal_closed()
+            return
         self._interrupted = True
         if not self._started:
             self._end("interrupted before the job started")
-        elif self._stopping and number is not signal.SIGHUP:
+        elif self._stopping:
             self._kill = True
             self._end("killed")
         elif not self._stopping:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display import report as reports
-from elasticdl.cli.display.consoles import JobConsole, error_console, error_text
-from elasticdl.cli.display.live import open_view
+from elasticdl.cli.display.consoles import error_console, error_text
+from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step, next_step
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.jobs.temporary_files import make_temporary, remove_temporary
@@ -53,6 +53,7 @@ class RunOptions:
         command: the command line of a service.
         checks_model: whether the model is checked before the job starts, as that of a new job is.
         forks: fork servers, that of the workers running; not given: new ones.
+        accept: the job runs in the background, and this is called with its name on a command line once it is accepted.
     """
 
     started_s: float
@@ -61,6 +62,7 @@ class RunOptions:
     command: Callable[[Service], list[str]] = service_command
     checks_model: bool = False
     forks: ForkServers | None = None
+    accept: Callable[[str], None] | None = None
 
 
 def run_job(
@@ -83,19 +85,18 @@ def run_job(
         KeyboardInterrupt: the user interrupted a new job before it started, or a resume.
     """
     is_new, job = isinstance(opening[-1], JobSubmitted), None
-    console = JobConsole()
-    view = open_view(console)
+    view = JobView(live=options.accept is None)
     try:
         remove_temporary(run.job, record.temporary)
         record = replace(record, temporary=make_temporary(run.job))
         run.write(record)
-        observer = JobObserver(run, record, view)
+        observer = JobObserver(run, record, view, options.accept)
         runtime = _runtime(run, record, spec, observer, options)
         if options.checks_model:
-            spec = _checked(spec, run, runtime, Path(record.temporary or run.path), console.print_line)
+            spec = _checked(spec, run, runtime, Path(record.temporary or run.path), view.print_line)
             opening = (JobSubmitted(spec=spec),)
             for line in start_lines(run, spec):
-                console.print_line(line)
+                view.print_line(line)
         job = LocalJob(run, runtime, observer)
         result = asyncio.run(job.run(*opening))
         if is_new and not job.has_started:
@@ -117,8 +118,8 @@ def run_job(
                 reports.write(report, run.report)
                 observer.update_record(state=report["state"], message=message, next_step=next_step(run, result.state))
             except ElasticDLError as error:  # A full disk must not prevent the summary from being printed.
-                console.print_line(f"The report was not saved: {error}")
-        reports.print_summary(report, console)
+                view.print_line(f"The report was not saved: {error}")
+        reports.print_summary(report, view.console)
     exit_code = _print_failure(run, result, message, options.debug)
     if report and options.report:
         reports.write(report, options.report)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from elasticdl.cli.options import Debug, Flag, ReportFile, RunDir, flags_of
+from elasticdl.cli.options import Debug, Detach, Flag, ReportFile, RunDir, flags_of
 from elasticdl.cli.submission.best_model import best_model
 from elasticdl.shared.errors import UserError, check_range
 from elasticdl.shared.job.plan import Shuffle
@@ -391,6 +391,7 @@ class TrainFlags:
             sets="JobSpec.log_level",
         ),
     ] = "INFO"
+    detach: Detach = False
     dry_run: Annotated[
         bool, Flag("Validate everything, print the plan, try the model on one batch, and exit.", panel=RUN)
     ] = False
@@ -444,6 +445,8 @@ class TrainFlags:
             raise UserError(f"{given} compares results on validation data; give --validation_data.", usage=True)
         if self.early_stopping_patience and not self.evaluates_epochs:
             raise UserError("--early_stopping_patience counts epochs; give --evaluate_every=epoch.", usage=True)
+        if self.detach and self.dry_run:
+            raise UserError("--dry_run starts no job, so it can't be combined with --detach.", usage=True)
         if self.checkpoint_dir and self.storage:
             raise UserError(
                 "--checkpoint_dir and --storage are two names of the same flag; give only one of them.", usage=True

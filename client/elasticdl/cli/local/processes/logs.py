@@ -10,6 +10,8 @@ from pathlib import Path
 
 TAIL_LINES = 30
 TAIL_BYTES_MAX = 32_768
+PRINTED = ("*.out",)
+"""Pattern of the files with what user code prints."""
 READ_BYTES_MAX = 65_536
 """Bytes read of one file at a time; more output is shown in several steps."""
 _NOT_SHOWN = frozenset({"event", "level", "timestamp", "service", "job", "pod", "incarnation", "exception"})
@@ -77,7 +79,7 @@ class NewLines:
         patterns: of their names; by default those of what user code prints.
     """
 
-    def __init__(self, folder: Path, patterns: Sequence[str] = ("*.out",)) -> None:
+    def __init__(self, folder: Path, patterns: Sequence[str] = PRINTED) -> None:
         self._folder = folder
         self._patterns = patterns
         self._read: dict[Path, int] = {path: path.stat().st_size for path in self._files()}

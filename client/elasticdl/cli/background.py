@@ -1,0 +1,68 @@
+"""``--detach``: a command continues in a process of its own, and returns when the job has been accepted.
+
+The process is forked before the command starts threads or other processes. It has its own session, so that it outlives
+the terminal, but prints to the terminal until the job is accepted: wrong input is reported as without ``--detach``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from elasticdl.cli import exit_codes
+
+Accept = Callable[[str], None]
+"""Is called in the background when the job is accepted, with the job as on a command line."""
+
+
+def run_in_background(run: Callable[[Accept], int]) -> int:
+    """Run a command in the background.
+
+    Args:
+        run: the rest of the command; returns its exit code. It is called in the background process only.
+
+    Returns:
+        In the foreground: 0 when the job is accepted, or the exit code of a command that ended before. In the
+        background: what ``run`` returns.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        with open(reader, encoding="utf-8") as pipe:
+            return _wait(pid, pipe.read)
+    os.close(reader)
+    os.setsid()
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
+
+    def accept(job: str) -> None:
+        with contextlib.suppress(OSError), open(writer, "w", encoding="utf-8") as pipe:  # The foreground was killed.
+            pipe.write(job)
+
+    return run(accept)
+
+
+def _wait(pid: int, read: Callable[[], str]) -> int:
+    """Wait until the job is accepted or the process in the background has ended; returns the exit code."""
+    try:
+        job = read()
+    except KeyboardInterrupt:
+        os.kill(pid, signal.SIGINT)
+        return _exit_code(pid)
+    if not job:
+        return _exit_code(pid)
+    sys.stdout.write(
+        f"The job is running in the background. To follow it: elasticdl attach {job}\n"
+        f"To read the logs of its processes: elasticdl logs {job} --follow\n"
+        f"To stop it: elasticdl stop {job}\n"
+    )
+    return exit_codes.SUCCESS
+
+
+def _exit_code(pid: int) -> int:
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code if code >= 0 else exit_codes.FAILURE

@@ -1,0 +1,121 @@
+"""A job as the commands see it, wherever it runs. ``LocalJobHandle`` is the one for a job on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.names import JobId
+
+NewLogLines = Callable[[], Sequence[tuple[str, str]]]
+"""Returns (pod, line) for each line that was logged since the last call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspension:
+    """Why a running job executes no requests at the moment.
+
+    Attributes:
+        process: the suspended process, such as ``launcher (process 12)``.
+        remedy: the command that continues it.
+    """
+
+    process: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What is known about a job without its event log.
+
+    Attributes:
+        is_running: whether the process that runs the job, its launcher for example, is there.
+        state: the job's state as that process last knew it, or ``interrupted``.
+        message: why it failed, or empty.
+        next_step: what to do after it failed or was stopped, in one line, or empty.
+        suspension: set if the job runs and executes no requests.
+        storage: URI of its snapshots.
+        pids: process ids on this machine of processes that are in no log.
+    """
+
+    is_running: bool
+    state: str
+    message: str = ""
+    next_step: str = ""
+    suspension: Suspension | None = None
+    storage: str = ""
+    pids: Mapping[str, int] = field(default_factory=dict)
+
+
+class PodLogs(Protocol):
+    """What the processes of a job have logged, and what user code has printed."""
+
+    def pods(self) -> Sequence[str]:
+        """The processes that have a log."""
+        ...
+
+    def tail(self, pod: str, lines: int) -> Sequence[str]:
+        """The last lines of a process, as text for people."""
+        ...
+
+    def new_lines(self, *, printed: bool = False) -> NewLogLines:
+        """Lines that are logged from now on.
+
+        Args:
+            printed: only what user code prints.
+        """
+        ...
+
+
+class JobHandle(Protocol):
+    """A job, wherever it runs.
+
+    Stopping and scaling are requests on the event log, see ``elasticdl.cli.jobs.requests``. Status, history and report
+    are folded from the log.
+    """
+
+    @property
+    def job(self) -> JobId:
+        """The job's id."""
+        ...
+
+    @property
+    def arguments(self) -> str:
+        """The job on a command line."""
+        ...
+
+    @property
+    def logs(self) -> PodLogs:
+        """The logs of its processes."""
+        ...
+
+    def condition(self) -> Condition:
+        """What is known about the job without its event log.
+
+        Raises:
+            UserError: the job is not there any more.
+        """
+        ...
+
+    def open(self) -> AbstractAsyncContextManager[Bus]:
+        """The job's event log, and its heartbeats if it is running.
+
+        Raises:
+            UserError: they can't be reached.
+        """
+        ...
+
+    def report(self) -> dict[str, Any] | None:
+        """The final report of the job's last run; None: there is none."""
+        ...
+
+    def terminate(self) -> None:
+        """Stop a running job without its event log, because that can't be reached.
+
+        Raises:
+            UserError: it can't be stopped.
+        """
+        ...

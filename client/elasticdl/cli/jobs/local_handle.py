@@ -1,0 +1,135 @@
+"""The handle of a job on this machine: its run directory, and its launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from elasticdl.cli.jobs import run_directory
+from elasticdl.cli.jobs.handle import Condition, JobHandle, NewLogLines, Suspension
+from elasticdl.cli.jobs.open_log import open_bus
+from elasticdl.cli.jobs.run_directory import INTERRUPTED, JobRecord, RunDirectory
+from elasticdl.cli.local.processes.logs import PRINTED, NewLines, tail
+from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.names import JobId
+
+FINAL = (JobState.SUCCEEDED.value, JobState.FAILED.value, JobState.STOPPED.value)
+LOGS = ("*.log", *PRINTED)
+
+
+def open_job(root: Path, job: str) -> JobHandle:
+    """The job with this id or name.
+
+    Args:
+        root: folder of the run directories.
+        job: its id, or its name if only one job has that name.
+
+    Raises:
+        UserError: there is none, or there are several.
+    """
+    return LocalJobHandle(run_directory.find(root, job))
+
+
+class LocalJobHandle:
+    """See ``JobHandle``.
+
+    Args:
+        run: the job's folder.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self.logs = LocalLogs(run)
+
+    @property
+    def job(self) -> JobId:
+        """See ``JobHandle``."""
+        return self._run.job
+
+    @property
+    def arguments(self) -> str:
+        """See ``JobHandle``."""
+        return self._run.arguments
+
+    def condition(self) -> Condition:
+        """See ``JobHandle``. A command that reads the log of an ended job holds the lock, too."""
+        record = self._run.read()
+        return Condition(
+            is_running=self._run.is_locked() and self._run.holder() in (0, record.launcher_pid),
+            state=shown_state(self._run, record),
+            message=record.message,
+            next_step=record.next_step,
+            suspension=suspension(self._run),
+            storage=record.storage,
+            pids=record.pids,
+        )
+
+    def open(self) -> AbstractAsyncContextManager[Bus]:
+        """See ``JobHandle``."""
+        return open_bus(self._run)
+
+    def report(self) -> dict[str, Any] | None:
+        """See ``JobHandle``."""
+        try:
+            facts: dict[str, Any] = json.loads(self._run.report.read_text())
+        except (OSError, ValueError):
+            return None
+        return facts
+
+    def terminate(self) -> None:
+        """See ``JobHandle``. The launcher stops the job when it gets SIGTERM."""
+        launcher = self._run.read().launcher_pid
+        if self._run.holder() != launcher:
+            raise self._run.in_use()
+        os.kill(launcher, signal.SIGTERM)
+
+
+class LocalLogs:
+    """See ``PodLogs``.
+
+    Args:
+        run: the job's folder.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+
+    def pods(self) -> Sequence[str]:
+        """See ``PodLogs``."""
+        return sorted({file.stem for file in self._files()})
+
+    def tail(self, pod: str, lines: int) -> Sequence[str]:
+        """See ``PodLogs``."""
+        return [line for file in self._files() if file.stem == pod for line in tail(file, lines).splitlines()]
+
+    def new_lines(self, *, printed: bool = False) -> NewLogLines:
+        """See ``PodLogs``."""
+        return NewLines(self._run.logs, PRINTED if printed else LOGS).take
+
+    def _files(self) -> list[Path]:
+        return sorted(file for pattern in LOGS for file in self._run.logs.glob(pattern))
+
+
+def shown_state(run: RunDirectory, record: JobRecord) -> str:
+    """The state of a job; ``interrupted`` if its launcher died before the job ended."""
+    if record.state not in FINAL and not run.is_locked():
+        return INTERRUPTED
+    return record.state
+
+
+def suspension(run: RunDirectory) -> Suspension | None:
+    """Whether Ctrl-Z or SIGSTOP suspends the launcher. The processes of the job continue meanwhile."""
+    pid = run.holder()
+    with contextlib.suppress(psutil.Error):
+        if pid and pid == run.read().launcher_pid and psutil.Process(pid).status() == psutil.STATUS_STOPPED:
+            return Suspension(process=f"launcher (process {pid})", remedy=f"kill -CONT {pid}")
+    return None
