@@ -62,6 +62,7 @@ class Process:
         """Append an event; returns once it is acknowledged. Numbers arrive in order."""
         async with self._in_order:
             await self.bus.log.append(self.envelopes.envelope(event, cause=cause))
+            self.envelopes.is_declared = True
 
     async def heartbeat(self) -> None:
         """Send heartbeats for ever."""

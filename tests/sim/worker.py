@@ -89,7 +89,7 @@ class WorkerProcess(Process):
         self._handlers: Mapping[type, Callable[[Any], Awaitable[Any]]] = {
             commands.InitialiseModel: self._initialise,
             commands.AskProgress: self._ask_progress,
-            commands.PublishEvent: lambda command: self.say(command.event, cause=command.cause),
+            commands.PublishEvent: lambda command: self.say(command.event),
             commands.TakeTask: self._take,
             commands.AckTask: lambda command: self._answer(self._deliveries.ack(command.lease)),
             commands.NakTask: lambda command: self._answer(self._deliveries.nak(command.lease)),

@@ -23,8 +23,8 @@ from tests.sim.worker import WorkerProcess
 from elasticdl.cli.jobs.run_directory import LogEnd
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.settings import BusSettings
+from elasticdl.shared.bus.stored_events import StoredEvent, from_stored
 from elasticdl.shared.job.ledger import Verdict
-from elasticdl.shared.messages.codec import decode_envelope
 from elasticdl.shared.messages.events import Envelope, LogRecord, ScaleRequested
 from elasticdl.shared.messages.registers import decode_register
 from elasticdl.shared.model.manifests import MANIFEST_NAME, chunk_uri
@@ -108,7 +108,7 @@ class World:
         self._problems: list[str] = []
         self._schedule = schedule
         self._pids = 0
-        self._envelopes: dict[bytes, Envelope] = {}
+        self._envelopes: dict[StoredEvent, Envelope] = {}
         self.log_end = LogEnd()
         self.launchers: list[Launcher] = []
         self._launcher: Launcher | None = None
@@ -149,10 +149,10 @@ class World:
         data = self.broker.records.data
         return [LogRecord(seq=seq, envelope=self._envelope(data[seq - 1])) for seq in range(1, len(data) + 1)]
 
-    def _envelope(self, data: bytes) -> Envelope:
+    def _envelope(self, data: StoredEvent) -> Envelope:
         """The envelope of a record, decoded once for all who judge the run; processes decode for themselves."""
         if data not in self._envelopes:
-            self._envelopes[data] = decode_envelope(data)
+            self._envelopes[data] = from_stored(data)
         return self._envelopes[data]
 
     def clock_of(self, name: str) -> ProcessClock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
@@ -22,8 +21,9 @@ def credit_by_incarnation() -> Iterator[None]:
     original = training.Training.on_task_finished
 
     def on_task_finished(self: Any, event: Any, envelope: Envelope, placement_version: int) -> bool:
-        present = {str(ps): str(credit.incarnation) for ps, credit in self.credits.items() if credit.incarnation}
-        return original(self, replace(event, credits=present), envelope, placement_version)
+        present = {ps: credit.incarnation for ps, credit in self.credits.items() if credit.incarnation}
+        self.ps_sets[event.absorbed_by] = present
+        return original(self, event, envelope, placement_version)
 
     with replaced(training.Training, "on_task_finished", on_task_finished):
         yield

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from elasticdl.master.core import State, decide, evolve, fold
+from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec, Limits, ModelSpec
@@ -108,13 +109,13 @@ class Driver:
         self.now_s += 0.01
         if service is Service.LAUNCHER and isinstance(event, events.JobSubmitted | events.JobResumed):
             self.run = sender
-        is_pod = service in (Service.WORKER, Service.PS)
+        declares = service in (Service.WORKER, Service.PS) and self._numbers[sender] == 1
         envelope = Envelope(
             service=service,
             name=PodName(name),
             incarnation=sender,
-            run=self.run if is_pod else NOBODY,
-            instance=PodInstance(incarnation) if is_pod else NO_INSTANCE,
+            run=self.run if declares else NOBODY,
+            instance=PodInstance(incarnation) if declares else NO_INSTANCE,
             number=self._numbers[sender],
             time_s=self.now_s,
             event=event,
@@ -178,9 +179,10 @@ class Driver:
         self.feed(event, Service.LAUNCHER, "launcher", self.state.run)
 
     def finish(self, task: int, worker: str = "worker-0", purpose: Purpose = Purpose.TRAIN, **details: object) -> None:
-        """A worker finishes a task, credited by every ps' present instance unless ``details`` has other credits."""
+        """A worker finishes a task, absorbed by every ps' present instance unless ``details`` has other ``credits``."""
         ps = [pod.name for pod in self.state.pods_of(Service.PS)]
-        details.setdefault("credits", {name: self.incarnation(name) for name in ps})
+        absorbed_by = details.pop("credits", {name: self.incarnation(name) for name in ps})
+        details.setdefault("absorbed_by", ps_set_digest(absorbed_by))  # type: ignore[arg-type]
         details.setdefault("batches", 5)
         details.setdefault("placement_version", self.state.placement.version)
         finished = TaskRef(purpose=purpose, number=task)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.master.driver import PS, Driver, close, job_spec, plan, whole
 
+from elasticdl.master.core.training.state import PS_SETS_MAX
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
@@ -90,6 +91,38 @@ def test_a_task_finished_under_an_older_incarnation_is_not_credited(driver: Driv
     assert driver.state.training is not None
     assert 3 not in driver.state.training.complete
     assert driver.dispatched() == [3]
+
+
+def test_a_task_of_an_unknown_set_of_ps_is_dispatched_again(driver: Driver) -> None:
+    driver.start_all()
+    driver.dispatched()
+    driver.finish(3, credits={"ps-0": "a stranger"})
+    assert driver.state.training is not None
+    assert 3 not in driver.state.training.complete
+    assert driver.dispatched() == [3]
+
+
+def test_a_task_that_is_finished_while_one_ps_restarts_counts_for_the_others() -> None:
+    driver = Driver(job_spec(ps=2))
+    driver.start_all()
+    driver.dispatched()
+    before = {name: driver.incarnation(name) for name in ("ps-0", "ps-1")}
+    driver.exit_pod("ps-1", ExitCause.OUTSIDE)
+    driver.finish(3, credits=before)
+    assert driver.state.training is not None
+    driver.start_pod("ps-1", {"g": LedgerRecord(finished=((3, 4),))})
+    assert 3 in driver.state.training.complete
+
+
+def test_only_the_last_sets_of_ps_are_remembered(driver: Driver) -> None:
+    driver.start_all()
+    for _ in range(2 * PS_SETS_MAX):
+        driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+        driver.start_pod("ps-0")
+    assert driver.state.training is not None
+    assert len(driver.state.training.ps_sets) == PS_SETS_MAX
+    driver.finish(3)
+    assert 3 in driver.state.training.complete
 
 
 def test_the_deliveries_of_a_killed_worker_are_returned(driver: Driver) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.master.driver import Driver, close, job_spec, whole
 
 from elasticdl.master.core.pods.state import EARLY_EVENTS_MAX, PodPhase
+from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState, StopPod
@@ -24,7 +25,8 @@ def driver() -> Iterator[Driver]:
     driver = Driver(job_spec())
     driver.start_all(initialised=True)
     yield driver
-    driver.check_replay()
+    if driver.state.senders:
+        driver.check_replay()
 
 
 def resume(driver: Driver) -> str:
@@ -72,7 +74,9 @@ def test_a_task_that_a_dead_worker_has_finished_counts(driver: Driver) -> None:
     former, ps = driver.incarnation(WORKER), driver.incarnation(PS)
     driver.exit_pod(WORKER, ExitCause.OUTSIDE)
     driver.start_pod(WORKER)
-    finished = events.TaskFinished(task=TASK, dispatch=1, attempt=1, batches=5, credits={PS: ps})
+    finished = events.TaskFinished(
+        task=TASK, dispatch=1, attempt=1, batches=5, absorbed_by=ps_set_digest({PS: Incarnation(ps)})
+    )
     driver.feed(finished, Service.WORKER, WORKER, former)
     assert driver.state.training is not None and 0 in driver.state.training.complete
 
@@ -89,6 +93,15 @@ def test_what_a_process_says_before_its_start_is_reported_counts_afterwards(driv
     driver.feed_from_launcher(started)
     assert (pod.phase, pod.incarnation, pod.early_events) == (PodPhase.RUNNING, "next", [])
     assert list(driver.state.running_attempts[TASK]) == ["next"]
+
+
+def test_a_process_that_has_not_declared_its_run_counts_as_a_former_one(driver: Driver) -> None:
+    """Its first events are lost with a part of the log, so it is from before the loss."""
+    driver.exit_pod(WORKER, ExitCause.OUTSIDE)
+    driver.start_pod(WORKER)
+    driver.state.senders.clear()
+    driver.feed(TAKEN, Service.WORKER, WORKER, driver.incarnation(WORKER))
+    assert not driver.state.running_attempts
 
 
 def test_an_order_to_stop_names_the_process(driver: Driver) -> None:

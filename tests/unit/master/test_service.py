@@ -14,6 +14,7 @@ from elasticdl.master.service import Master
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.errors import FencedError
+from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.ledger import Ledger
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.messages import commands, events
@@ -106,7 +107,7 @@ class Cluster:
                     task=task,
                     dispatch=delivery.task.dispatch,
                     attempt=delivery.attempt,
-                    credits={PS: self.ps.incarnation},
+                    absorbed_by=ps_set_digest({PS: self.ps.incarnation}),
                     batches=batches,
                 )
             )

@@ -313,7 +313,7 @@ class World:
         return {
             **lane_handlers(loader, compute, PsLane(self.ps, self.store)),
             commands.InitialiseModel: lambda _: None,
-            commands.PublishEvent: lambda command: self.publisher.publish(command.event, cause=command.cause),
+            commands.PublishEvent: lambda command: self.publisher.publish(command.event),
             commands.TakeTask: self.tasks.take,
             commands.AckTask: self.tasks.ack,
             commands.NakTask: self.tasks.nak,

@@ -98,7 +98,7 @@ class Delivery(Protocol):
 
     @property
     def reply(self) -> str:
-        """The subject on which any client may return the delivery (``TaskQueue.give_back``)."""
+        """What any client may return the delivery with (``TaskQueue.give_back``)."""
         ...
 
     async def ack(self) -> None:

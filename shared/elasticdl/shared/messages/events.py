@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
 
@@ -182,7 +182,7 @@ class WorkerFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTaken:
-    """A worker took an ``attempt`` (delivery) of a ``dispatch``; ``reply`` is the subject to return the delivery."""
+    """A worker took an ``attempt`` (delivery) of a ``dispatch``; ``reply`` serves to return the delivery."""
 
     task: TaskRef
     dispatch: int
@@ -191,17 +191,44 @@ class TaskTaken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """A worker's time by part of its work, in microseconds."""
+
+    read_us: int = 0
+    feed_us: int = 0
+    pull_us: int = 0
+    compute_us: int = 0
+    push_us: int = 0
+    wait_us: int = 0
+    export_us: int = 0
+
+    @classmethod
+    def of(cls, seconds: Mapping[str, float]) -> Times:
+        """From seconds by part; an unknown part is an error."""
+        return cls(**{f"{part}_us": round(spent_s * 1e6) for part, spent_s in seconds.items()})
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds by part, and their sum as ``total``."""
+        parts = {each.name.removesuffix("_us"): getattr(self, each.name) / 1e6 for each in fields(self)}
+        present = {part: seconds for part, seconds in parts.items() if seconds}
+        return {**present, "total": sum(present.values())}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFinished:
     """Every group has absorbed the task's last batch (train), or its result is in this record.
 
     Attributes:
-        credits: train: the incarnation of each ps that answered.
+        absorbed_by: train: digest of all ps that answered, with their incarnations (see ``ps_set_digest``).
+        credits: train: in old logs, the incarnation of each ps that answered instead.
         records: records of the counted batches.
         batches: number of counted batches: those that this worker computed, each once.
         loss_sum: sum over them of the mean loss of a batch.
         states: their metric states.
         results: merge: metric name -> value; export: empty.
-        seconds: the worker's time by part: ``read``, ``feed``, ``pull``, ``compute``, ``push``, ``total``.
+        times: the worker's time by part.
+        seconds: the same in old logs: ``read``, ``feed``, ``pull``, ``compute``, ``push``, ``total``.
         placement_version: train: version of the placement under which every ps answered.
         counted: train: numbers of the counted batches in the task, as ranges; empty in old logs: the last ``batches``.
         staleness: train: staleness in updates -> how many batches were absorbed with it; empty in old logs.
@@ -211,17 +238,24 @@ class TaskFinished:
     task: TaskRef
     dispatch: int
     attempt: int
+    absorbed_by: int = 0
     credits: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     records: int = 0
     batches: int = 0
     loss_sum: float = 0.0
     states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
     results: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    times: Times | None = None
     seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     placement_version: int = 1
     counted: tuple[tuple[int, int], ...] = ()
     staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     overflows: int = 0
+
+    @property
+    def seconds_by_part(self) -> Mapping[str, float]:
+        """The worker's time by part, and their sum as ``total``."""
+        return self.times.seconds if self.times else self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -498,8 +532,9 @@ class Envelope:
         service: the sender's service.
         name: its pod name.
         incarnation: which process it is.
-        run: worker and ps: incarnation of the launcher that opened the sender's run.
-        instance: worker and ps: the sender's pod instance.
+        run: worker and ps: incarnation of the launcher that opened the sender's run; empty after the sender's first
+            events, which have declared it.
+        instance: worker and ps: the sender's pod instance; declared like ``run``.
         number: 1, 2, 3... within the incarnation; a reader ignores numbers that it has seen.
         cause: id of the event or order that led to it, or empty.
         time_s: the sender's wall clock.

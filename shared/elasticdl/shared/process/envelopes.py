@@ -25,6 +25,7 @@ class EnvelopeFactory:
         incarnation: which process it is.
         run: incarnation of the launcher that opened its run of the job.
         instance: worker and ps: its pod instance.
+        is_declared: whether an event on the log has declared ``run`` and ``instance``; later ones need not.
         number: number of the last envelope.
     """
 
@@ -34,6 +35,7 @@ class EnvelopeFactory:
     incarnation: Incarnation = field(default_factory=new_incarnation)
     run: Incarnation = NOBODY
     instance: PodInstance = NO_INSTANCE
+    is_declared: bool = field(default=False, init=False)
     number: int = field(default=0, init=False)
 
     def envelope(self, event: Event, *, cause: str = "") -> Envelope:
@@ -48,8 +50,8 @@ class EnvelopeFactory:
             service=self.service,
             name=self.name,
             incarnation=self.incarnation,
-            run=self.run,
-            instance=self.instance,
+            run=NOBODY if self.is_declared else self.run,
+            instance=NO_INSTANCE if self.is_declared else self.instance,
             number=self.number,
             cause=cause,
             time_s=self.clock.now(),

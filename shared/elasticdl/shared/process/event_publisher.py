@@ -39,6 +39,7 @@ class EventPublisher:
         # The lock is held while appending, so that the numbers arrive in order: readers ignore lower ones.
         with self._lock:
             self._append(self._envelopes.envelope(event, cause=cause))
+            self._envelopes.is_declared = True
 
 
 class QueuedEventPublisher:

@@ -1780,6 +1780,8 @@ class TaskFinished(_message.Message):
     COUNTED_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
     OVERFLOWS_FIELD_NUMBER: _builtins.int
+    ABSORBED_BY_FIELD_NUMBER: _builtins.int
+    TIMES_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     records: _builtins.int
@@ -1787,6 +1789,7 @@ class TaskFinished(_message.Message):
     loss_sum: _builtins.float
     placement_version: _builtins.int
     overflows: _builtins.int
+    absorbed_by: _builtins.int
     @_builtins.property
     def task(self) -> Global___TaskRef: ...
     @_builtins.property
@@ -1801,6 +1804,8 @@ class TaskFinished(_message.Message):
     def counted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
     @_builtins.property
     def staleness(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]: ...
+    @_builtins.property
+    def times(self) -> Global___Times: ...
     def __init__(
         self,
         *,
@@ -1818,16 +1823,60 @@ class TaskFinished(_message.Message):
         counted: _abc.Iterable[Global___Range] | None = ...,
         staleness: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
         overflows: _builtins.int = ...,
+        absorbed_by: _builtins.int = ...,
+        times: Global___Times | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "placement_version", b"placement_version", "task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "_times", b"_times", "placement_version", b"placement_version", "task", b"task", "times", b"times"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "attempt", b"attempt", "batches", b"batches", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "overflows", b"overflows", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "staleness", b"staleness", "states", b"states", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "_times", b"_times", "absorbed_by", b"absorbed_by", "attempt", b"attempt", "batches", b"batches", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "overflows", b"overflows", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "staleness", b"staleness", "states", b"states", "task", b"task", "times", b"times"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__placement_version: _TypeAlias = _typing.Literal["placement_version"]  # noqa: Y015
     _WhichOneofArgType__placement_version: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version"]  # noqa: Y015
+    _WhichOneofReturnType__times: _TypeAlias = _typing.Literal["times"]  # noqa: Y015
+    _WhichOneofArgType__times: _TypeAlias = _typing.Literal["_times", b"_times"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__placement_version) -> _WhichOneofReturnType__placement_version | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__times) -> _WhichOneofReturnType__times | None: ...
 
 Global___TaskFinished: _TypeAlias = TaskFinished  # noqa: Y015
+
+@_typing.final
+class Times(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READ_US_FIELD_NUMBER: _builtins.int
+    FEED_US_FIELD_NUMBER: _builtins.int
+    PULL_US_FIELD_NUMBER: _builtins.int
+    COMPUTE_US_FIELD_NUMBER: _builtins.int
+    PUSH_US_FIELD_NUMBER: _builtins.int
+    WAIT_US_FIELD_NUMBER: _builtins.int
+    EXPORT_US_FIELD_NUMBER: _builtins.int
+    read_us: _builtins.int
+    feed_us: _builtins.int
+    pull_us: _builtins.int
+    compute_us: _builtins.int
+    push_us: _builtins.int
+    wait_us: _builtins.int
+    export_us: _builtins.int
+    def __init__(
+        self,
+        *,
+        read_us: _builtins.int = ...,
+        feed_us: _builtins.int = ...,
+        pull_us: _builtins.int = ...,
+        compute_us: _builtins.int = ...,
+        push_us: _builtins.int = ...,
+        wait_us: _builtins.int = ...,
+        export_us: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_us", b"compute_us", "export_us", b"export_us", "feed_us", b"feed_us", "pull_us", b"pull_us", "push_us", b"push_us", "read_us", b"read_us", "wait_us", b"wait_us"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Times: _TypeAlias = Times  # noqa: Y015
 
 @_typing.final
 class TaskReturned(_message.Message):

@@ -32,6 +32,7 @@ def evolve(state: State, record: LogRecord) -> State:
     if envelope.number <= state.seen.get(envelope.incarnation, 0):
         return state
     state.seen[envelope.incarnation] = envelope.number
+    envelope = identity.with_declared_sender(state, envelope)
     state.now_s = max(state.now_s, envelope.time_s)
     if isinstance(envelope.event, events.Decided):
         state.pending_commands.append((record.seq, envelope.event))

@@ -5,6 +5,7 @@ This is the only place that decides which records of a former run or a former in
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 
 from elasticdl.master.core.state import State
@@ -29,6 +30,16 @@ class Sender(Enum):
     """A process that the process adapter has not reported yet, or that ended before another one is reported."""
     FORMER = "former"
     """A former run or a former instance: the record has no effect."""
+
+
+def with_declared_sender(state: State, envelope: Envelope) -> Envelope:
+    """The record with the run and the instance that an earlier record of its sender has declared."""
+    if envelope.run or envelope.instance:
+        state.senders[envelope.incarnation] = envelope.run, envelope.instance
+        return envelope
+    if declared := state.senders.get(envelope.incarnation):
+        return replace(envelope, run=declared[0], instance=declared[1])
+    return envelope
 
 
 def classify_sender(state: State, envelope: Envelope) -> Sender:

@@ -79,6 +79,8 @@ class State:
     """Lost parts of the log, each with the time of the resume that continued without it."""
     seen: dict[Incarnation, int] = field(default_factory=dict)
     """Number of the last applied envelope of each incarnation: lower numbers are repetitions."""
+    senders: dict[Incarnation, tuple[Incarnation, PodInstance]] = field(default_factory=dict)
+    """Incarnation -> the run and the instance that its first events have declared."""
     pods: dict[PodName, Pod] = field(default_factory=dict)
     pods_settled: bool = False
     """Whether no pod has to be started or stopped. The records of tasks, which are most of the log, leave it true."""

@@ -158,7 +158,6 @@ class PublishEvent:
     """Procedure step: append an event to the job's log; done once the log has acknowledged it."""
 
     event: LoggedEvent
-    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

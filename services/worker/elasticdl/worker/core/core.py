@@ -164,8 +164,7 @@ class WorkerCore:
         self.leases.add(lease, self._effects.now_s)
         self._beginning += 1
         yield PublishEvent(
-            event=TaskTaken(task=task, dispatch=lease.message.dispatch, attempt=lease.attempt, reply=lease.reply),
-            cause=lease.message.message_id,
+            event=TaskTaken(task=task, dispatch=lease.message.dispatch, attempt=lease.attempt, reply=lease.reply)
         )
         if not is_known and self.leases.is_leased(lease):
             if task.purpose is Purpose.TRAIN:

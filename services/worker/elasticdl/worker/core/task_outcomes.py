@@ -10,9 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.job.tasks import MetricStates
-from elasticdl.shared.messages.events import TaskFailed, TaskFinished, TaskReturned
+from elasticdl.shared.messages.events import TaskFailed, TaskFinished, TaskReturned, Times
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.core_runner import SetTimer
 from elasticdl.shared.process.procedures import Procedure
@@ -87,20 +88,19 @@ class TaskOutcomes:
         self.running += 1
         task, last = leases[-1].message.task, leases[-1]
         states: MetricStates = (yield CollectMetrics(task=task)) if tally.batches else {}
-        yield self._publish(
-            last,
-            TaskFinished(
+        yield PublishEvent(
+            event=TaskFinished(
                 task=task,
                 dispatch=last.message.dispatch,
                 attempt=last.attempt,
-                credits={str(ps): str(one) for ps, one in absorbed.credits.items()} if absorbed else {},
+                absorbed_by=ps_set_digest(absorbed.credits) if absorbed else 0,
                 placement_version=absorbed.placement_version if absorbed else 1,
                 records=tally.records,
                 batches=tally.batches,
                 loss_sum=tally.loss_sum,
                 states=states,
                 results=dict(results or {}),
-                seconds={**tally.seconds, "total": sum(tally.seconds.values())},
+                times=Times.of(tally.seconds),
                 counted=tuple(tally.counted.ranges()) if task.purpose is Purpose.TRAIN else (),
                 staleness=tally.staleness,
                 overflows=tally.overflows,
@@ -114,9 +114,8 @@ class TaskOutcomes:
         where = where or FailedBatch()
         self.running += 1
         for last in leases[-1:]:
-            yield self._publish(
-                last,
-                TaskFailed(
+            yield PublishEvent(
+                event=TaskFailed(
                     task=last.message.task,
                     dispatch=last.message.dispatch,
                     attempt=last.attempt,
@@ -180,11 +179,7 @@ class TaskOutcomes:
             staleness=tally.staleness,
             overflows=tally.overflows,
         )
-        return self._publish(lease, event)
-
-    @staticmethod
-    def _publish(lease: LeasedTask, event: TaskFinished | TaskFailed | TaskReturned) -> PublishEvent:
-        return PublishEvent(event=event, cause=lease.message.message_id)
+        return PublishEvent(event=event)
 
     def _acknowledge(self, leases: Sequence[LeasedTask]) -> None:
         for lease in leases:

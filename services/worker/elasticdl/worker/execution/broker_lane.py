@@ -81,7 +81,7 @@ class BrokerLane:
 
     def publish(self, command: PublishEvent) -> None:
         """Store an event; errors as ``EventPublisher.publish``."""
-        self._publisher.publish(command.event, cause=command.cause)
+        self._publisher.publish(command.event)
 
     def take(self, command: TakeTask) -> TaskDelivered | QueueEmpty:
         """Take a task; while the broker is unavailable there is none."""

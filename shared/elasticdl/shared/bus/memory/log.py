@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 from elasticdl.shared.bus.memory.transport import Changes, Client
 from elasticdl.shared.bus.retries import WrongLastSequenceError, append_once
+from elasticdl.shared.bus.stored_events import StoredEvent, from_stored, to_stored
 from elasticdl.shared.errors import PermanentError
-from elasticdl.shared.messages import codec
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.process.clock import Clock
 
@@ -22,7 +22,7 @@ class Records:
     """
 
     def __init__(self, clock: Clock, dedupe_window_s: float) -> None:
-        self.data: list[bytes] = []
+        self.data: list[StoredEvent] = []
         self.fenced: list[int] = []
         """Numbers of the records that masters appended with ``append_fenced``."""
         self.changes = Changes()
@@ -36,7 +36,7 @@ class Records:
         known = self._seqs.get(envelope.id)
         if known is not None and now_s - known[1] < self._dedupe_window_s:
             return known[0]
-        self.data.append(codec.encode_envelope(envelope))
+        self.data.append(to_stored(envelope))
         self._seqs[envelope.id] = len(self.data), now_s
         self.changes.notify()
         return len(self.data)
@@ -57,7 +57,7 @@ class Records:
         """A stored record; None where there is none."""
         if not 0 < seq <= len(self.data):
             return None
-        return LogRecord(seq=seq, envelope=codec.decode_envelope(self.data[seq - 1]))
+        return LogRecord(seq=seq, envelope=from_stored(self.data[seq - 1]))
 
     def last_fenced(self) -> LogRecord | None:
         """The last record of the masters."""

@@ -16,6 +16,8 @@ from elasticdl.shared.bus.nats_bus.connection import STREAM_NOT_FOUND, Connectio
 from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
 from elasticdl.shared.errors import PermanentError, TransientError
 
+MESSAGE_ID = "Nats-Msg-Id"
+"""The header by which JetStream recognises repetitions."""
 _PULL_EXPIRES_S = 30
 _PULL_BYTES_MAX = 32 << 20
 _CONSUMER_KEPT_S = 60
@@ -30,6 +32,7 @@ class StoredMessage:
 
     seq: int
     subject: str
+    message_id: str
     data: bytes
 
 
@@ -153,7 +156,8 @@ async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIter
                 delivered += 1
                 if place != delivered:
                     raise _BrokenError
-                yield StoredMessage(seq=seq, subject=message.subject, data=message.data)
+                message_id = (message.headers or {}).get(MESSAGE_ID, "")
+                yield StoredMessage(seq=seq, subject=message.subject, message_id=message_id, data=message.data)
     except nats.errors.ConnectionClosedError:
         return
     except nats.errors.Error as error:

@@ -35,7 +35,7 @@ class NatsDelivery:
         self._queue = queue
         self.task: TaskMessage = codec.decode_task(message.data)
         self.attempt: int = message.metadata.num_delivered
-        self.reply: str = message.reply
+        self.reply: str = queue.short_reply(message.reply)
 
     async def ack(self) -> None:
         """Acknowledge it; confirmed by the server."""
@@ -56,6 +56,7 @@ class NatsTaskQueue:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._stream = subjects.tasks_stream(connection.job)
+        self._reply_prefix = f"$JS.ACK.{self._stream}."
         self._consumers: set[str] = set()
         self._empty_until_s: dict[str, float] = {}
         self._woken = asyncio.Event()
@@ -113,11 +114,21 @@ class NatsTaskQueue:
 
     async def answer(self, reply: str, payload: bytes) -> None:
         """Acknowledge or return a delivery; repeated until the server confirms."""
-        await self._connection.retrying("acknowledgement", lambda: self._connection.ask(reply, payload))
+        subject = self._reply_subject(reply)
+        await self._connection.retrying("acknowledgement", lambda: self._connection.ask(subject, payload))
+
+    def short_reply(self, subject: str) -> str:
+        """What differs between the reply subjects of deliveries: consumer, attempt and the numbers of the message."""
+        prefix, parts = self._reply_prefix, subject.removeprefix(self._reply_prefix).split(".")
+        return ".".join(parts[:4]) if subject.startswith(prefix) and len(parts) == 6 else subject
+
+    def _reply_subject(self, reply: str) -> str:
+        """The reply subject; the server does not read its last parts, the time and the number of waiting messages."""
+        return reply if reply.startswith("$JS.") else f"{self._reply_prefix}{reply}.0.0"
 
     async def extend(self, reply: str) -> None:
         """Renew a lease; not confirmed."""
-        await self._publish_hint(reply, b"+WPI")
+        await self._publish_hint(self._reply_subject(reply), b"+WPI")
 
     async def _wake(self, *consumers: str) -> None:
         """Wake idle workers, and name the consumers that have tasks; none: unknown."""

@@ -7,10 +7,14 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from elasticdl.master.core.training.statistics import EpochTotals, TrainingStatistics
+from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.messages.events import Envelope, TaskFinished
 from elasticdl.shared.names import NOBODY, Incarnation, PodName, TaskId
+
+PS_SETS_MAX = 16
+"""Sets that are remembered: a task that is finished while one ps restarts is still credited to the others."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,7 +26,7 @@ class RunningAttempt:
         incarnation: its instance.
         dispatch: number of the dispatch that the delivery belongs to.
         attempt: number of the delivery within the dispatch.
-        reply: subject on which any process may return the delivery to the queue.
+        reply: what any process may return the delivery to the queue with.
         since_s: when the worker took it, by the worker's clock.
     """
 
@@ -62,6 +66,7 @@ class Training:
         complete: credited to every ps.
         finished: finished by a worker at least once, whether or not every ps still has them.
         credits: what each ps is credited with.
+        ps_sets: digest -> the present set of ps with their incarnations, and those that were present lately.
         speculated: tasks of which a second attempt was dispatched.
         waiting: synchronous training: worker that waited for others -> first task of its cohort at that time.
         waiting_since_s: when the first worker of the last of these cohorts said so, by the worker's clock.
@@ -76,6 +81,7 @@ class Training:
     complete: RangeSet = field(default_factory=RangeSet)
     finished: RangeSet = field(default_factory=RangeSet)
     credits: dict[PodName, Credit] = field(default_factory=dict)
+    ps_sets: dict[int, dict[PodName, Incarnation]] = field(default_factory=dict)
     speculated: set[int] = field(default_factory=set)
     waiting: dict[Incarnation, int] = field(default_factory=dict)
     waiting_since_s: float = 0.0
@@ -131,6 +137,7 @@ class Training:
         """Apply the ledgers of a ps that has started: they replace its credit."""
         credited = self._credited()
         self.credits[ps] = Credit(incarnation=incarnation)
+        self._remember_ps_set()
         self._recompute({**credited, ps: finished})
 
     def credited_to(self, ps: PodName) -> RangeSet:
@@ -160,6 +167,7 @@ class Training:
         if is_last:
             self.credits.pop(donor, None)
             credited.pop(donor, None)
+        self._remember_ps_set()
         self._recompute(credited)
 
     def on_queue_purged(self) -> None:
@@ -199,10 +207,12 @@ class Training:
     def _is_complete_with(self, event: TaskFinished, placement_version: int) -> bool:
         """Credit a task that was not complete; returns whether every ps is credited with it now."""
         task = event.task.number
+        # A set that is unknown by now gives no credit: the task is dispatched again, and found complete.
+        known = self.ps_sets.get(event.absorbed_by)
         absorbed = [
             credit
             for ps, credit in self.credits.items()
-            if credit.incarnation and event.credits.get(ps) == credit.incarnation
+            if credit.incarnation and (known.get(ps) if known else event.credits.get(ps)) == credit.incarnation
         ]
         if event.placement_version != placement_version:
             absorbed = []
@@ -214,6 +224,14 @@ class Training:
         for credit in self.credits.values():
             credit.beyond.discard(task)
         return bool(self.credits)
+
+    def _remember_ps_set(self) -> None:
+        present = {ps: credit.incarnation for ps, credit in self.credits.items() if credit.incarnation}
+        digest = ps_set_digest(present)
+        self.ps_sets.pop(digest, None)
+        self.ps_sets[digest] = present
+        while len(self.ps_sets) > PS_SETS_MAX:
+            del self.ps_sets[next(iter(self.ps_sets))]
 
     def revoke(self, tasks: RangeSet) -> None:
         """Take the credit for tasks back that the audit found missing in a ledger."""

@@ -122,8 +122,9 @@ class TrainingStatistics:
         staleness.add(event.staleness)
         self.overflows += event.overflows
         if isinstance(event, TaskFinished):
-            staleness.add_seconds(event.seconds)
-            for part, seconds in event.seconds.items():
+            spent = event.seconds_by_part
+            staleness.add_seconds(spent)
+            for part, seconds in spent.items():
                 self.seconds[part] = self.seconds.get(part, 0.0) + seconds
         task = TaskId(event.task.number)
         batches = plan.batches_of(task)
