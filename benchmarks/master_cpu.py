@@ -16,6 +16,7 @@ import time
 from collections import Counter
 
 from elasticdl.master.core import State, decide, evolve
+from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec, Limits, ModelSpec
 from elasticdl.shared.job.tasks import TaskRef
@@ -108,7 +109,7 @@ class Job:
             dispatch=1,
             attempt=1,
             batches=1,
-            credits={ps: Incarnation(ps) for ps in self._ps},
+            absorbed_by=ps_set_digest({ps: Incarnation(ps) for ps in self._ps}),
             placement_version=1,
         )
         self.input(finished, worker, Service.WORKER)

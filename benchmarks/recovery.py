@@ -31,6 +31,7 @@ from elasticdl.master.core import State, decide, evolve
 from elasticdl.master.snapshots import core_snapshot
 from elasticdl.shared.bus import nats_bus, subjects
 from elasticdl.shared.bus.server import NatsServer
+from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
@@ -108,7 +109,7 @@ class Author:
             if not self._queue:
                 yield from self._decide()
             task = TaskRef(purpose=Purpose.TRAIN, number=self._queue.popleft())
-            reply = f"$JS.ACK.EDL-{JOB}-TASKS.train.1.{task.number}.{task.number}.1700000000000000000.0"
+            reply = f"train.1.{task.number}.{task.number}"
             yield self._of_worker(worker, events.TaskTaken(task=task, dispatch=1, attempt=1, reply=reply))
             yield self._of_worker(worker, self._finished(task))
             if self.seq % DECIDES_EVERY < 2:
@@ -127,12 +128,12 @@ class Author:
             task=task,
             dispatch=1,
             attempt=1,
-            credits={f"ps-{ps}": self._life(f"ps-{ps}") for ps in range(PS)},
+            absorbed_by=ps_set_digest({PodName(f"ps-{ps}"): Incarnation(self._life(f"ps-{ps}")) for ps in range(PS)}),
             records=128,
             batches=8,
             loss_sum=3.2,
             states={name: (array("d", [1.5]).tobytes(), array("d", [8.0]).tobytes()) for name in ("loss", "accuracy")},
-            seconds={"read": 0.01, "feed": 0.01, "pull": 0.02, "compute": 0.1, "push": 0.02, "total": 0.16},
+            times=events.Times.of({"read": 0.01, "feed": 0.01, "pull": 0.02, "compute": 0.1, "push": 0.02}),
         )
 
     def _snapshot(self, ps: str) -> Event:

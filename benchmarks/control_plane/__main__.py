@@ -6,8 +6,9 @@
 Simulated workers take tasks of one batch, say so, say after ``--task-s`` seconds that they are finished, and
 acknowledge them, with the messages of real workers. Simulated ps answer the master's orders. One process runs them all.
 After a start-up the benchmark counts for ``--seconds`` and prints one line of JSON: finished tasks per second, CPU
-milliseconds per task of each process, bytes of events per task, memory of the master, and the longest iteration of the
-master's event loop, in wall time and in CPU time of its thread: on shared cores only the latter is the master's own.
+milliseconds per task of each process, bytes that the log takes per task, memory of the master, and the longest
+iteration of the master's event loop, in wall time and in CPU time of its thread: on shared cores only the latter is
+the master's own.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import psutil
 from benchmarks.control_plane.connection import Connection
 from benchmarks.control_plane.processes import Launcher, Load, Totals
 
-from elasticdl.shared.bus import nats_bus
+from elasticdl.shared.bus import nats_bus, subjects
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
@@ -117,6 +118,17 @@ def cpu_s(processes: dict[str, psutil.Process]) -> dict[str, float]:
     return {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
 
 
+async def log_bytes(connection: Connection) -> int:
+    """Size of the stored event log, with subjects and headers."""
+    size: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def on_info(_subject: str, _reply: str, _headers: bytes, answer: bytes) -> None:
+        size.set_result(json.loads(answer)["state"]["bytes"])
+
+    connection.request(f"$JS.API.STREAM.INFO.{subjects.events_stream(JOB)}", b"", on_info)
+    return await size
+
+
 async def measure(arguments: argparse.Namespace, url: str, server: NatsServer, folder: Path) -> dict[str, Any]:
     """Run the job and count."""
     spec = job_spec(arguments.workers, arguments.ps)
@@ -149,16 +161,16 @@ async def measure(arguments: argparse.Namespace, url: str, server: NatsServer, f
         }
         loop_file.write_text("{}")
         began_s, before, finished = time.perf_counter(), cpu_s(processes), totals.finished
-        bytes_before = totals.event_bytes.total()
+        bytes_before = await log_bytes(connection)
         await asyncio.sleep(arguments.seconds)
         after, tasks, took_s = cpu_s(processes), totals.finished - finished, time.perf_counter() - began_s
-        event_bytes = totals.event_bytes.total() - bytes_before
+        stored_bytes = await log_bytes(connection) - bytes_before
         longest = json.loads(loop_file.read_text())
         rss_bytes = processes["master"].memory_info().rss
         return {
             "tasks_per_s": round(tasks / took_s, 1),
             "cpu_ms_per_task": {name: round((after[name] - before[name]) / tasks * 1e3, 3) for name in processes},
-            "event_bytes_per_task": round(event_bytes / tasks),
+            "log_bytes_per_task": round(stored_bytes / tasks),
             "master_rss_mb": round(rss_bytes / 1e6, 1),
             "longest_loop_iteration_ms": {name: round(value * 1e3, 1) for name, value in longest.items()},
         }

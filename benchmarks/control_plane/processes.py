@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from benchmarks.control_plane.connection import Connection
 
 from elasticdl.shared.bus import subjects
+from elasticdl.shared.bus.nats_bus.tasks import short_reply
+from elasticdl.shared.bus.stored_events import to_stored
+from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import TaskRef
@@ -44,12 +46,10 @@ class Totals:
 
     Attributes:
         taken, finished: number of tasks.
-        event_bytes: bytes of the events on the log, by kind.
     """
 
     taken: int = 0
     finished: int = 0
-    event_bytes: Counter[str] = field(default_factory=Counter)
 
 
 class Process:
@@ -86,11 +86,16 @@ class Process:
     def append(self, event: Event, then: Callable[[], None] | None = None) -> None:
         """Append an event; ``then`` is called when the broker has stored it."""
         envelope = self.envelopes.envelope(event)
-        self.append_encoded(type(event).__name__, codec.encode_envelope(envelope), then)
 
-    def append_encoded(self, kind: str, data: bytes, then: Callable[[], None] | None = None) -> None:
+        def stored() -> None:
+            self.envelopes.is_declared = True
+            if then:
+                then()
+
+        self.append_encoded(to_stored(envelope).data, stored)
+
+    def append_encoded(self, data: bytes, then: Callable[[], None] | None = None) -> None:
         """Append the next envelope as bytes."""
-        self.totals.event_bytes[kind] += len(data)
 
         def stored(_subject: str, _reply: str, _headers: bytes, answer: bytes) -> None:
             if b'"error"' in answer:
@@ -117,33 +122,35 @@ class Worker(Process):
     def __init__(self, connection: Connection, spec: JobSpec, name: PodName, totals: Totals, load: Load) -> None:
         super().__init__(connection, spec, Service.WORKER, name, totals)
         self._load = load
-        stream = subjects.tasks_stream(spec.job)
-        self._pull_subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{subjects.task_consumer(Purpose.TRAIN, again=False)}"
+        self._stream = subjects.tasks_stream(spec.job)
+        self._pull_subject = (
+            f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{subjects.task_consumer(Purpose.TRAIN, again=False)}"
+        )
         self._pull = json.dumps({"batch": 1, "no_wait": True}).encode()
         self._inbox = f"_INBOX.pull.{name}"
         self._task = pb.TaskMessage()
         connection.subscribe(self._inbox, self._on_task)
 
-    def start(self, absorbed: dict[str, str]) -> None:
+    def start(self, absorbed_by: int) -> None:
         """Begin to take tasks, once every ps is ready.
 
         Args:
-            absorbed: ps -> the incarnation that absorbs the tasks.
+            absorbed_by: digest of the ps that absorb the tasks.
         """
         task = TaskRef(purpose=Purpose.TRAIN, number=0)
         taken = events.TaskTaken(task=task, dispatch=1, attempt=1, reply="")
         self._taken = self._prototype(taken)
-        seconds = dict.fromkeys(("read", "feed", "pull", "compute", "push", "total"), 0.0123)
+        seconds = dict.fromkeys(("read", "feed", "pull", "compute", "push"), 0.0123)
         self._finished = self._prototype(
             events.TaskFinished(
                 task=task,
                 dispatch=1,
                 attempt=1,
-                credits=absorbed,
+                absorbed_by=absorbed_by,
                 records=64,
                 batches=1,
                 loss_sum=0.69,
-                seconds=seconds,
+                times=events.Times.of(seconds),
                 counted=((0, 1),),
                 staleness={0: 1},
             )
@@ -152,14 +159,13 @@ class Worker(Process):
 
     def _prototype(self, event: Event) -> pb.Envelope:
         message = pb.Envelope()
-        message.ParseFromString(codec.encode_envelope(self.envelopes.envelope(event)))
+        message.ParseFromString(to_stored(self.envelopes.envelope(event)).data)
         return message
 
-    def _append_prototype(self, message: pb.Envelope, kind: str, then: Callable[[], None]) -> None:
+    def _append_prototype(self, message: pb.Envelope, then: Callable[[], None]) -> None:
         self.envelopes.number += 1
-        message.number = self.envelopes.number
         message.time_s = time.time()
-        self.append_encoded(kind, message.SerializeToString(), then)
+        self.append_encoded(message.SerializeToString(), then)
 
     def _ask(self) -> None:
         if not self._load.is_over:
@@ -172,9 +178,9 @@ class Worker(Process):
         self._task.ParseFromString(data)
         number, dispatch = self._task.task.number, self._task.dispatch
         taken = self._taken.task_taken
-        taken.task.number, taken.dispatch, taken.reply = number, dispatch, reply
+        taken.task.number, taken.dispatch, taken.reply = number, dispatch, short_reply(self._stream, reply)
         self.totals.taken += 1
-        self._append_prototype(self._taken, "TaskTaken", lambda: self._train(number, dispatch, reply))
+        self._append_prototype(self._taken, lambda: self._train(number, dispatch, reply))
 
     def _train(self, number: int, dispatch: int, reply: str) -> None:
         if self._load.task_s:
@@ -187,7 +193,7 @@ class Worker(Process):
     def _finish(self, number: int, dispatch: int, reply: str) -> None:
         finished = self._finished.task_finished
         finished.task.number, finished.dispatch = number, dispatch
-        self._append_prototype(self._finished, "TaskFinished", lambda: self._acknowledge(reply))
+        self._append_prototype(self._finished, lambda: self._acknowledge(reply))
 
     def _acknowledge(self, reply: str) -> None:
         self.connection.request(reply, b"+ACK", lambda *_: None)
@@ -270,7 +276,7 @@ class Launcher(Process):
 
     def start_training(self) -> None:
         """All workers begin to take tasks."""
-        absorbed = {str(ps.name): str(ps.incarnation) for ps in self.ps}
+        absorbed = ps_set_digest({ps.name: ps.incarnation for ps in self.ps})
         for worker in self.workers:
             worker.start(absorbed)
 

@@ -35,7 +35,7 @@ class NatsDelivery:
         self._queue = queue
         self.task: TaskMessage = codec.decode_task(message.data)
         self.attempt: int = message.metadata.num_delivered
-        self.reply: str = queue.short_reply(message.reply)
+        self.reply: str = short_reply(queue.stream, message.reply)
 
     async def ack(self) -> None:
         """Acknowledge it; confirmed by the server."""
@@ -55,8 +55,7 @@ class NatsTaskQueue:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._stream = subjects.tasks_stream(connection.job)
-        self._reply_prefix = f"$JS.ACK.{self._stream}."
+        self.stream = subjects.tasks_stream(connection.job)
         self._consumers: set[str] = set()
         self._empty_until_s: dict[str, float] = {}
         self._woken = asyncio.Event()
@@ -73,7 +72,7 @@ class NatsTaskQueue:
             )
             for task, again in messages
         ]
-        await self._connection.store_all(self._stream, publications)
+        await self._connection.store_all(self.stream, publications)
         await self._wake(*{_consumer(task.task.purpose, again) for task, again in messages})
 
     async def take(self, purposes: Sequence[Purpose]) -> NatsDelivery | None:
@@ -109,26 +108,17 @@ class NatsTaskQueue:
 
     async def purge(self) -> None:
         """Remove all present tasks; a late repetition of the request removes no later ones."""
-        state = (await self._connection.api(f"STREAM.INFO.{self._stream}", {}))["state"]
-        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"seq": state["last_seq"] + 1})
+        state = (await self._connection.api(f"STREAM.INFO.{self.stream}", {}))["state"]
+        await self._connection.api(f"STREAM.PURGE.{self.stream}", {"seq": state["last_seq"] + 1})
 
     async def answer(self, reply: str, payload: bytes) -> None:
         """Acknowledge or return a delivery; repeated until the server confirms."""
-        subject = self._reply_subject(reply)
+        subject = reply_subject(self.stream, reply)
         await self._connection.retrying("acknowledgement", lambda: self._connection.ask(subject, payload))
-
-    def short_reply(self, subject: str) -> str:
-        """What differs between the reply subjects of deliveries: consumer, attempt and the numbers of the message."""
-        prefix, parts = self._reply_prefix, subject.removeprefix(self._reply_prefix).split(".")
-        return ".".join(parts[:4]) if subject.startswith(prefix) and len(parts) == 6 else subject
-
-    def _reply_subject(self, reply: str) -> str:
-        """The reply subject; the server does not read its last parts, the time and the number of waiting messages."""
-        return reply if reply.startswith("$JS.") else f"{self._reply_prefix}{reply}.0.0"
 
     async def extend(self, reply: str) -> None:
         """Renew a lease; not confirmed."""
-        await self._publish_hint(self._reply_subject(reply), b"+WPI")
+        await self._publish_hint(reply_subject(self.stream, reply), b"+WPI")
 
     async def _wake(self, *consumers: str) -> None:
         """Wake idle workers, and name the consumers that have tasks; none: unknown."""
@@ -156,7 +146,7 @@ class NatsTaskQueue:
 
     async def _next(self, purpose: Purpose, *, again: bool) -> Msg | None:
         consumer = _consumer(purpose, again)
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{consumer}"
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{consumer}"
         if consumer not in self._consumers:
             await self._create_consumer(consumer, subjects.task(self._connection.job, purpose, again=again))
         try:
@@ -184,13 +174,28 @@ class NatsTaskQueue:
             "max_ack_pending": settings.workers_max,
             "max_waiting": settings.workers_max,
         }
-        request = {"stream_name": self._stream, "config": config, "action": "create"}
+        request = {"stream_name": self.stream, "config": config, "action": "create"}
         try:
-            await self._connection.api(f"CONSUMER.CREATE.{self._stream}.{consumer}.{subject}", request, once=True)
+            await self._connection.api(f"CONSUMER.CREATE.{self.stream}.{consumer}.{subject}", request, once=True)
         except RefusedError as error:
             if error.error_code not in CONSUMER_EXISTS:
                 raise
         self._consumers.add(consumer)
+
+
+def short_reply(stream: str, subject: str) -> str:
+    """What differs between the reply subjects of deliveries: the consumer, the attempt and the message's numbers."""
+    parts = subject.removeprefix(_reply_prefix(stream)).split(".")
+    return ".".join(parts[:4]) if len(parts) == 6 else subject
+
+
+def reply_subject(stream: str, reply: str) -> str:
+    """Inverse of ``short_reply``. The server does not read the last parts: a time, and how many messages wait."""
+    return reply if reply.startswith("$JS.") else f"{_reply_prefix(stream)}{reply}.0.0"
+
+
+def _reply_prefix(stream: str) -> str:
+    return f"$JS.ACK.{stream}."
 
 
 def _consumer(purpose: Purpose, again: bool) -> str:
