@@ -39,6 +39,7 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import codec, events
 from elasticdl.shared.messages.commands import Dispatch
 from elasticdl.shared.messages.events import Decided, Envelope, Event, ExitCause, GroupLedger, LogRecord
+from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import (
     MASTER,
     NO_INSTANCE,
@@ -133,7 +134,7 @@ class Author:
             batches=8,
             loss_sum=3.2,
             states={name: (array("d", [1.5]).tobytes(), array("d", [8.0]).tobytes()) for name in ("loss", "accuracy")},
-            times=events.Times.of({"read": 0.01, "feed": 0.01, "pull": 0.02, "compute": 0.1, "push": 0.02}),
+            times=Times.of({"read": 0.01, "feed": 0.01, "pull": 0.02, "compute": 0.1, "push": 0.02}),
         )
 
     def _snapshot(self, ps: str) -> Event:

@@ -19,6 +19,7 @@ from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import codec, commands, events
 from elasticdl.shared.messages.events import Event, GroupLedger
+from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import (
     LAUNCHER,
     NO_INSTANCE,
@@ -150,7 +151,7 @@ class Worker(Process):
                 records=64,
                 batches=1,
                 loss_sum=0.69,
-                times=events.Times.of(seconds),
+                times=Times.of(seconds),
                 counted=((0, 1),),
                 staleness={0: 1},
             )

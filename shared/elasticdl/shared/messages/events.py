@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
@@ -11,6 +11,7 @@ from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
 from elasticdl.shared.messages.commands import Command
+from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, GroupId, Incarnation, PodInstance, PodName, Service
 
 
@@ -188,31 +189,6 @@ class TaskTaken:
     dispatch: int
     attempt: int
     reply: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """A worker's time by part of its work, in microseconds."""
-
-    read_us: int = 0
-    feed_us: int = 0
-    pull_us: int = 0
-    compute_us: int = 0
-    push_us: int = 0
-    wait_us: int = 0
-    export_us: int = 0
-
-    @classmethod
-    def of(cls, seconds: Mapping[str, float]) -> Times:
-        """From seconds by part; an unknown part is an error."""
-        return cls(**{f"{part}_us": round(spent_s * 1e6) for part, spent_s in seconds.items()})
-
-    @property
-    def seconds(self) -> Mapping[str, float]:
-        """Seconds by part, and their sum as ``total``."""
-        parts = {each.name.removesuffix("_us"): getattr(self, each.name) / 1e6 for each in fields(self)}
-        present = {part: seconds for part, seconds in parts.items() if seconds}
-        return {**present, "total": sum(present.values())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

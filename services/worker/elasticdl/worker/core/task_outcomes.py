@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.job.tasks import MetricStates
-from elasticdl.shared.messages.events import TaskFailed, TaskFinished, TaskReturned, Times
+from elasticdl.shared.messages.events import TaskFailed, TaskFinished, TaskReturned
+from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.core_runner import SetTimer
 from elasticdl.shared.process.procedures import Procedure

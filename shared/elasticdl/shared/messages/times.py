@@ -1,0 +1,31 @@
+"""A worker's time by part of its work, as events carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """A worker's time by part of its work, in microseconds."""
+
+    read_us: int = 0
+    feed_us: int = 0
+    pull_us: int = 0
+    compute_us: int = 0
+    push_us: int = 0
+    wait_us: int = 0
+    export_us: int = 0
+
+    @classmethod
+    def of(cls, seconds: Mapping[str, float]) -> Times:
+        """From seconds by part; an unknown part is an error."""
+        return cls(**{f"{part}_us": round(spent_s * 1e6) for part, spent_s in seconds.items()})
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds by part, and their sum as ``total``."""
+        parts = {each.name.removesuffix("_us"): getattr(self, each.name) / 1e6 for each in fields(self)}
+        present = {part: seconds for part, seconds in parts.items() if seconds}
+        return {**present, "total": sum(present.values())}
