@@ -85,6 +85,7 @@ class Runner:
         name = f"{case.name} {mode} {workers} seed {seed}"
         jobs = self.folder / "jobs" / name.replace(" ", "-")
         shutil.rmtree(jobs, ignore_errors=True)
+        jobs.mkdir(parents=True)
         source, report = self.data_of(case), jobs / "report.json"
         size = [f"--minibatch_size={case.batch}"]
         if mode == "sync":
