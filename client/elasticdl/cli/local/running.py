@@ -40,6 +40,8 @@ from elasticdl.shared.process.settings import variable
 from elasticdl.shared.storage import to_uri
 
 _DEBUG_LINES = 40
+READ_INTERVAL_S = 0.25
+"""Seconds between two looks at the log. The launcher only shows it; the master acts on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +224,9 @@ def _runtime(
 
         observer.update_record(nats_url=url)
         return await nats_bus.connect(
-            url, spec.job, BusSettings(lease_s=spec.limits.lease_s, run_directory=str(run.path))
+            url,
+            spec.job,
+            BusSettings(lease_s=spec.limits.lease_s, run_directory=str(run.path), read_interval_s=READ_INTERVAL_S),
         )
 
     base = {**os.environ, "TMPDIR": record.temporary} if record.temporary else os.environ

@@ -32,6 +32,9 @@ class BusSettings:
     """Seconds between heartbeats of an idle subscription; after three missed ones it is created again."""
     read_batch: int = 500
     """Records requested at a time when reading the log."""
+    read_interval_s: float = 0.0
+    """Seconds between two requests for new records once all are read, for readers that only show them: to receive each
+    record as it arrives costs ten times as much. 0: they arrive at once."""
     workers_max: int = 4096
     """Workers that may hold a task or wait for one; NATS refuses more."""
     events_bytes_max: int = -1

@@ -133,12 +133,14 @@ async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIter
     inbox = _Inbox(connection)
     reply = connection.client.new_inbox()
     subscription = await connection.client.subscribe(reply, cb=inbox.put)
-    request = {
-        "batch": settings.read_batch,
-        "max_bytes": _PULL_BYTES_MAX,
-        "expires": _PULL_EXPIRES_S * NANOSECONDS,
-        "idle_heartbeat": int(settings.heartbeat_s * NANOSECONDS),
-    }
+    request: dict[str, object] = {"batch": settings.read_batch, "max_bytes": _PULL_BYTES_MAX}
+    if settings.read_interval_s:
+        request |= {"no_wait": True}
+    else:
+        request |= {
+            "expires": _PULL_EXPIRES_S * NANOSECONDS,
+            "idle_heartbeat": int(settings.heartbeat_s * NANOSECONDS),
+        }
     delivered = 0
     try:
         while True:
@@ -151,6 +153,7 @@ async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIter
                 if connection.closed:
                     return
                 if message is None:
+                    await asyncio.sleep(settings.read_interval_s)
                     break
                 seq, place = _sequence_numbers(message.reply)
                 delivered += 1
