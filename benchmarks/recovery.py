@@ -154,7 +154,7 @@ class Author:
             pod=PodName(pod),
             service=service,
             instance=PodInstance(self._life(pod)),
-            cause=ExitCause.OUTSIDE,
+            cause=ExitCause.PREEMPTED,
             exit_code=-9,
         )
         return self._say(exited, Service.LAUNCHER, "launcher", "launcher.1")

@@ -10,15 +10,16 @@ from tests.sim.ps import PsProcess
 from tests.sim.worker import WorkerProcess
 
 from elasticdl.cli.jobs.resumption import lost_part, resume_event
-from elasticdl.cli.local.exits import Exit
-from elasticdl.cli.local.pods import ExitTraces, LocalPods
 from elasticdl.cli.local.restart_policy import RestartPolicy
 from elasticdl.master.core import fold
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.ps.snapshots.job_recovery import recover_job
 from elasticdl.shared.messages.events import Event, ExitCause, GroupLedger, JobResumed, JobSubmitted
 from elasticdl.shared.model.manifests import read_manifest
-from elasticdl.shared.names import LAUNCHER, MASTER, PodInstance, PodName, Service
+from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
+from elasticdl.shared.pods.memory import MemoryPods
+from elasticdl.shared.pods.ports import Ended
+from elasticdl.shared.pods.supervisor import PodSupervisor
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class MasterProcess(Process):
 
 
 class Launcher(Process):
-    """The local launcher: the shipped rules of pods, restarts and resume, on simulated processes."""
+    """The launcher: the shipped supervisor of pods, rules of restarts and resume, on simulated processes."""
 
     service = Service.LAUNCHER
 
@@ -60,14 +61,16 @@ class Launcher(Process):
         self._resumed = resumed
         self._ps = ps
         self._publisher = QueuedEventPublisher(self.bus.log, self.envelopes)
-        self._pods = LocalPods(SimPodProcesses(self), self._publisher.publish)
+        self.pods = MemoryPods(SimNode(self))
+        self._supervisor = PodSupervisor(self.pods, self._publisher.publish)
         self._restart_policy = RestartPolicy()
 
     async def main(self) -> None:
         self.probe("starts")
         for event in await self._opening():
             await self._publisher.open(event)
-        await self.bus.signals.serve_orders(LAUNCHER, self._pods.execute)
+        await self.bus.signals.serve_orders(LAUNCHER, self._supervisor.execute)
+        self.spawn(self._supervisor.run)
         self._start_master()
         await self._publisher.run()
 
@@ -104,7 +107,9 @@ class Launcher(Process):
             return
         del self.kept[process.name]
         if process.service is not Service.MASTER:
-            self._pods.on_exit(Exit(name=process.name, pid=process.pid, exit_code=exit_code))
+            batches = process.running_batches if isinstance(process, WorkerProcess) else ()
+            traces = Ended(cause=ExitCause.FINISHED, running_batches=batches)
+            self.pods.exit(process.name, exit_code, traces=traces)
             return
         decision = self._restart_policy.decide(exit_code, self.clock.monotonic(), lambda lines: "")
         if not decision.ends:
@@ -125,36 +130,24 @@ class Launcher(Process):
         self.begin(MasterProcess(self.world))
 
 
-class SimPodProcesses:
-    """See ``PodProcesses``: the processes of a simulated launcher."""
+class SimNode:
+    """See ``Node``: starts and stops simulated processes."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
         self._world = launcher.world
 
-    def start(self, pod: PodName, service: Service) -> tuple[PodInstance, bool]:
-        """See ``PodProcesses``."""
-        kept = self._launcher.kept.get(pod)
-        if kept:
-            return kept.pod_instance, False
+    def start(self, pod: PodName, service: Service) -> None:
+        """See ``Node``."""
         kind = PsProcess if service is Service.PS else WorkerProcess
         process = kind(self._world, pod, self._launcher.incarnation)
         self._launcher.begin(process)
-        return process.pod_instance, True
+        self._launcher.pods.run(pod, process.pod_instance)
 
     def stop(self, pod: PodName, *, kill: bool) -> None:
-        """See ``PodProcesses``."""
+        """See ``Node``."""
         kept = self._launcher.kept.get(pod)
         if kept and kill:
             kept.end(-9)
         elif kept:
             self._world.loop.call_soon(kept.terminate, context=kept.instance.context)
-
-    def traces(self, ended: Exit, service: Service) -> ExitTraces:
-        """See ``PodProcesses``."""
-        process = next(process for process in self._world.processes if process.pid == ended.pid)
-        return ExitTraces(running_batches=process.running_batches if isinstance(process, WorkerProcess) else ())
-
-    def log_tail(self, pod: str, cause: ExitCause) -> str:
-        """See ``PodProcesses``."""
-        return ""

@@ -17,9 +17,9 @@ PodName = NewType("PodName", str)
 Incarnation = NewType("Incarnation", str)
 """Random id that a process gives itself when it starts; never reused. A run is named by that of its launcher."""
 PodInstance = NewType("PodInstance", str)
-"""Opaque id of one process under a pod's name, as the process adapter reports it; see ``pod_instances``."""
+"""Opaque id of one process under a pod's name, as its platform names it; see ``pod_instances``."""
 NO_INSTANCE = PodInstance("")
-"""No process, or one that the process adapter has not reported yet."""
+"""No process, or one that was not reported yet."""
 NO_POD = PodName("")
 """No process."""
 MASTER = PodName("master")

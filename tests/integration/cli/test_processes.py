@@ -14,12 +14,13 @@ import psutil
 import pytest
 from tests.deadline import DEADLINE_S
 
-from elasticdl.cli.local.exits import Exit, describe_exit, exit_cause
+from elasticdl.cli.local.exits import Exit
 from elasticdl.cli.local.processes.children import ChildProcesses
 from elasticdl.cli.local.processes.logs import tail
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.messages.events import ExitCause
+from elasticdl.shared.pods.causes import classify_exit, describe_exit
 
 
 class Keeper:
@@ -90,13 +91,13 @@ def test_a_name_can_be_started_again_after_its_exit(keeper: Keeper) -> None:
         ("raise SystemExit(3)", ExitCause.OWN_FAULT),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", ExitCause.OWN_FAULT),
         ("import os; os.abort()", ExitCause.OWN_FAULT),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", ExitCause.OUTSIDE),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", ExitCause.OUTSIDE),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", ExitCause.PREEMPTED),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", ExitCause.PREEMPTED),
     ],
 )
 def test_the_cause_follows_from_how_a_process_ends(keeper: Keeper, code: str, cause: ExitCause) -> None:
     keeper.start("worker-0", code)
-    assert exit_cause(keeper.exit().exit_code) is cause
+    assert classify_exit(keeper.exit().exit_code) is cause
 
 
 def test_exits_read_well() -> None:

@@ -126,7 +126,7 @@ class Workers:
             pod=PodName("worker-0"),
             service=Service.WORKER,
             instance=PodInstance("worker-0"),
-            cause=ExitCause.OUTSIDE,
+            cause=ExitCause.PREEMPTED,
             exit_code=-9,
         )
         self._harness.publish(exited, Service.LAUNCHER, "launcher")

@@ -111,7 +111,7 @@ def half_done() -> Log:
             pod=WORKER,
             service=Service.WORKER,
             instance=NEXT_PROCESS,
-            cause=ExitCause.OUTSIDE,
+            cause=ExitCause.PREEMPTED,
             exit_code=-9,
             running_batches=(held,),
         ),

@@ -58,7 +58,7 @@ def test_an_export_which_may_take_long_has_a_line(log: Log) -> None:
 def test_an_ordered_exit_is_not_reported_as_a_death(log: Log) -> None:
     log.decide(commands.StopPod(pod=PS, reason="stop"))
     before = list(log.shown)
-    exited = events.PodExited(pod=PS, service=Service.PS, instance=PROCESS, cause=ExitCause.OUTSIDE, exit_code=-15)
+    exited = events.PodExited(pod=PS, service=Service.PS, instance=PROCESS, cause=ExitCause.PREEMPTED, exit_code=-15)
     log.add(Service.LAUNCHER, PodName("launcher"), exited)
     assert log.shown == before
     log.decide(commands.StartPod(pod=PS, service=Service.PS))
@@ -137,7 +137,7 @@ def test_the_history_of_a_task_has_all_of_its_events(log: Log) -> None:
     assert turns == [
         "dispatched (dispatch 1)",
         "received the task (dispatch 1, attempt 1)",
-        "worker-0 exited (outside) while computing batch 1",
+        "worker-0 exited (preempted) while computing batch 1",
         "returned the task to the queue, because its worker is gone",
         "received the task (dispatch 1, attempt 2)",
         "finished the task: 2 batches, 20 records computed",
@@ -149,7 +149,7 @@ def test_every_record_fits_one_line(log: Log) -> None:
     lines = [one_line(record) for record in log.records]
     assert all("\n" not in line for line in lines)
     assert "Dispatch 1 train 0-1" in lines[2]
-    assert "exit_code=-9" in lines[10] and "cause=outside" in lines[10]
+    assert "exit_code=-9" in lines[10] and "cause=preempted" in lines[10]
 
 
 def test_the_progress_of_a_job(log: Log) -> None:

@@ -156,7 +156,7 @@ async def test_all_batches_of_a_killed_worker_are_counted() -> None:
         await until(lambda: len(monitor.heartbeats) == 2)
         assert monitor.batches_computed == 120
         driver.take(commands.Dispatch)
-        driver.exit_pod("worker-0", ExitCause.OUTSIDE, batches=130)
+        driver.exit_pod("worker-0", ExitCause.PREEMPTED, batches=130)
         for record in driver.log[observer.seen :]:
             await bus.log.append(record.envelope)
         await until(lambda: observer.seen == len(driver.log))

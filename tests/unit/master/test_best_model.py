@@ -116,7 +116,7 @@ def test_after_early_stopping_the_last_epoch_is_evaluated_once(is_restored: bool
     assert ledger.step == 200
     if is_restored:
         driver.take(commands.TakeSnapshot)
-        driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+        driver.exit_pod("ps-0", ExitCause.PREEMPTED)
         driver.start_pod("ps-0", {"g": ledger}, initialised=True)
     driver.take(commands.OpenPin)
     close(driver, ledger)
@@ -138,7 +138,7 @@ def test_a_model_that_is_lost_before_it_is_saved_is_not_the_best_one() -> None:
     assert train_epoch(driver, 3.0) == [1]
     save(driver, 1)
     assert train_epoch(driver, 1.0) == [2]
-    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 40),))})
     save(driver, 2)
     assert (driver.state.best.saved, driver.state.best.value) == (1, 3.0)

@@ -75,7 +75,7 @@ def test_a_restored_ps_replaces_its_credits(driver: Driver) -> None:
     driver.dispatched()
     for task in range(10):
         driver.finish(task)
-    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
     assert [command.pod for command in driver.take(commands.StartPod)] == ["ps-0"]
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 4),))})
     assert driver.dispatched() == [4, 5, 6, 7, 8, 9]
@@ -85,7 +85,7 @@ def test_a_task_finished_under_an_older_incarnation_is_not_credited(driver: Driv
     driver.start_all()
     driver.dispatched()
     stale = driver.incarnation("ps-0")
-    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": LedgerRecord()})
     driver.finish(3, credits={"ps-0": stale})
     assert driver.state.training is not None
@@ -107,7 +107,7 @@ def test_a_task_that_is_finished_while_one_ps_restarts_counts_for_the_others() -
     driver.start_all()
     driver.dispatched()
     before = {name: driver.incarnation(name) for name in ("ps-0", "ps-1")}
-    driver.exit_pod("ps-1", ExitCause.OUTSIDE)
+    driver.exit_pod("ps-1", ExitCause.PREEMPTED)
     driver.finish(3, credits=before)
     assert driver.state.training is not None
     driver.start_pod("ps-1", {"g": LedgerRecord(finished=((3, 4),))})
@@ -117,7 +117,7 @@ def test_a_task_that_is_finished_while_one_ps_restarts_counts_for_the_others() -
 def test_only_the_last_sets_of_ps_are_remembered(driver: Driver) -> None:
     driver.start_all()
     for _ in range(2 * PS_SETS_MAX):
-        driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+        driver.exit_pod("ps-0", ExitCause.PREEMPTED)
         driver.start_pod("ps-0")
     assert driver.state.training is not None
     assert len(driver.state.training.ps_sets) == PS_SETS_MAX
@@ -130,7 +130,7 @@ def test_the_deliveries_of_a_killed_worker_are_returned(driver: Driver) -> None:
     task = TaskRef(purpose=Purpose.TRAIN, number=0)
     taken = events.TaskTaken(task=task, dispatch=1, attempt=1, reply="$JS.ACK.x")
     driver.feed(taken, Service.WORKER, "worker-1", driver.incarnation("worker-1"))
-    driver.exit_pod("worker-1", ExitCause.OUTSIDE)
+    driver.exit_pod("worker-1", ExitCause.PREEMPTED)
     assert [command.reply for command in driver.take(commands.ReturnDelivery)] == ["$JS.ACK.x"]
     assert [command.pod for command in driver.take(commands.StartPod)] == ["worker-1"]
 
@@ -192,7 +192,7 @@ def test_crashes_with_a_batch_that_is_absorbed_later_are_forgotten(driver: Drive
 def test_kills_from_outside_are_never_counted(driver: Driver) -> None:
     driver.start_all()
     for _ in range(20):
-        driver.exit_pod("worker-0", ExitCause.OUTSIDE)
+        driver.exit_pod("worker-0", ExitCause.PREEMPTED)
         assert [command.pod for command in driver.take(commands.StartPod)] == ["worker-0"]
         driver.start_pod("worker-0")
     assert driver.failure() == ""
@@ -308,7 +308,7 @@ def test_an_unresponsive_process_is_killed_and_replaced(driver: Driver, pod: str
     assert driver.take(commands.StopPod) == [kill]
     assert len(driver.take(commands.ReturnDelivery)) == (1 if pod == "worker-1" else 0)
     assert driver.take(commands.StartPod) == []
-    driver.exit_pod(pod, ExitCause.OUTSIDE)
+    driver.exit_pod(pod, ExitCause.PREEMPTED)
     assert [command.pod for command in driver.take(commands.StartPod)] == [pod]
 
 

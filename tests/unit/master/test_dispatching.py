@@ -18,10 +18,10 @@ def test_a_ps_that_lost_many_tasks_gets_them_again_window_by_window() -> None:
     )
     driver.start_pod("ps-0")
     assert len(driver.dispatched()) == TASKS
-    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", events.ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, TASKS - 1),))})
     driver.feed_from_launcher(events.ScaleRequested(workers=2))
-    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", events.ExitCause.PREEMPTED)
     driver.start_pod("ps-0")
     (first,) = driver.take(commands.Dispatch)
     assert (first.tasks, first.again) == (((0, 64),), True)
@@ -40,6 +40,6 @@ def test_the_task_that_a_round_waits_for_is_dispatched_however_many_others_are_o
     dispatched = driver.dispatched()
     assert len(dispatched) == 3 * rounds.tasks_per_cohort
     driver.finish(dispatched[0])
-    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", events.ExitCause.PREEMPTED)
     driver.start_pod("ps-0")
     assert driver.dispatched() == [dispatched[0]]

@@ -77,7 +77,7 @@ def test_an_epoch_whose_pin_is_lost_after_the_next_one_has_begun_has_no_evaluati
     for task in driver.dispatched():
         driver.finish(task)
     pin(driver)
-    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
     assert driver.take(commands.OpenPin) == []
     for task in driver.dispatched():
@@ -90,7 +90,7 @@ def test_a_ledger_with_tasks_of_the_next_epoch_does_not_stop_the_job() -> None:
     driver = driver_of_epochs(ps=2)
     dispatched = driver.dispatched()
     for ps in ("ps-0", "ps-1"):
-        driver.exit_pod(ps, ExitCause.OUTSIDE)
+        driver.exit_pod(ps, ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),), open={20: 2})})
     driver.start_pod("ps-1", {"g": LedgerRecord(finished=((0, 19),))})
     driver.finish(dispatched[19])
@@ -131,7 +131,7 @@ def test_a_ps_death_during_an_evaluation_starts_it_again_under_a_new_number() ->
     driver.feed(
         events.ModelPinned(evaluation=order.evaluation, step=100), Service.PS, "ps-0", driver.incarnation("ps-0")
     )
-    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
     assert [again.evaluation for again in driver.take(commands.OpenPin)] == [order.evaluation + 1] * 2
     driver.check_replay()
@@ -162,7 +162,7 @@ def test_an_evaluation_waits_until_a_restored_ps_has_caught_up() -> None:
     driver.start_all(initialised=True)
     for task in range(6):
         driver.finish(task)
-    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 4),), step=20)}, initialised=True)
     driver.feed(events.StepReached(step=30), Service.PS, "ps-0", driver.incarnation("ps-0"))
     for task in (4, 5):
@@ -183,7 +183,7 @@ def test_an_order_of_a_former_evaluation_fails_without_ending_the_present_one() 
         if isinstance(command, commands.OpenPin)
     ]
     driver.take(commands.OpenPin)
-    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
     (again,) = driver.take(commands.OpenPin)
     failure = events.CommandFailure(position=place, message="ps-0 does not answer")
@@ -200,7 +200,7 @@ def test_a_step_that_a_restored_ps_reaches_again_triggers_no_evaluation() -> Non
     for step in (50, 100):
         driver.feed(events.StepReached(step=step), Service.PS, "ps-0", driver.incarnation("ps-0"))
         evaluate(driver, validation)
-    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 8),), step=40)})
     for step in (50, 100, 150):
         driver.feed(events.StepReached(step=step), Service.PS, "ps-0", driver.incarnation("ps-0"))
@@ -215,7 +215,7 @@ def test_a_pin_that_was_opened_too_late_is_closed() -> None:
     for task in range(20):
         driver.finish(task)
     first, second = driver.take(commands.OpenPin)
-    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
     driver.feed(
         events.ModelPinned(evaluation=second.evaluation, step=9), Service.PS, "ps-1", driver.incarnation("ps-1")
     )

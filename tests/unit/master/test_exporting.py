@@ -40,7 +40,7 @@ def take_export(driver: Driver, export: Dispatch) -> None:
 
 def restore(driver: Driver, finished: int) -> None:
     """The ps dies, and its next instance restores a snapshot with so many tasks."""
-    driver.exit_pod("ps-0", ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, finished),))})
 
 

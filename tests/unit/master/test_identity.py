@@ -61,7 +61,7 @@ def test_a_worker_of_a_former_run_has_no_say(driver: Driver, event: Event) -> No
 
 def test_a_task_that_a_dead_worker_took_does_not_stay_in_progress(driver: Driver) -> None:
     former = driver.incarnation(WORKER)
-    driver.exit_pod(WORKER, ExitCause.OUTSIDE)
+    driver.exit_pod(WORKER, ExitCause.PREEMPTED)
     driver.feed(TAKEN, Service.WORKER, WORKER, former)
     assert not driver.state.running_attempts
     driver.start_pod(WORKER)
@@ -72,7 +72,7 @@ def test_a_task_that_a_dead_worker_took_does_not_stay_in_progress(driver: Driver
 def test_a_task_that_a_dead_worker_has_finished_counts(driver: Driver) -> None:
     """Its delivery is off the queue: without the event the master would wait for the task for ever."""
     former, ps = driver.incarnation(WORKER), driver.incarnation(PS)
-    driver.exit_pod(WORKER, ExitCause.OUTSIDE)
+    driver.exit_pod(WORKER, ExitCause.PREEMPTED)
     driver.start_pod(WORKER)
     finished = events.TaskFinished(
         task=TASK, dispatch=1, attempt=1, batches=5, absorbed_by=ps_set_digest({PS: Incarnation(ps)})
@@ -82,7 +82,7 @@ def test_a_task_that_a_dead_worker_has_finished_counts(driver: Driver) -> None:
 
 
 def test_what_a_process_says_before_its_start_is_reported_counts_afterwards(driver: Driver) -> None:
-    driver.exit_pod(WORKER, ExitCause.OUTSIDE)
+    driver.exit_pod(WORKER, ExitCause.PREEMPTED)
     for _ in range(EARLY_EVENTS_MAX + 1):
         driver.feed(TAKEN, Service.WORKER, WORKER, "a stranger")
     driver.feed(events.WorkerStarted(notes=("ready",)), Service.WORKER, WORKER, "next")
@@ -97,7 +97,7 @@ def test_what_a_process_says_before_its_start_is_reported_counts_afterwards(driv
 
 def test_a_process_that_has_not_declared_its_run_counts_as_a_former_one(driver: Driver) -> None:
     """Its first events are lost with a part of the log, so it is from before the loss."""
-    driver.exit_pod(WORKER, ExitCause.OUTSIDE)
+    driver.exit_pod(WORKER, ExitCause.PREEMPTED)
     driver.start_pod(WORKER)
     driver.state.senders.clear()
     driver.feed(TAKEN, Service.WORKER, WORKER, driver.incarnation(WORKER))
@@ -120,7 +120,7 @@ def test_a_kill_that_failed_concerns_no_later_process(driver: Driver) -> None:
     missed = events.HeartbeatsMissed(pod=WORKER, incarnation=Incarnation(driver.incarnation(WORKER)), silent_s=6.5)
     driver.feed(missed, Service.MASTER, "master", "master")
     ((seq, _),) = [each for each in driver.state.pending_commands if isinstance(each[1].commands[0], StopPod)]
-    driver.exit_pod(WORKER, ExitCause.OUTSIDE)
+    driver.exit_pod(WORKER, ExitCause.PREEMPTED)
     driver.start_pod(WORKER)
     failures = (events.CommandFailure(position=0, message="no answer"),)
     driver.feed(events.CommandsRan(up_to=seq, failures=failures), Service.MASTER, "master", "master")

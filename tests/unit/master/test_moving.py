@@ -158,7 +158,7 @@ def begin(driver: Driver, step: str) -> None:
 @pytest.mark.parametrize("who", ["ps-0", "ps-1"])
 def test_a_crash_during_a_move_aborts_it_unless_the_donor_is_done(driver: Driver, step: str, who: str) -> None:
     begin(driver, step)
-    driver.exit_pod(who, events.ExitCause.OUTSIDE)
+    driver.exit_pod(who, events.ExitCause.PREEMPTED)
     if (step, who) == ("catching up", "ps-0"):
         hold(driver)
         published(driver)
@@ -198,7 +198,7 @@ def test_a_ps_that_is_not_wanted_any_more_and_dies_is_read_from_its_snapshot(dri
     taken = events.SnapshotTaken(manifest="memory://ps-1/9", request=0, ledgers=(), size_bytes=1, seconds=0.1)
     driver.feed(taken, Service.PS, "ps-1", driver.incarnation("ps-1"))
     scale(driver, 1)
-    driver.exit_pod("ps-1", events.ExitCause.OUTSIDE)
+    driver.exit_pod("ps-1", events.ExitCause.PREEMPTED)
     published(driver)
     driver.fire("move again")
     assert driver.take(commands.StartPod) == []
@@ -264,7 +264,7 @@ def test_evaluations_and_moves_exclude_each_other() -> None:
     assert len(driver.take(commands.OpenPin)) == 1
     scale(driver, 2)
     assert driver.take(commands.BeginMove) == [], "the evaluation comes first"
-    driver.exit_pod("worker-0", events.ExitCause.OUTSIDE)
+    driver.exit_pod("worker-0", events.ExitCause.PREEMPTED)
     evaluation = driver.state.evaluation
     assert evaluation is not None
     finish_evaluation(driver)

@@ -44,7 +44,7 @@ def test_tasks_in_the_ledgers_are_not_dispatched(driver: Driver) -> None:
     driver.take(commands.StartPod)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 7), (9, 12)))})
     assert driver.dispatched() == [7, 8, *range(12, 40)]
-    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", events.ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 6), (9, 12)))})
     assert driver.dispatched() == [6], "what an older snapshot lacks is dispatched all the same"
 
@@ -95,7 +95,7 @@ def test_a_finished_job_that_gets_more_epochs_trains_them_and_exports_to_the_new
     driver = Driver(job_spec(workers=1, output="file:///out"))
     driver.start_all()
     former = whole(driver.state.plan)
-    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", events.ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": former})
     close(driver, former)
     (first,) = [one for one in driver.take(commands.Dispatch) if one.purpose is Purpose.EXPORT]
@@ -111,7 +111,7 @@ def test_a_finished_job_that_gets_more_epochs_trains_them_and_exports_to_the_new
     driver.take(commands.StartPod)
     driver.start_pod("ps-0", {"g": former})
     assert driver.dispatched() == list(range(tasks, tasks + driver.state.plan.tasks_per_epoch))
-    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", events.ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": whole(driver.state.plan)})
     close(driver, whole(driver.state.plan))
     (second,) = [one for one in driver.take(commands.Dispatch) if one.purpose is Purpose.EXPORT]

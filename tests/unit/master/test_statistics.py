@@ -75,7 +75,7 @@ def known(driver: Driver) -> tuple[int, int, float, float]:
 
 def test_a_repeated_task_adds_nothing_to_the_statistics(driver: Driver) -> None:
     finish(driver, 0, (0, 5))
-    driver.exit_pod("ps-0", events.ExitCause.OUTSIDE)
+    driver.exit_pod("ps-0", events.ExitCause.PREEMPTED)
     driver.start_pod("ps-0")
     finish(driver, 0, (0, 5), loss=9.0)
     finish(driver, 0, (2, 5), loss=9.0)

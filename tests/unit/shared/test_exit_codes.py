@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.cli.local.exits import exit_cause
 from elasticdl.shared.bus.nats_bus.connection import NoRespondersError
 from elasticdl.shared.errors import (
     ElasticDLError,
@@ -15,14 +14,15 @@ from elasticdl.shared.errors import (
     UserError,
 )
 from elasticdl.shared.messages.events import ExitCause
+from elasticdl.shared.pods.causes import classify_exit
 from elasticdl.shared.process.exit_codes import exit_code
 
 
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (TransientError("broker away"), ExitCause.OUTSIDE),
-        (NoRespondersError("broker away"), ExitCause.OUTSIDE),
+        (TransientError("broker away"), ExitCause.DISCONNECTED),
+        (NoRespondersError("broker away"), ExitCause.DISCONNECTED),
         (UserError("no such column"), ExitCause.REFUSED),
         (PermanentError("disk full"), ExitCause.REFUSED),
         (ProtocolError("not a job"), ExitCause.REFUSED),
@@ -33,4 +33,4 @@ from elasticdl.shared.process.exit_codes import exit_code
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_the_launcher_classifies_the_exit_of_a_service(error: Exception, cause: ExitCause) -> None:
-    assert exit_cause(exit_code(error)) is cause
+    assert classify_exit(exit_code(error)) is cause

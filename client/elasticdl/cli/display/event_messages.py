@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_text, validation_warnings
 from elasticdl.cli.display.incidents import damage_text, lost_row, lost_text
-from elasticdl.cli.local.exits import describe_exit
 from elasticdl.master.core import State
 from elasticdl.master.core.closing.state import EXPORT_TASKS
 from elasticdl.shared.job.tasks import TaskRef
@@ -14,6 +13,7 @@ from elasticdl.shared.messages import events
 from elasticdl.shared.messages.commands import Command, Dispatch, EndTraining, JobState, StartPod, StopPod
 from elasticdl.shared.messages.events import ExitCause, LogRecord
 from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.shared.pods.causes import describe_exit
 from elasticdl.shared.storage import display
 
 
@@ -84,16 +84,18 @@ class EventMessages:
                 pass
 
     def _exit(self, exited: events.PodExited) -> Iterator[str]:
-        if exited.pod in self._stopping and exited.cause is not ExitCause.OWN_FAULT:
+        if exited.pod in self._stopping and exited.cause not in (ExitCause.OWN_FAULT, ExitCause.OUT_OF_MEMORY):
             return  # The exit was ordered. SIGTERM may have ended the process before it could handle the signal.
         match exited.cause:
-            case ExitCause.OWN_FAULT | ExitCause.OUTSIDE:
-                if self._state not in (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED):
-                    yield f"{exited.pod} died ({describe_exit(exited.exit_code, exited.cause)})" + _consequence(exited)
+            case ExitCause.REFUSED | ExitCause.STOPPED:
+                pass
             case ExitCause.FINISHED if exited.running_batches:
                 yield f"{exited.pod} exited unexpectedly ({describe_exit(exited.exit_code)})" + _consequence(exited)
-            case _:
+            case ExitCause.FINISHED:
                 pass
+            case _:
+                if self._state not in (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED):
+                    yield f"{exited.pod} died ({describe_exit(exited.exit_code, exited.cause)})" + _consequence(exited)
 
     def _decided(self, decided: events.Decided, state: State) -> Iterator[str]:
         for command in decided.commands:

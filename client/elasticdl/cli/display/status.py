@@ -58,6 +58,7 @@ def status_facts(run: RunDirectory, state: State, *, alive: bool) -> dict[str, A
         pods[name] = {
             "service": pod.service.value,
             "phase": pod.phase.value,
+            "pending": pod.pending,
             "instance": pod.instance,
             "pid": pid_of(pod.instance),
         }
@@ -127,6 +128,7 @@ def _print_pods(state: State, console: Console) -> None:
         table.add_column(column)
     for name, pod in sorted(state.pods.items()):
         tasks = [str(ref) for ref, holders in state.running_attempts.items() if pod.incarnation in holders]
-        table.add_row(name, pod.phase.value, pod.instance, pod.incarnation, str(pod.starts), ", ".join(tasks))
+        phase = f"pending: {pod.pending}" if pod.pending else pod.phase.value
+        table.add_row(name, phase, pod.instance, pod.incarnation, str(pod.starts), ", ".join(tasks))
     if state.pods:
         console.print(table)

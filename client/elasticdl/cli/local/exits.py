@@ -1,27 +1,13 @@
-"""Why a child process ended: classified by its exit code and by the kernel's count of out-of-memory kills."""
+"""The end of a child process, and the kernel's count of out-of-memory kills."""
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticdl.shared.messages.events import ExitCause
-
 _COUNTER = Path("/proc/vmstat")
-_OWN_FAULT_SIGNALS = frozenset(
-    {
-        signal.SIGSEGV,
-        signal.SIGABRT,
-        signal.SIGBUS,
-        signal.SIGILL,
-        signal.SIGFPE,
-        signal.SIGSYS,
-        signal.SIGTRAP,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,43 +23,6 @@ class Exit:
     name: str
     pid: int
     exit_code: int
-
-
-def exit_cause(exit_code: int, *, out_of_memory: bool = False) -> ExitCause:
-    """Classify an exit code.
-
-    SIGKILL counts as a kill from outside unless the kernel was out of memory. To take a preemption for a fault of the
-    process would be the worse mistake.
-
-    Args:
-        exit_code: the exit code, or minus the number of the signal that ended the process.
-        out_of_memory: whether the kernel killed it because memory ran out.
-    """
-    if out_of_memory:
-        return ExitCause.OWN_FAULT
-    match exit_code:
-        case os.EX_TEMPFAIL:
-            return ExitCause.OUTSIDE  # NATS, a ps or the storage was unreachable; the process did nothing wrong.
-        case 0:
-            return ExitCause.FINISHED
-        case 1 | 2:
-            return ExitCause.REFUSED
-        case code if code < 0:
-            return ExitCause.OWN_FAULT if -code in _OWN_FAULT_SIGNALS else ExitCause.OUTSIDE
-        case _:
-            return ExitCause.OWN_FAULT
-
-
-def describe_exit(exit_code: int, cause: ExitCause | None = None) -> str:
-    """``exit code 3``, ``SIGSEGV`` or ``out of memory``, for messages."""
-    if exit_code == -signal.SIGKILL and cause is ExitCause.OWN_FAULT:
-        return "SIGKILL by the kernel: out of memory"
-    if exit_code >= 0:
-        return f"exit code {exit_code}"
-    try:
-        return signal.Signals(-exit_code).name
-    except ValueError:
-        return f"signal {-exit_code}"
 
 
 class OomWatch:

@@ -32,6 +32,7 @@ from elasticdl.shared.errors import ElasticDLError, PermanentError
 from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_TIMEOUT_S
 from elasticdl.shared.messages.events import Event, JobResumed, StopRequested
 from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
+from elasticdl.shared.pods.supervisor import PodSupervisor
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
@@ -159,8 +160,9 @@ class LocalJob:
             await self._publisher.open(event)
         settings = ProcessSettings(environment=partial(self._environment, url), command=self._runtime.command)
         processes = ServiceProcesses(self._processes, self._run, settings)
-        self._pods = LocalPods(processes, self._publisher.publish, forks.servers if forks else {})
-        await bus.signals.serve_orders(LAUNCHER, self._pods.execute)
+        self._pods = LocalPods(processes, forks.servers if forks else {})
+        self._supervisor = PodSupervisor(self._pods, self._publisher.publish)
+        await bus.signals.serve_orders(LAUNCHER, self._supervisor.execute)
         self._watchdog = Watchdog(bus, self._clock, self._kill_hung_master, self._kill_hung_broker)
         self._url = url
         if forks:
@@ -194,6 +196,7 @@ class LocalJob:
             asyncio.create_task(coroutine)
             for coroutine in (
                 self._publisher.run(),
+                self._supervisor.run(),
                 monitor.follow(bus.log),
                 monitor.listen(bus),
                 self._tick(),

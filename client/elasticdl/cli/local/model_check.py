@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticdl.cli.local.exits import describe_exit
 from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.fork_server import MODEL_CHECK
 from elasticdl.cli.local.processes.imports import module_command
@@ -23,6 +22,7 @@ from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import encode_spec
 from elasticdl.shared.names import PodName, Service, pod_name
+from elasticdl.shared.pods.causes import describe_exit
 from elasticdl.shared.process import model_check
 from elasticdl.shared.process.handover import WaitingProcess
 from elasticdl.shared.process.model_check import ModelCheck

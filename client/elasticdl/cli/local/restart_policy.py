@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elasticdl.cli.local.exits import describe_exit, exit_cause
 from elasticdl.shared.messages.events import ExitCause
-from elasticdl.shared.process.exit_codes import EXIT_AWAY
+from elasticdl.shared.pods.causes import classify_exit, describe_exit
 
 _REFUSAL_LINES, _CRASH_LINES = 5, 8
 """Lines of the master's log in the message."""
@@ -70,17 +69,17 @@ class RestartPolicy:
             now_s: monotonic clock.
             last_error: reads so many last lines of the master's log.
         """
-        if exit_code == EXIT_AWAY:
+        cause = classify_exit(exit_code)
+        if cause is ExitCause.DISCONNECTED:
             # NATS or the storage is unreachable, or another master was active. Retry without limit, with backoff.
             delay_s = self._limits.delay_s(self._count(self._unavailable, now_s))
             message = f"The master exited and restarts in {delay_s:g} s: {last_error(1)}"
             return RestartDecision(message=message, delay_s=delay_s)
-        cause = exit_cause(exit_code)
         if cause is ExitCause.FINISHED:
             return RestartDecision(ends=True)
         if cause is ExitCause.REFUSED:
             return RestartDecision(message=f"the master can't continue:\n{last_error(_REFUSAL_LINES)}", ends=True)
-        if cause is ExitCause.OUTSIDE:
+        if cause is ExitCause.PREEMPTED:
             # Kills from outside are unlimited: preemption is normal.
             return RestartDecision(message="The master was killed. Restarting it; training continues.")
         crashes = self._count(self._crashes, now_s)

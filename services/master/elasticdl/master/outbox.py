@@ -31,6 +31,7 @@ from elasticdl.shared.messages.events import CommandFailure, CommandsRan, Decide
 from elasticdl.shared.model.manifests import DamagedError, damage
 from elasticdl.shared.model.placement import Placement, decode_placement, encode_placement
 from elasticdl.shared.names import LAUNCHER, PodName
+from elasticdl.shared.pods.supervisor import PodSupervisor
 from elasticdl.shared.process.clock import Clock
 
 ORDER_TRIES_S_MAX = 10.0
@@ -42,6 +43,7 @@ TASKS_AT_ONCE_MAX = 256
 """Tasks that are queued together: workers get the first ones early, and other tasks of the loop wait milliseconds."""
 
 PsOrder = commands.TakeSnapshot | commands.HoldGroup | commands.OpenPin | commands.ClosePin
+PodCommand = commands.StartPod | commands.StopPod
 
 _log = structlog.get_logger()
 
@@ -76,6 +78,8 @@ class Outbox:
         """Term of the master that runs the commands, which another master may have decided."""
         self.return_deliveries = True
         """Whether to return deliveries of ended workers to the queue; otherwise their leases expire."""
+        self.pods: PodSupervisor | None = None
+        """Executes commands about pods in this process; None: the launcher does."""
         self._bus = bus
         self._clock = clock
         self._reads = LedgerReads(read_ledgers)
@@ -202,7 +206,7 @@ class Outbox:
         pause_s = ORDER_PAUSE_S_MIN
         while True:
             try:
-                return await self._bus.signals.order(pod, command, cause, term=self.term)
+                return await self._send(pod, command, cause)
             except PermanentError as error:
                 raise OrderRefusedError(f"{pod} refused: {error}") from error
             except TransientError:
@@ -211,6 +215,12 @@ class Outbox:
                     raise
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, ORDER_PAUSE_S_MAX)
+
+    async def _send(self, pod: PodName, command: Command, cause: str) -> None:
+        if self.pods and isinstance(command, PodCommand):
+            await self.pods.execute(command, cause)
+        else:
+            await self._bus.signals.order(pod, command, cause, term=self.term)
 
     def _has_exited(self, name: PodName) -> bool:
         pod = self.state.pods.get(name)
@@ -221,7 +231,7 @@ def lane_of(command: Command) -> str:
     """The lane of a command: one per process that gets orders, one per ps whose ledgers are read, and the queue's."""
     match command:
         case commands.StartPod() | commands.StopPod():
-            return LAUNCHER
+            return "pods"
         case commands.ReadLedgers(ps=ps):
             return f"ledgers of {ps}"
         case Dispatch() | commands.ReturnDelivery():

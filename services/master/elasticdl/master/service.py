@@ -28,6 +28,8 @@ from elasticdl.shared.messages.events import (
     TimerFired,
 )
 from elasticdl.shared.names import MASTER, Incarnation, Service
+from elasticdl.shared.pods.ports import Pods, PodStatus, Running
+from elasticdl.shared.pods.supervisor import PodSupervisor
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 
@@ -49,12 +51,14 @@ class MasterOptions:
         heartbeat_interval_s: seconds between heartbeats.
         snapshot_records: log records between two core snapshots; 0: none.
         return_deliveries: return the deliveries of an ended worker to the queue at once; otherwise their leases expire.
+        pods: the job's pods, which this master creates and watches itself; None: the launcher does.
     """
 
     heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S
     heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S
     snapshot_records: int = 0
     return_deliveries: bool = True
+    pods: Pods | None = None
 
 
 class Master:
@@ -114,11 +118,14 @@ class Master:
         snapshots = asyncio.create_task(self._snapshots.run(), name="core snapshots")
         monitor = HeartbeatMonitor(self._bus.signals, self._clock, self._detector, self._on_tick, self._expect)
         monitoring = asyncio.create_task(monitor.run(self._options.heartbeat_interval_s), name="heartbeat monitor")
+        tasks = [reader, outbox, monitoring, snapshots]
+        if self._outbox.pods:
+            tasks.append(asyncio.create_task(self._outbox.pods.run(), name="pod supervisor"))
         try:
             while not (self.state.is_final and not self.state.pending_commands):
-                await self._turn(reader, outbox, monitoring, snapshots)
+                await self._turn(*tasks)
         finally:
-            for task in (reader, outbox, monitoring, snapshots):
+            for task in tasks:
                 task.cancel()
             self._timers.cancel()
         return self.state
@@ -139,6 +146,13 @@ class Master:
                 # A former master, or a message that it sent before it ended. Our term on the log will fence it.
                 if attempt == TAKEOVER_TRIES_MAX:
                     raise
+        if self._options.pods:
+            known = [
+                PodStatus(pod=pod.name, service=pod.service, order=0, phase=Running(), instance=pod.instance)
+                for pod in self.state.pods.values()
+                if pod.has_process
+            ]
+            self._outbox.pods = PodSupervisor(self._options.pods, self._on_pod_event, known)
         for seq, decided in self.state.pending_commands:
             self._outbox.put(seq, decided)
         _log.info(
@@ -149,6 +163,9 @@ class Master:
             unfinished_decisions=len(self.state.pending_commands),
         )
         return recovered
+
+    def _on_pod_event(self, event: Event, cause: str = "") -> None:  # noqa: ARG002  Only the event is stored.
+        self._inbox.put_nowait(event)
 
     async def _read(self) -> None:
         async for record in self._bus.log.read(self._read_seq):

@@ -26,7 +26,7 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartPod:
-    """Start a process under this name."""
+    """Create a pod under this name."""
 
     pod: PodName
     service: Service
@@ -34,14 +34,14 @@ class StartPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopPod:
-    """Stop a process.
+    """End a pod.
 
     Attributes:
         pod: its name.
         reason: why, for the log.
-        kill: with SIGKILL, because it is unresponsive; otherwise with SIGTERM.
-        instance: the process to stop, and no later one under this name; empty: one whose start was ordered earlier and
-            has not been reported.
+        kill: at once, because it is unresponsive; otherwise with a grace period.
+        instance: the one to end, and no later one under this name; empty: one whose start was ordered earlier and has
+            not been reported.
     """
 
     pod: PodName

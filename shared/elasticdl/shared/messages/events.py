@@ -16,16 +16,24 @@ from elasticdl.shared.names import NO_INSTANCE, NOBODY, GroupId, Incarnation, Po
 
 
 class ExitCause(Enum):
-    """Why a process ended, as the process adapter classifies it."""
+    """Why a pod ended; ``elasticdl.shared.pods.causes`` classifies it."""
 
     FINISHED = "finished"
     """Exit code 0."""
     REFUSED = "refused"
-    """A user error or a permanent error, which the process has logged (exit codes 1 and 2)."""
+    """A user error or a permanent error, which the process has logged; or the platform can't run the pod."""
     OWN_FAULT = "own_fault"
-    """Segfault, abort, bus error, out of memory, an unexpected exit code."""
-    OUTSIDE = "outside"
-    """Killed from outside: SIGKILL, SIGTERM, preemption, node loss."""
+    """Segfault, abort, bus error, an unexpected exit code."""
+    PREEMPTED = "preempted"
+    """Ended from outside: preempted, evicted, SIGKILL, SIGTERM. In old logs also for all other causes from outside."""
+    NODE_LOST = "node_lost"
+    """The node, or the pod itself, is gone."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The kernel killed it; in old logs an own fault."""
+    STOPPED = "stopped"
+    """The master had ordered it."""
+    DISCONNECTED = "disconnected"
+    """NATS, a ps or the storage was unreachable for too long; the process did nothing wrong."""
 
 
 class FailureKind(Enum):
@@ -119,12 +127,21 @@ class ScaleRequested:
     ps: int = 0
 
 
-# --- pods (reported by the process adapter of the launcher) -----------------------------------------------------
+# --- pods (reported by the pod supervisor) ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPending:
+    """A pod that was ordered can't start yet; ``reason`` says why, for people."""
+
+    pod: PodName
+    service: Service
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodStarted:
-    """The process adapter started a process, which has not reported ready yet."""
+    """The process of a pod has started, and has not reported ready yet."""
 
     pod: PodName
     service: Service
@@ -133,11 +150,11 @@ class PodStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodExited:
-    """A process ended.
+    """A pod ended.
 
     Attributes:
         pod, service: its name and kind.
-        instance: which of the processes of this pod.
+        instance: which of the pods of this name.
         cause: why it ended.
         exit_code: its exit code, or minus the signal's number.
         running_batches: worker: the batches that it was reading, feeding or computing.
@@ -474,6 +491,7 @@ Event = (
     | JobResumed
     | StopRequested
     | ScaleRequested
+    | PodPending
     | PodStarted
     | PodExited
     | WorkerStarted

@@ -42,7 +42,7 @@ class ProcessSettings:
     run: Incarnation = NOBODY
     """Incarnation of the launcher that opened this run of the job; events of earlier runs are ignored."""
     instance: PodInstance = NO_INSTANCE
-    """Id of this process under its name, as the process adapter reports it; empty: process id and start time."""
+    """Id of this process under its name, as its platform names it; empty: process id and start time."""
     run_dir: str = ""
     """Folder for this job's files on this machine; empty: none, as on Kubernetes, where pods have no disk."""
     log_level: str = "INFO"

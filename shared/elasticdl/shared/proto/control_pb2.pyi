@@ -144,7 +144,11 @@ class _ExitCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExitCause.V
     EXIT_CAUSE_FINISHED: _ExitCause.ValueType  # 1
     EXIT_CAUSE_REFUSED: _ExitCause.ValueType  # 2
     EXIT_CAUSE_OWN_FAULT: _ExitCause.ValueType  # 3
-    EXIT_CAUSE_OUTSIDE: _ExitCause.ValueType  # 4
+    EXIT_CAUSE_PREEMPTED: _ExitCause.ValueType  # 4
+    EXIT_CAUSE_NODE_LOST: _ExitCause.ValueType  # 5
+    EXIT_CAUSE_OUT_OF_MEMORY: _ExitCause.ValueType  # 6
+    EXIT_CAUSE_STOPPED: _ExitCause.ValueType  # 7
+    EXIT_CAUSE_DISCONNECTED: _ExitCause.ValueType  # 8
 
 class ExitCause(_ExitCause, metaclass=_ExitCauseEnumTypeWrapper): ...
 
@@ -152,7 +156,11 @@ EXIT_CAUSE_UNSPECIFIED: ExitCause.ValueType  # 0
 EXIT_CAUSE_FINISHED: ExitCause.ValueType  # 1
 EXIT_CAUSE_REFUSED: ExitCause.ValueType  # 2
 EXIT_CAUSE_OWN_FAULT: ExitCause.ValueType  # 3
-EXIT_CAUSE_OUTSIDE: ExitCause.ValueType  # 4
+EXIT_CAUSE_PREEMPTED: ExitCause.ValueType  # 4
+EXIT_CAUSE_NODE_LOST: ExitCause.ValueType  # 5
+EXIT_CAUSE_OUT_OF_MEMORY: ExitCause.ValueType  # 6
+EXIT_CAUSE_STOPPED: ExitCause.ValueType  # 7
+EXIT_CAUSE_DISCONNECTED: ExitCause.ValueType  # 8
 Global___ExitCause: _TypeAlias = ExitCause  # noqa: Y015
 
 class _FailureKind:
@@ -1503,6 +1511,31 @@ class ScaleRequested(_message.Message):
 Global___ScaleRequested: _TypeAlias = ScaleRequested  # noqa: Y015
 
 @_typing.final
+class PodPending(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POD_FIELD_NUMBER: _builtins.int
+    SERVICE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    pod: _builtins.str
+    service: Global___Service.ValueType
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        pod: _builtins.str = ...,
+        service: Global___Service.ValueType = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pod", b"pod", "reason", b"reason", "service", b"service"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PodPending: _TypeAlias = PodPending  # noqa: Y015
+
+@_typing.final
 class PodStarted(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2441,6 +2474,7 @@ class Envelope(_message.Message):
     SNAPSHOT_DAMAGED_FIELD_NUMBER: _builtins.int
     GROUP_HELD_FIELD_NUMBER: _builtins.int
     ROUND_DELAYED_FIELD_NUMBER: _builtins.int
+    POD_PENDING_FIELD_NUMBER: _builtins.int
     service: Global___Service.ValueType
     name: _builtins.str
     incarnation: _builtins.str
@@ -2503,6 +2537,8 @@ class Envelope(_message.Message):
     def group_held(self) -> Global___GroupHeld: ...
     @_builtins.property
     def round_delayed(self) -> Global___RoundDelayed: ...
+    @_builtins.property
+    def pod_pending(self) -> Global___PodPending: ...
     def __init__(
         self,
         *,
@@ -2541,12 +2577,13 @@ class Envelope(_message.Message):
         snapshot_damaged: Global___SnapshotDamaged | None = ...,
         group_held: Global___GroupHeld | None = ...,
         round_delayed: Global___RoundDelayed | None = ...,
+        pod_pending: Global___PodPending | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "instance", b"instance", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_started", b"pod_started", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run", b"run", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "instance", b"instance", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run", b"run", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held", "round_delayed"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held", "round_delayed", "pod_pending"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

@@ -50,24 +50,21 @@ class ServiceProcesses:
         self._run = run
         self._settings = settings
         self._stopped: set[PodName] = set()
-        self._instances: dict[PodName, PodInstance] = {}
 
-    def start(self, pod: PodName, service: Service) -> tuple[PodInstance, bool]:
+    def start(self, pod: PodName, service: Service) -> PodInstance:
         """See ``PodProcesses``."""
-        pid, is_new = self._children.start(
+        pid, _ = self._children.start(
             pod,
             self._settings.command(service),
             environment=self._settings.environment(pod, service),
             log=self._run.log(pod),
             output=self._run.output(pod) if service is Service.WORKER else None,
         )
-        if is_new:
-            self._settings.oom_watch.started(pod)
-            if pod in self._stopped:
-                self._stopped.discard(pod)
-                self._children.usage[pod].ordered_stops += 1
-            self._instances[pod] = _instance_of(pid)
-        return self._instances[pod], is_new
+        self._settings.oom_watch.started(pod)
+        if pod in self._stopped:
+            self._stopped.discard(pod)
+            self._children.usage[pod].ordered_stops += 1
+        return _instance_of(pid)
 
     def stop(self, pod: PodName, *, kill: bool) -> None:
         """See ``PodProcesses``."""
@@ -90,7 +87,7 @@ class ServiceProcesses:
         match cause:
             case ExitCause.REFUSED:
                 return last_error(self._run.log(pod), _REFUSAL_LINES)
-            case ExitCause.OWN_FAULT:
+            case ExitCause.OWN_FAULT | ExitCause.OUT_OF_MEMORY:
                 return tail(self._run.log(pod), _CRASH_LINES)
             case _:
                 return ""

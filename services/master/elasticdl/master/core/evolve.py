@@ -97,6 +97,7 @@ HANDLERS: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     events.StopRequested: lifecycle.on_stop_requested,
     events.ScaleRequested: lifecycle.on_scale_requested,
     events.TermStarted: lifecycle.on_term_started,
+    events.PodPending: pods.on_pod_pending,
     events.PodStarted: pods.on_pod_started,
     events.PodExited: pods.on_pod_exited,
     events.WorkerStarted: pods.on_worker_started,

@@ -27,7 +27,7 @@ class Sender(Enum):
 
     CURRENT = "current"
     NOT_REPORTED = "not reported"
-    """A process that the process adapter has not reported yet, or that ended before another one is reported."""
+    """A process whose start has not been reported yet, or that ended before another one is reported."""
     FORMER = "former"
     """A former run or a former instance: the record has no effect."""
 

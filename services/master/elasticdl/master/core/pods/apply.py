@@ -15,15 +15,23 @@ from elasticdl.shared.messages.commands import StartPod, StopPod
 from elasticdl.shared.messages.events import Envelope, FailureKind
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, PodName, Service
 
-# --- reported by the process adapter ----------------------------------------------------------------------------
+# --- reported by the pod supervisor -----------------------------------------------------------------------------
+
+
+def on_pod_pending(state: State, _envelope: Envelope, event: events.PodPending) -> None:
+    """Apply that a pod that was ordered can't start yet."""
+    pod = state.pods.get(event.pod)
+    if pod and pod.phase is PodPhase.ORDERED:
+        pod.pending = event.reason
 
 
 def on_pod_started(state: State, envelope: Envelope, event: events.PodStarted) -> None:
-    """Apply the start of a process."""
+    """Apply the start of a process. The start of the present instance, or of one that has ended, is a repetition."""
     pod = state.pods.get(event.pod)
-    if pod is None or pod.service is not event.service:
+    if pod is None or pod.service is not event.service or event.instance in (pod.instance, pod.former_instance):
         return
     drop_attempts(state, pod.incarnation)
+    pod.pending = ""
     pod.instance = event.instance
     pod.starts += 1
     if pod.phase is not PodPhase.STOPPING:
@@ -38,7 +46,7 @@ def on_pod_exited(state: State, envelope: Envelope, event: events.PodExited) -> 
     pod = state.pods.get(event.pod)
     if pod is None or pod.instance != event.instance:
         return
-    pod.instance = NO_INSTANCE
+    pod.instance, pod.former_instance = NO_INSTANCE, pod.instance
     state.timers.pop(timers.start_of(pod.name), None)
     ordered = pod.phase is PodPhase.STOPPING or state.is_final
     drop_attempts(state, pod.incarnation)
@@ -138,14 +146,14 @@ def apply_pod_command(state: State, command: StartPod | StopPod) -> None:
         if pod is None:
             state.pods[command.pod] = Pod(name=command.pod, service=command.service)
         else:
-            pod.phase = PodPhase.ORDERED
+            pod.phase, pod.pending = PodPhase.ORDERED, ""
     elif pod and pod.phase is not PodPhase.EXITED:
         pod.phase = PodPhase.STOPPING
         pod.is_unresponsive = False
 
 
 def apply_failed_pod_command(state: State, command: StartPod | StopPod, time_s: float) -> None:
-    """Apply that the process adapter could not be reached: the same is decided again."""
+    """Apply that the platform did not execute a command about a pod: the same is decided again."""
     pod = state.pods.get(command.pod)
     if pod and pod.phase is PodPhase.ORDERED:
         pod.phase = PodPhase.EXITED

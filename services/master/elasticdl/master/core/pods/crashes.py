@@ -5,8 +5,13 @@ from __future__ import annotations
 from elasticdl.master.core.state import State
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import FailureKind, PodExited, RunningBatch
+from elasticdl.shared.messages.events import ExitCause, FailureKind, PodExited, RunningBatch
 from elasticdl.shared.names import Purpose, TaskId
+
+ADVICE = {
+    ExitCause.OUT_OF_MEMORY: "The kernel killed the process because memory ran out. "
+    "Use smaller minibatches, fewer workers or more ps."
+}
 
 
 def on_worker_crashed(state: State, event: PodExited) -> None:
@@ -27,10 +32,15 @@ def on_worker_crashed(state: State, event: PodExited) -> None:
     state.fail(
         f"{crashes} workers crashed ({signal}) while running the same batch:\n{places}\n"
         "Something in these records crashes the model's code. Remove them, or handle them in the model's code.\n"
-        f"{event.log_tail}".rstrip(),
+        f"{explanation(event)}".rstrip(),
         guilty=event.pod,
         kind=FailureKind.USER_CODE,
     )
+
+
+def explanation(event: PodExited) -> str:
+    """The last lines of the log, and what to do about the cause of the exit."""
+    return f"{event.log_tail}\n{ADVICE[event.cause]}".strip() if event.cause in ADVICE else event.log_tail
 
 
 def forget_crashes(state: State, task: TaskRef) -> None:

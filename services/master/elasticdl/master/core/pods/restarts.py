@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.job.policy import policy_of
-from elasticdl.master.core.pods.crashes import on_worker_crashed
+from elasticdl.master.core.pods.crashes import explanation, on_worker_crashed
 from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import restart_of
@@ -16,6 +18,30 @@ RESTART_DELAY_S = 0.25
 """Seconds before the first restart after a failure; doubled with every further failure in a row."""
 RESTART_DELAY_S_MAX = 10.0
 """Longest delay before a restart, seconds."""
+
+
+class Restart(Enum):
+    """How a pod is restarted after an exit that the master did not order."""
+
+    AT_ONCE = "at once"
+    """Without limit, and without being counted."""
+    DELAYED = "delayed"
+    COUNTED = "counted"
+    """With growing delays, until the pod has failed too often in a row."""
+    WHILE_OTHERS_CONTINUE = "while others continue"
+    """With growing delays while other workers train; otherwise the job fails."""
+
+
+RESTARTS = {
+    ExitCause.PREEMPTED: Restart.AT_ONCE,
+    ExitCause.NODE_LOST: Restart.AT_ONCE,
+    ExitCause.STOPPED: Restart.AT_ONCE,
+    ExitCause.DISCONNECTED: Restart.AT_ONCE,
+    ExitCause.FINISHED: Restart.DELAYED,
+    ExitCause.OWN_FAULT: Restart.COUNTED,
+    ExitCause.OUT_OF_MEMORY: Restart.COUNTED,
+    ExitCause.REFUSED: Restart.WHILE_OTHERS_CONTINUE,
+}
 
 
 def decide_pods(state: State) -> Decisions:
@@ -49,17 +75,18 @@ def restart_delay_s(faults: int) -> float:
 
 def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -> None:
     """Apply an exit that the master did not order: count the failure, and schedule the restart or end the job."""
-    if event.cause is ExitCause.REFUSED and others_continue(state, pod.name):
+    rule = RESTARTS[event.cause]
+    if rule is Restart.WHILE_OTHERS_CONTINUE and others_continue(state, pod.name):
         pod.refusals += 1
-    elif event.cause is ExitCause.REFUSED:
+    elif rule is Restart.WHILE_OTHERS_CONTINUE:
         state.fail(f"{pod.name} can't continue.\n{event.log_tail}".rstrip(), guilty=pod.name)
-    elif event.cause is ExitCause.OWN_FAULT or _exited_unexpectedly(pod, event):
+    elif rule is Restart.COUNTED or _exited_unexpectedly(pod, event):
         pod.faults += 1
         on_worker_crashed(state, event)
         if pod.faults > state.job.limits.relaunches_max:
-            text = f"{pod.name} failed {pod.faults} times in a row (exit code {event.exit_code}).\n{event.log_tail}"
+            text = f"{pod.name} failed {pod.faults} times in a row ({_exit(event)}).\n{explanation(event)}"
             state.fail(text.rstrip(), guilty=pod.name)
-    if event.cause is not ExitCause.OUTSIDE and not state.failure:
+    if rule is not Restart.AT_ONCE and not state.failure:
         state.timers[restart_of(pod.name)] = time_s + restart_delay_s(pod.faults + pod.refusals)
 
 
@@ -76,3 +103,7 @@ def _exited_unexpectedly(pod: Pod, event: PodExited) -> bool:
     """Whether a worker exited with code 0 and no WorkerStopped: the model's code or a library ended the process."""
     announced = pod.incarnation and pod.stopped_incarnation == pod.incarnation
     return event.cause is ExitCause.FINISHED and pod.service is Service.WORKER and not announced
+
+
+def _exit(event: PodExited) -> str:
+    return "out of memory" if event.cause is ExitCause.OUT_OF_MEMORY else f"exit code {event.exit_code}"

@@ -15,7 +15,7 @@ class PodPhase(Enum):
     """Phase in a pod's lifecycle."""
 
     ORDERED = "ordered"
-    """The master decided StartPod; the process adapter has not confirmed it."""
+    """The master decided StartPod; its start has not been reported."""
     STARTING = "starting"
     """The process exists and is not ready."""
     RUNNING = "running"
@@ -33,7 +33,9 @@ class Pod:
         name: e.g. ``worker-0``.
         service: worker or ps.
         phase: phase in its lifecycle.
-        instance: the present process, as the process adapter names it; empty: none that it has reported.
+        pending: why a pod that was ordered has not started yet; empty: unknown.
+        instance: the present process, as its platform names it; empty: none was reported.
+        former_instance: the last instance that ended.
         incarnation: what the present process calls itself; empty until it has published an event.
         address: ps: ``host:port`` of its wire server.
         model_incarnation: ps: the last instance that reported holding its part of the model.
@@ -44,13 +46,15 @@ class Pod:
         stopped_incarnation: worker: the last instance that published WorkerStopped.
         is_unresponsive: no heartbeat came in time, or no start; the master replaces the process.
         claim: ps: number of the register claim of the last instance that reported ready.
-        early_events: what a process has sent before the process adapter has reported it.
+        early_events: what a process has sent before its start was reported.
     """
 
     name: PodName
     service: Service
     phase: PodPhase = PodPhase.ORDERED
+    pending: str = ""
     instance: PodInstance = NO_INSTANCE
+    former_instance: PodInstance = NO_INSTANCE
     incarnation: Incarnation = NOBODY
     address: str = ""
     model_incarnation: Incarnation = NOBODY
@@ -65,7 +69,7 @@ class Pod:
 
     @property
     def has_process(self) -> bool:
-        """Whether a process runs under this name, as far as the process adapter has reported."""
+        """Whether a process runs under this name, as far as it was reported."""
         return bool(self.instance)
 
     @property
@@ -74,5 +78,5 @@ class Pod:
         return bool(self.incarnation) and self.model_incarnation == self.incarnation
 
     def buffer(self, envelope: Envelope) -> None:
-        """Keep an event until the process adapter reports its sender; only the last ones, if there are many."""
+        """Keep an event until the start of its sender is reported; only the last ones, if there are many."""
         self.early_events = [*self.early_events, envelope][-EARLY_EVENTS_MAX:]

@@ -1,0 +1,124 @@
+"""Pods in memory: a platform for tests and simulations that does what a script says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from elasticdl.shared.messages.events import ExitCause
+from elasticdl.shared.names import PodInstance, PodName, Service
+from elasticdl.shared.pods.causes import classify_exit
+from elasticdl.shared.pods.ports import Ended, Pending, Phase, PodStatus, Running
+from elasticdl.shared.pods.table import PodTable
+
+
+class Node(Protocol):
+    """Runs the processes of pods; it answers by calling ``MemoryPods.run`` and ``MemoryPods.exit``."""
+
+    def start(self, pod: PodName, service: Service) -> None:
+        """Start the process of a pod that was created."""
+        ...
+
+    def stop(self, pod: PodName, *, kill: bool) -> None:
+        """End the process of a pod that is deleted, at once or with SIGTERM."""
+        ...
+
+
+class MemoryPods:
+    """A ``Pods`` whose pods do what the methods below say.
+
+    Args:
+        node: is told which processes to start and to stop; None: nothing happens by itself.
+    """
+
+    def __init__(self, node: Node | None = None) -> None:
+        self._node = node
+        self._table = PodTable()
+        self._deleted: set[PodName] = set()
+        self._history: dict[PodName, list[PodStatus]] = {}
+
+    async def create(self, pod: PodName, service: Service, order: int) -> PodStatus:
+        """See ``Pods.create``."""
+        if self._table.admits(pod, order):
+            self._deleted.discard(pod)
+            self._set(PodStatus(pod=pod, service=service, order=order, phase=Pending(reason="")))
+            if self._node:
+                self._node.start(pod, service)
+        return self._latest(pod)
+
+    async def delete(self, pod: PodName, instance: PodInstance, order: int, *, kill: bool) -> None:
+        """See ``Pods.delete``."""
+        status = self._table.to_delete(pod, instance, order)
+        if status is None:
+            return
+        self._deleted.add(pod)
+        if isinstance(status.phase, Pending):
+            self.end(pod, Ended(cause=ExitCause.STOPPED))
+        elif self._node:
+            self._node.stop(pod, kill=kill)
+
+    async def list(self) -> Sequence[PodStatus]:
+        """See ``Pods.list``."""
+        return self._table.list()
+
+    def watch(self) -> AsyncIterator[PodStatus]:
+        """See ``Pods.watch``."""
+        return self._table.watch()
+
+    # --- the script -------------------------------------------------------------------------------------------------
+
+    def pend(self, pod: PodName, reason: str) -> None:
+        """A pod that has not started can't start yet."""
+        self._change(pod, Pending(reason=reason))
+
+    def run(self, pod: PodName, instance: PodInstance) -> None:
+        """The process of a pod starts."""
+        self._set(replace(self._latest(pod), phase=Running(), instance=instance))
+
+    def exit(self, pod: PodName, exit_code: int, reason: str = "", *, traces: Ended | None = None) -> None:
+        """The process of a pod ends.
+
+        Args:
+            pod: its name.
+            exit_code: as in ``Ended``.
+            reason: what the platform gives as the reason.
+            traces: what it left.
+        """
+        cause = classify_exit(exit_code, reason, is_deleted=pod in self._deleted)
+        self.end(pod, replace(traces or Ended(cause=cause), cause=cause, exit_code=exit_code))
+
+    def end(self, pod: PodName, ended: Ended) -> None:
+        """A pod ends."""
+        self._change(pod, ended)
+
+    def vanish(self, pod: PodName) -> None:
+        """A pod is gone with its node, and nobody saw its end."""
+        self._table.remove(pod)
+        self.break_watch()
+
+    def repeat(self, pod: PodName) -> None:
+        """All changes of all pods of a name are announced once more, late ones first."""
+        for status in self._history.get(pod, ()):
+            self._table.announce(status)
+
+    def break_watch(self) -> None:
+        """The connection of the watcher breaks; it misses changes until it lists again."""
+        self._table.break_watch("the watch has ended")
+
+    def get(self, pod: PodName) -> PodStatus | None:
+        """The latest pod of a name."""
+        return self._table.get(pod)
+
+    def _latest(self, pod: PodName) -> PodStatus:
+        status = self._table.get(pod)
+        if status is None:
+            raise LookupError(f"{pod} was not created")
+        return status
+
+    def _change(self, pod: PodName, phase: Phase) -> None:
+        self._set(replace(self._latest(pod), phase=phase))
+
+    def _set(self, status: PodStatus) -> None:
+        self._history.setdefault(status.pod, []).append(status)
+        self._table.set(status)

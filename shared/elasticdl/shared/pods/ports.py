@@ -1,0 +1,115 @@
+"""The port ``Pods``: creates, deletes and watches the pods of one job on some platform."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from elasticdl.shared.messages.events import ExitCause, RunningBatch
+from elasticdl.shared.names import NO_INSTANCE, PodInstance, PodName, Service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """The pod has no process yet; ``reason`` says why, for people."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """The pod's process runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The pod has ended for good.
+
+    Attributes:
+        cause: why, see ``causes.py``.
+        exit_code: of its process, or minus the number of the signal that ended it; 0 if it is unknown.
+        log_tail: the last lines of its log, for own faults and refusals.
+        running_batches: worker: the batches that it was reading, feeding or computing.
+        batches: worker: how many batches it had computed, repeated ones too.
+    """
+
+    cause: ExitCause
+    exit_code: int = 0
+    log_tail: str = ""
+    running_batches: tuple[RunningBatch, ...] = ()
+    batches: int = 0
+
+
+Phase = Pending | Running | Ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodStatus:
+    """A pod at one moment.
+
+    Attributes:
+        pod: its name.
+        service: worker or ps.
+        order: the order that created it; later pods of the same name have higher ones.
+        phase: its phase. It never returns to an earlier one.
+        instance: which of the pods of this name it is. It is empty or changes only while the pod is pending.
+    """
+
+    pod: PodName
+    service: Service
+    order: int
+    phase: Phase
+    instance: PodInstance = NO_INSTANCE
+
+
+class Pods(Protocol):
+    """The pods of one job. A name has at most one pod that has not ended."""
+
+    async def create(self, pod: PodName, service: Service, order: int) -> PodStatus:
+        """Create a pod, unless this order or a later one has done so, or a pod of this name has not ended.
+
+        Args:
+            pod: its name.
+            service: worker or ps.
+            order: position of the master's decision in the log.
+
+        Returns:
+            The latest pod of this name.
+
+        Raises:
+            TransientError: the platform is unavailable or has no quota left; try again.
+            PermanentError: the platform refuses.
+        """
+        ...
+
+    async def delete(self, pod: PodName, instance: PodInstance, order: int, *, kill: bool) -> None:
+        """End a pod; if it has ended, nothing happens.
+
+        Args:
+            pod: its name.
+            instance: which one, and no later one under this name; empty: one that an order before ``order`` created.
+            order: position of the master's decision in the log.
+            kill: end it at once; otherwise it gets the grace period.
+
+        Raises:
+            TransientError: the platform is unavailable; try again.
+            PermanentError: the platform refuses.
+        """
+        ...
+
+    async def list(self) -> Sequence[PodStatus]:
+        """The latest pod of every name, ended ones included.
+
+        Raises:
+            TransientError: the platform is unavailable.
+        """
+        ...
+
+    def watch(self) -> AsyncIterator[PodStatus]:
+        """Changes since the last ``list``, perhaps repeated or late. There is one watcher at a time.
+
+        Raises:
+            TransientError: changes were lost: list again.
+        """
+        ...

@@ -1,0 +1,135 @@
+"""The shell around a ``Pods`` adapter: executes the master's orders, and reports pod changes to the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import structlog
+
+from elasticdl.shared.errors import PermanentError, TransientError
+from elasticdl.shared.messages.commands import Command, StartPod, StopPod
+from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodPending, PodStarted
+from elasticdl.shared.names import PodInstance, PodName
+from elasticdl.shared.pods.ports import Ended, Pending, Phase, Pods, PodStatus, Running
+
+_RANKS: dict[type[Phase], int] = {Pending: 0, Running: 1, Ended: 2}
+
+_log = structlog.get_logger()
+
+
+class Publish(Protocol):
+    """Takes events for the log: ``QueuedEventPublisher.publish``."""
+
+    def __call__(self, event: Event, cause: str = "") -> None:
+        """Append an event to the log."""
+        ...
+
+
+class PodSupervisor:
+    """Runs where the adapter is: in the launcher, or in the master of a job on a cluster.
+
+    A pod goes through its phases once, and a later pod of the same name has a higher order. So a status that is not
+    beyond the reported one is a late or repeated one, and is ignored.
+
+    Args:
+        pods: the pods of the job.
+        publish: takes events for the log.
+        known: running pods that an earlier supervisor has reported, with order 0 if it is not known any more.
+    """
+
+    def __init__(self, pods: Pods, publish: Publish, known: Iterable[PodStatus] = ()) -> None:
+        self._pods = pods
+        self._publish = publish
+        self._reported: dict[PodName, PodStatus] = {status.pod: status for status in known}
+
+    async def execute(self, command: Command, cause: str) -> None:
+        """Execute a command of the decision ``cause``. A command that was executed before changes nothing.
+
+        Raises:
+            TransientError: the platform is unavailable; try again.
+            PermanentError: the platform refuses, or it is not a command about a pod.
+        """
+        match command:
+            case StartPod(pod=pod, service=service):
+                self._report(await self._pods.create(pod, service, int(cause)))
+            case StopPod(pod=pod, instance=instance, kill=kill):
+                await self._pods.delete(pod, instance, int(cause), kill=kill)
+            case _:
+                raise PermanentError(f"{type(command).__name__} is not a command about a pod")
+
+    async def run(self) -> None:
+        """Watch the pods and report their changes; never returns.
+
+        Raises:
+            PermanentError: the platform refuses.
+        """
+        while True:
+            try:
+                reported = list(self._reported.values())
+                listed = await self._pods.list()
+                self._report_missing(reported, listed)
+                for status in listed:
+                    self._report(status)
+                async for status in self._pods.watch():
+                    self._report(status)
+            except TransientError as error:
+                _log.warning("watching the pods again", reason=str(error))
+                await asyncio.sleep(error.retry_after_s)
+
+    def _report_missing(self, reported: Iterable[PodStatus], listed: Sequence[PodStatus]) -> None:
+        """Report the end of pods that the platform does not know any more."""
+        latest = {status.pod: status for status in listed}
+        for status in reported:
+            found = latest.get(status.pod)
+            if found is None or (found.order != status.order and found.instance != status.instance):
+                self._report(_ended(status, Ended(cause=ExitCause.NODE_LOST)))
+
+    def _report(self, status: PodStatus) -> None:
+        """Publish the events that follow from a status, if there are any."""
+        former = self._reported.get(status.pod)
+        if former and not _is_news(status, former):
+            return
+        self._reported[status.pod] = status
+        match status.phase:
+            case Pending(reason=reason):
+                self._publish(PodPending(pod=status.pod, service=status.service, reason=reason))
+            case Running():
+                self._report_start(status)
+            case Ended() as ended:
+                if former is None or former.order != status.order or not isinstance(former.phase, Running):
+                    self._report_start(status)
+                self._report_end(status, ended)
+
+    def _report_start(self, status: PodStatus) -> None:
+        started = PodStarted(pod=status.pod, service=status.service, instance=_instance(status))
+        self._publish(started, cause=str(status.order))
+
+    def _report_end(self, status: PodStatus, ended: Ended) -> None:
+        self._publish(
+            PodExited(
+                pod=status.pod,
+                service=status.service,
+                instance=_instance(status),
+                cause=ended.cause,
+                exit_code=ended.exit_code,
+                running_batches=ended.running_batches,
+                log_tail=ended.log_tail,
+                batches=ended.batches,
+            )
+        )
+
+
+def _is_news(status: PodStatus, former: PodStatus) -> bool:
+    place, former_place = ((each.order, _RANKS[type(each.phase)]) for each in (status, former))
+    return place > former_place or (place == former_place and isinstance(status.phase, Pending) and status != former)
+
+
+def _instance(status: PodStatus) -> PodInstance:
+    """The instance for the log. A pod that ended without a process gets a name of its own."""
+    return status.instance or PodInstance(f"never started {status.order}")
+
+
+def _ended(status: PodStatus, ended: Ended) -> PodStatus:
+    return PodStatus(pod=status.pod, service=status.service, order=status.order, instance=status.instance, phase=ended)
