@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -129,3 +130,17 @@ def test_history_and_report_are_files(elastic: Elastic, digits: Path) -> None:
     for service in ("master", "ps-0", "worker-0", "worker-1"):
         assert outcome.report["services"][service]["cpu_s"] > 0
         assert outcome.report["services"][service]["rss_max_bytes"] > 0
+
+
+def test_the_report_follows_from_the_log_alone(elastic: Elastic) -> None:
+    write_model(elastic.folder)
+    write_data(elastic.folder)
+    outcome = elastic.train("--model_def=model.py", "--training_data=data", "--num_workers=1", "--output=out")
+    run = elastic.jobs / elastic.job
+    for path in run.iterdir():
+        if path.name not in ("job.json", "lock", "nats"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    told = elastic.run("report", run.name)
+    assert told.exit_code == 0 and told.output.startswith(f"{run.name}: succeeded\n")
+    assert told.output in outcome.output
+    assert json.loads(elastic.run("report", run.name, "--json").output) == outcome.report

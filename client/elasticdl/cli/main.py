@@ -9,16 +9,20 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.background import Accept, run_in_background
-from elasticdl.cli.options import Debug, Detach, Flag, Job, ReportFile, RunDir, command, plain_switches
+from elasticdl.cli.data_commands import data, zoo
+from elasticdl.cli.options import Debug, Detach, Flag, Job, Json, ReportFile, RunDir, command, plain_switches
 from elasticdl.cli.submission.flags import PS_MAX, WORKERS_MAX, TrainFlags
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.plan import EPOCHS_MAX
+
+if TYPE_CHECKING:
+    from elasticdl.cli.jobs.handle import JobHandle
 
 LATER = {"allow_extra_args": True, "ignore_unknown_options": True}
 JOBS, DATA, TRAIN = "Jobs", "Data and models", "Run"
@@ -35,8 +39,6 @@ app = typer.Typer(
     epilog="First run: [bold]elasticdl zoo data mnist mnist[/bold], then [bold]elasticdl train "
     "--model_def=mnist_functional_api.custom_model --training_data=mnist/train --output=output[/bold]",
 )
-zoo = typer.Typer(no_args_is_help=True, help="Example models and example data.")
-data = typer.Typer(no_args_is_help=True, help="Data sets.")
 app.add_typer(zoo, name="zoo", rich_help_panel=DATA)
 app.add_typer(data, name="data", rich_help_panel=DATA)
 
@@ -182,9 +184,8 @@ def attach(job: Job, run_dir: RunDir = None) -> None:
     When the job ends, prints its report, and exits with its exit code.
     """
     from elasticdl.cli.commands.attach import attach
-    from elasticdl.cli.jobs.local_handle import open_job
 
-    raise typer.Exit(attach(open_job(_root_of(run_dir), job)))
+    raise typer.Exit(attach(_open(job, run_dir)))
 
 
 @command(app, panel=JOBS)
@@ -192,7 +193,7 @@ def stop(job: Job, run_dir: RunDir = None) -> None:
     """Stop a running job. It can be resumed later."""
     from elasticdl.cli.commands import jobs
 
-    jobs.stop(job, _root_of(run_dir))
+    jobs.stop(_open(job, run_dir))
 
 
 @command(app, panel=JOBS)
@@ -212,7 +213,7 @@ def scale(
     """
     from elasticdl.cli.commands import jobs
 
-    jobs.scale(job, _root_of(run_dir), workers=workers or 0, ps=ps or 0)
+    jobs.scale(_open(job, run_dir), workers=workers or 0, ps=ps or 0)
 
 
 @command(app, panel=JOBS)
@@ -276,14 +277,25 @@ def clean(
 @command(app, panel=JOBS)
 def status(
     job: Job,
-    as_json: Annotated[bool, Flag("Print one JSON object.", name="json")] = False,
+    as_json: Json = False,
     evaluations: Annotated[int, Flag("Evaluations to show (0: all).", metavar="N", limits=(0, 1 << 31))] = 5,
     run_dir: RunDir = None,
 ) -> None:
     """Show the status of a job: progress, processes, evaluations, snapshots."""
     from elasticdl.cli.commands import inspect
 
-    inspect.status(job, _root_of(run_dir), as_json=as_json, evaluations=evaluations)
+    inspect.status(_open(job, run_dir), as_json=as_json, evaluations=evaluations)
+
+
+@command(app, panel=JOBS)
+def report(job: Job, as_json: Json = False, run_dir: RunDir = None) -> None:
+    """Print the report of a job, as at the end of its training. A running job has a report, too.
+
+    The report follows from the event log alone. With --json it is the object that train --report=FILE writes.
+    """
+    from elasticdl.cli.commands import inspect
+
+    inspect.report(_open(job, run_dir), as_json=as_json)
 
 
 @command(app, panel=JOBS)
@@ -299,7 +311,7 @@ def tasks(
     """List the tasks of a job and their states. Finished tasks are shown once the job has ended, or with --state."""
     from elasticdl.cli.commands import inspect
 
-    inspect.tasks(job, _root_of(run_dir), limit, state)
+    inspect.tasks(_open(job, run_dir), limit, state)
 
 
 @command(app, panel=JOBS)
@@ -312,7 +324,7 @@ def task(
     """Show the history of one task: every dispatch, delivery, failure and result."""
     from elasticdl.cli.commands import inspect
 
-    inspect.task(job, _root_of(run_dir), number, purpose)
+    inspect.task(_open(job, run_dir), number, purpose)
 
 
 @command(app, panel=JOBS)
@@ -324,7 +336,7 @@ def events(
     """Print the event log of a job, one line per event."""
     from elasticdl.cli.commands import inspect
 
-    inspect.events(job, _root_of(run_dir), follow=follow)
+    inspect.events(_open(job, run_dir), follow=follow)
 
 
 @command(app, panel=JOBS)
@@ -341,7 +353,7 @@ def logs(
     """Print what the processes of a job have logged, and what the model file has printed."""
     from elasticdl.cli.commands import logs as command
 
-    command.logs(job, _root_of(run_dir), pods or [], lines=lines, follow=follow)
+    command.logs(_open(job, run_dir), pods or [], lines=lines, follow=follow)
 
 
 @command(app, panel=JOBS)
@@ -354,39 +366,20 @@ def replay(
     """Rebuild the master's state as it was after an event, from the event log."""
     from elasticdl.cli.commands import inspect
 
-    if not inspect.replay(job, _root_of(run_dir), until, check=verify):
+    if not inspect.replay(_open(job, run_dir), until, check=verify):
         raise typer.Exit(exit_codes.FAILURE)
-
-
-@command(zoo, "data")
-def zoo_data(
-    name: Annotated[str, typer.Argument(help="mnist, census or deepfm.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
-    records: Annotated[int | None, Flag("Number of training records (census, deepfm).", metavar="N")] = None,
-    seed: Annotated[int, Flag("Seed. The same seed gives the same data.", metavar="N")] = 0,
-    source: Annotated[Path | None, Flag("Folder with the original MNIST files, to convert.", metavar="DIR")] = None,
-) -> None:
-    """Write the example data of a model in the zoo to DIR/train and DIR/test."""
-    from elasticdl.cli.commands.data import write_example
-
-    write_example(name, folder, records, seed, source)
-
-
-@command(data, "put")
-def data_put(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="Local file or folder.")],
-    destination: Annotated[str, typer.Argument(metavar="DEST", help="s3://bucket/prefix")],
-) -> None:
-    """Upload a data set to object storage."""
-    from elasticdl.cli.commands.data import upload
-
-    upload(source, destination)
 
 
 def _root_of(run_dir: Path | None) -> Path:
     from elasticdl.cli.jobs.run_directory import default_root
 
     return run_dir.expanduser().absolute() if run_dir else default_root(os.environ)
+
+
+def _open(job: str, run_dir: Path | None) -> JobHandle:
+    from elasticdl.cli.jobs.local_handle import open_job
+
+    return open_job(_root_of(run_dir), job)
 
 
 def _check_idle(job: str, run_dir: Path | None) -> None:

@@ -75,6 +75,7 @@ RunDir = Annotated[
         panel="Snapshots and storage",
     ),
 ]
+Json = Annotated[bool, Flag("Print one JSON object.", name="json")]
 ReportFile = Annotated[
     Path | None, Flag("Also write the final report to this file, as JSON.", metavar="FILE", panel="Run")
 ]

@@ -12,6 +12,7 @@ from tests.unit.ps.jobs import Job
 from elasticdl.cli.commands.inspect import status
 from elasticdl.cli.commands.jobs import list_jobs
 from elasticdl.cli.commands.resume import ResumeSettings, resume
+from elasticdl.cli.jobs.local_handle import LocalJobHandle
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import join, open_store, to_uri
@@ -34,7 +35,7 @@ def test_jobs_status_and_resume_say_the_same_of_a_job_whose_log_is_lost(
     list_jobs(tmp_path)
     assert advice in capsys.readouterr().out
     shutil.rmtree(run.nats)
-    status(run.job, tmp_path, as_json=False, evaluations=5)
+    status(LocalJobHandle(run), as_json=False, evaluations=5)
     told = capsys.readouterr().out
     assert advice in told and "interrupted" in told
     if not learned:

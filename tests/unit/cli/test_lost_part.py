@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from tests.unit.cli.job_log import finish, half_done
 
-from elasticdl.cli.display.history import full_rows, read_history
+from elasticdl.cli.display.history import epoch_rows, lost_history
 from elasticdl.cli.jobs.resumption import lost_part
 from elasticdl.cli.jobs.run_directory import LogEnd, RunDirectory
-from elasticdl.master.core import State
 from elasticdl.shared.messages.events import Envelope, LogRecord, LostLog, TermStarted
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
 
@@ -51,12 +52,15 @@ def test_the_end_of_the_log_is_remembered_in_the_run_directory(tmp_path: Path) -
     assert run.read_log_end() == LogEnd()
 
 
-def test_the_history_file_fills_what_the_log_has_lost(tmp_path: Path) -> None:
-    file = tmp_path / "history.jsonl"
-    assert read_history(file) == []
-    file.write_text('{"epoch": 1, "batches": 10}\n')
-    former = read_history(file)
-    assert full_rows(State(), former) == []
-    assert full_rows(State(lost_logs=[(1.0, LostLog())]), former) == former
-    file.write_text("damaged")
-    assert read_history(file) == []
+def test_a_resume_puts_on_the_log_what_the_history_file_knows_of_lost_records(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, JobId("job-1"))
+    assert run.read_history() == ""
+    log = half_done()
+    finish(log)
+    (row,) = epoch_rows(log.state)
+    known = {**row, "batches": row["batches"] - 1, "loss": 7.0}, {**row, "epoch": 2, "loss": 8.0}
+    history = lost_history(log.state, "".join(json.dumps(each) + "\n" for each in known))
+    assert [json.loads(line)["epoch"] for line in history.splitlines()] == [2]
+    log.state.lost_logs.append((1.0, LostLog(history=history)))
+    assert [(each["epoch"], each["loss"]) for each in epoch_rows(log.state)] == [(1, row["loss"]), (2, 8.0)]
+    assert lost_history(log.state, "damaged") == ""

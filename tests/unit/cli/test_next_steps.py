@@ -52,7 +52,7 @@ def fail_a_task(log: Log, kind: FailureKind) -> None:
 
 
 def suggested(log: Log, tmp_path: Path) -> str:
-    return next_step(RunDirectory(tmp_path, SPEC.job), log.state)
+    return next_step(RunDirectory(tmp_path, SPEC.job).arguments, log.state)
 
 
 @pytest.mark.parametrize("kind", [FailureKind.USER_CODE, FailureKind.DATA, FailureKind.ENVIRONMENT])
@@ -136,15 +136,17 @@ def test_a_job_can_be_resumed_once_its_environment_is_fixed(log: Log, tmp_path: 
 def test_a_stopped_job_is_resumed_from_snapshots_if_it_has_any(log: Log, tmp_path: Path) -> None:
     log.add(Service.CLIENT, PodName("client-1"), events.StopRequested(reason="elasticdl stop"))
     run = RunDirectory(tmp_path, SPEC.job)
-    assert suggested(log, tmp_path) == f"Nothing was trained yet. To start the job again: {resume_line(run)}"
+    assert suggested(log, tmp_path) == f"Nothing was trained yet. To start the job again: {resume_line(run.arguments)}"
     initialise(log)
-    assert suggested(log, tmp_path) == f"To resume from the latest snapshots: {resume_line(run)}"
+    assert suggested(log, tmp_path) == f"To resume from the latest snapshots: {resume_line(run.arguments)}"
 
 
 def test_a_job_without_log_is_resumed_if_it_has_snapshots(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path, SPEC.job)
-    assert next_step(run, State()).startswith("There is nothing to resume")
-    assert next_step(run, State(), has_snapshots=True).endswith(f"To resume from the snapshots: {resume_line(run)}")
+    assert next_step(run.arguments, State()).startswith("There is nothing to resume")
+    assert next_step(run.arguments, State(), has_snapshots=True).endswith(
+        f"To resume from the snapshots: {resume_line(run.arguments)}"
+    )
 
 
 def test_a_job_without_usable_snapshots_is_not_resumed(log: Log, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -15,11 +14,9 @@ from elasticdl.cli.display import report
 from elasticdl.cli.display.history import epoch_rows, history_lines
 from elasticdl.cli.display.incidents import incident_lines
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
-from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.local_job import RunResult
-from elasticdl.cli.local.processes.children import Usage
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.shared.messages import events
+from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
 from elasticdl.shared.names import PodName, Service
 
 
@@ -28,22 +25,24 @@ def log() -> Log:
     return half_done()
 
 
-def test_the_report_of_a_job_that_was_aborted(log: Log, tmp_path: Path) -> None:
-    result = RunResult(
-        state=log.state,
-        abort_reason="the disk is full",
-        interrupted=False,
-        usage={
-            "ps-0": Usage(starts=4, ordered_stops=1, cpu_s=1.5, rss_max_bytes=10),
-            "worker-fork-server": Usage(starts=1, cpu_s=2.0, rss_max_bytes=10),
-        },
-        batches_absorbed=3,
-        batches_computed=4,
-        worker_seconds={"useful": 3.0, "recomputed": 1.0, "stalled": 0.0, "starting": 4.0},
-        first_gradient_s=104.5,
+def test_the_report_of_a_job_that_was_aborted(log: Log) -> None:
+    log.add(
+        Service.LAUNCHER,
+        PodName("launcher"),
+        ProcessMeasured(process=PS, cpu_s=1.5, rss_max_bytes=10, restarts=2),
+        ProcessMeasured(process=PodName("worker-fork-server"), cpu_s=2.0, rss_max_bytes=10, restarts=0),
+        RunMeasured(
+            started_s=100.0,
+            first_gradient_s=104.5,
+            batches_absorbed=3,
+            batches_computed=4,
+            working_s=4.0,
+            starting_s=4.0,
+            ended_s=110.0,
+            abort_reason="the disk is full",
+        ),
     )
-    run = RunDirectory(tmp_path, SPEC.job)
-    facts = report.build(result, run, started_s=100.0, ended_s=110.0)
+    facts = report.build(log.state)
     assert (facts["state"], facts["message"]) == ("failed", "the disk is full")
     assert facts["audit"] == {
         "exact": False, "batches": 0, "records": 0, "groups": 0, "repaired": 0, "problems": []
@@ -57,8 +56,6 @@ def test_the_report_of_a_job_that_was_aborted(log: Log, tmp_path: Path) -> None:
         "batches": 2, "mean": 1.5, "p99": 3, "largest": 3, "exchange_s": 1.0, "exchange_share": 0.25
     }  # fmt: skip
     assert facts["staleness"] == {**of_all, "bound": None, "beyond_bound": 0, "workers": {"worker-0": of_all}}
-    report.write(facts, tmp_path / "new" / "report.json")
-    assert json.loads((tmp_path / "new" / "report.json").read_text()) == facts
     out = io.StringIO()
     report.print_summary(facts, Console(file=out, width=200))
     assert "training metrics: no --validation_data given" in out.getvalue()
@@ -79,29 +76,28 @@ def test_the_report_counts_the_batches_that_were_later_than_the_bound(log: Log) 
     assert texts[-1].startswith("1 batch was later than 2 updates")
 
 
-def test_the_durations_of_a_resumed_job_are_those_of_the_last_run(log: Log, tmp_path: Path) -> None:
+def test_the_durations_of_a_resumed_job_are_those_of_the_last_run(log: Log) -> None:
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobResumed(reason="resumed"))
     state = log.state
     state.first_step_s, state.trained_s = 60.0, 150.0  # The pause is left out already.
-    usual = result_of(log, first_gradient_s=130.0)
-    facts = report.build(usual, RunDirectory(tmp_path, SPEC.job), started_s=120.0, ended_s=155.0)
+    facts = measured(log, started_s=120.0, first_gradient_s=130.0)
     assert facts["start_s"] + facts["train_s"] + facts["close_s"] == facts["wall_s"] == 35.0
     assert facts["train_all_s"] == 90.0
     out = io.StringIO()
     report.print_summary(facts, Console(file=out, width=200))
     assert "35.0 s since the resume: start-up 10.0 s, training 20.0 s" in out.getvalue()
     assert "records/s  (all runs)" in out.getvalue()
-    late = report.build(result_of(log, first_gradient_s=151.0), RunDirectory(tmp_path, SPEC.job), 120.0, 155.0)
+    late = measured(log, started_s=120.0, first_gradient_s=151.0)
     assert [late[part] for part in ("start_s", "train_s", "close_s")] == [30.0, 0.0, 5.0]
-    nothing = report.build(result_of(log, first_gradient_s=0.0), RunDirectory(tmp_path, SPEC.job), 152.0, 155.0)
+    nothing = measured(log, started_s=152.0, first_gradient_s=0.0)
     assert [nothing[part] for part in ("start_s", "train_s", "close_s")] == [None, None, None]
 
 
-def test_a_report_says_where_max_step_ends_the_plan_and_that_no_evaluation_finished(tmp_path: Path) -> None:
+def test_a_report_says_where_max_step_ends_the_plan_and_that_no_evaluation_finished() -> None:
     plan = replace(PLAN, epochs=3, max_step=6)
     log = Log()
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=replace(SPEC, plan=plan, validation=PLAN)))
-    facts = report_of_an_interrupted_run(log, tmp_path)
+    facts = measured(log)
     assert (facts["plan"]["epochs"], facts["plan"]["epochs_run"], facts["plan"]["batches"]) == (3, 2, 6)
     assert facts["plan"]["validation_records"] == 40
     facts["metrics"] = {"loss": 0.5}
@@ -123,26 +119,30 @@ def test_the_validation_of_an_epoch_is_that_of_the_model_at_its_end(log: Log) ->
     assert (row["validation"], row["validation_step"]) == ({"loss": 5.0}, 5)
 
 
-def result_of(log: Log, first_gradient_s: float) -> RunResult:
-    """An interrupted run; ``first_gradient_s`` is 0 if nothing was computed in it."""
-    return RunResult(
-        state=log.state,
-        abort_reason="",
-        interrupted=True,
-        usage={},
-        batches_absorbed=1 if first_gradient_s else 0,
-        batches_computed=1 if first_gradient_s else 0,
-        worker_seconds={},
+def measured(log: Log, started_s: float = 150.0, first_gradient_s: float = 0.0) -> report.Report:
+    """The report of a run that the user ended at 155; ``first_gradient_s`` is 0 if nothing was computed in it."""
+    batches = 1 if first_gradient_s else 0
+    run = RunMeasured(
+        started_s=started_s,
         first_gradient_s=first_gradient_s,
+        batches_absorbed=batches,
+        batches_computed=batches,
+        ended_s=155.0,
+        is_interrupted=True,
     )
+    log.add(Service.LAUNCHER, PodName("launcher"), run)
+    return report.build(log.state)
 
 
-def report_of_an_interrupted_run(log: Log, folder: Path) -> report.Report:
-    """The report of a run that was stopped before anything was computed."""
-    return report.build(result_of(log, 0.0), RunDirectory(folder, SPEC.job), started_s=0.0, ended_s=1.0)
+def test_a_job_that_runs_has_a_report_without_what_is_not_measured_yet(log: Log) -> None:
+    facts = report.build(log.state)
+    assert (facts["state"], facts["wall_s"], facts["goodput"], facts["services"]) == ("training", None, None, {})
+    out = io.StringIO()
+    report.print_summary(facts, Console(file=out, width=200))
+    assert "digits-abcdef: training" in out.getvalue() and "records/s" in out.getvalue()
 
 
-def test_a_damaged_snapshot_is_reported_everywhere(log: Log, tmp_path: Path) -> None:
+def test_a_damaged_snapshot_is_reported_everywhere(log: Log) -> None:
     damaged = events.SnapshotDamaged(
         ps=PS, snapshot="file:///s/2/manifest", object="file:///s/2/dense", problem="is missing",
         instead="file:///s/1/manifest",
@@ -151,7 +151,7 @@ def test_a_damaged_snapshot_is_reported_everywhere(log: Log, tmp_path: Path) -> 
     line = "A snapshot of ps-0 is damaged: /s/2/dense is missing. ps-0 uses /s/1/manifest instead."
     assert log.shown[-1] == line
     assert list(incident_lines(log.state)) == [line]
-    facts = report_of_an_interrupted_run(log, tmp_path)
+    facts = measured(log)
     assert facts["snapshots"]["damaged"] == [
         {"ps": "ps-0", "snapshot": "/s/2/manifest", "object": "/s/2/dense", "problem": "is missing",
          "instead": "/s/1/manifest"}
@@ -161,8 +161,8 @@ def test_a_damaged_snapshot_is_reported_everywhere(log: Log, tmp_path: Path) -> 
     assert "damaged: /s/2/dense is missing; ps-0 used /s/1/manifest instead" in out.getvalue()
 
 
-def test_every_documented_key_is_in_the_report(log: Log, tmp_path: Path) -> None:
-    facts = report_of_an_interrupted_run(log, tmp_path)
+def test_every_documented_key_is_in_the_report(log: Log) -> None:
+    facts = measured(log)
     text = report.__doc__ or ""
     for key in facts:
         assert f"``{key}" in text, key

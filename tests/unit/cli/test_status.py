@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -12,7 +11,7 @@ from tests.unit.cli.job_log import PROCESS, PS, SPEC, TASK, WORKER, Log
 
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.display.task_table import TaskFilter, task_rows
-from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.jobs.handle import Condition
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.shared.errors import UserError
@@ -64,11 +63,9 @@ def test_an_interrupted_job_shows_no_processes(log: Log) -> None:
 
 
 @pytest.mark.parametrize(("alive", "state"), [(True, "training"), (False, "interrupted")])
-def test_json_tells_running_from_exited_processes(log: Log, tmp_path: Path, alive: bool, state: str) -> None:
-    run = RunDirectory(tmp_path, SPEC.job)
-    run.create()
-    run.write(JobRecord(job=SPEC.job, created_s=1.0, state="training", pids={"master": 7}))
-    facts = status_facts(run, log.state, alive=alive)
+def test_json_tells_running_from_exited_processes(log: Log, alive: bool, state: str) -> None:
+    condition = Condition(is_running=alive, state=state, pids={"master": 7})
+    facts = status_facts(SPEC.job, condition, log.state)
     assert (facts["state"], facts["pods"]["worker-0"]["pid"]) == (state, os.getpid() if alive else 0)
     assert facts["pods"]["worker-0"]["phase"] == facts["pods"]["master"]["phase"] == ("running" if alive else "exited")
 

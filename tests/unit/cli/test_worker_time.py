@@ -96,14 +96,6 @@ def test_a_hung_worker_is_stalled(worker_time: WorkerTime) -> None:
     assert found(worker_time) == (1.0, 1.0 + 2.0, 6.0)
 
 
-def test_useful_work_is_the_share_of_absorbed_batches(worker_time: WorkerTime) -> None:
-    worker_time.on_heartbeat(heartbeat(1.0, 5.0))
-    worker_time.on_heartbeat(heartbeat(2.0, 10.0))
-    parts = worker_time.seconds.split(absorbed=3, computed=4)
-    assert parts == {"useful": 0.75, "recomputed": 0.25, "stalled": 0.0, "starting": 1.0}
-    assert worker_time.seconds.split(absorbed=0, computed=0)["useful"] == 0.0
-
-
 # --- the job monitor -------------------------------------------------------------------------------------------------
 
 

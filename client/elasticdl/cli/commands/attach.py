@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from elasticdl.cli import exit_codes, interrupts
-from elasticdl.cli.display.consoles import JobConsole, error_console, error_text
+from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.display.live import JobView
-from elasticdl.cli.display.report import print_summary
+from elasticdl.cli.display.next_steps import find_next_step
+from elasticdl.cli.display.report import build, print_end, print_summary
 from elasticdl.cli.jobs.handle import JobHandle
-from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.cli.local.job_monitor import JobMonitor
+from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
-from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.errors import UserError
 
 TICK_S = 0.25
 GONE_POLL_S = 1.0
 """Seconds between two checks whether the job is still running."""
+END_S_MAX = 10.0
+"""Seconds in which the log of an ended job has to become readable."""
 
 
 def attach(job: JobHandle) -> int:
@@ -61,18 +65,26 @@ async def _follow(job: JobHandle, view: JobView) -> bool:
 
 def _show_end(job: JobHandle, console: JobConsole) -> int:
     """Print the end of the job as ``elasticdl train`` does; returns the exit code."""
-    condition, report = job.condition(), job.report()
-    if report:
-        print_summary(report, console)
-    if condition.state == JobState.SUCCEEDED.value:
-        return exit_codes.SUCCESS
-    errors = error_console()
-    if condition.state == JobState.FAILED.value:
-        errors.print(error_text(condition.message), soft_wrap=True)
-    if condition.state == INTERRUPTED:
-        errors.print(error_text(f"{job.job} was interrupted: its launcher is not running."), soft_wrap=True)
-    errors.print(condition.next_step or f"For details: elasticdl status {job.arguments}", soft_wrap=True)
-    return exit_codes.INTERRUPTED if condition.state == JobState.STOPPED.value else exit_codes.FAILURE
+    state = asyncio.run(_end_of(job))
+    step = find_next_step(job, state)
+    if state.spec is None or (state.measured is None or not state.measured.ended_s):
+        raise UserError(f"{job.job} was interrupted: its launcher is not running", hint=step)
+    print_summary(build(state), console)
+    guilty = state.failure.guilty if state.failure else ""
+    return print_end(state, log=f"elasticdl logs {job.arguments} {guilty}", next_step=step)
+
+
+async def _end_of(job: JobHandle) -> State:
+    """The job at its end. Another command may read its log at the moment."""
+    deadline_s = time.monotonic() + END_S_MAX
+    while True:
+        try:
+            async with job.open() as bus:
+                return (await recover(bus)).state
+        except UserError:
+            if time.monotonic() >= deadline_s:
+                raise
+        await asyncio.sleep(GONE_POLL_S)
 
 
 async def _show(job: JobHandle, view: JobView) -> None:
@@ -81,7 +93,7 @@ async def _show(job: JobHandle, view: JobView) -> None:
     Raises:
         ElasticDLError: its event log can't be reached, because it has just ended for example.
     """
-    printed = job.logs.new_lines(printed=True)
+    printed = job.logs.printed()
     async with job.open() as bus:
         monitor = JobMonitor(view, past=await recover(bus))
         reading = [asyncio.create_task(monitor.follow(bus.log)), asyncio.create_task(monitor.listen(bus))]

@@ -9,7 +9,6 @@ import asyncio
 import json
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -18,12 +17,10 @@ from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.next_steps import find_next_step, resume_line
 from elasticdl.cli.display.quantities import count, time_of_day
 from elasticdl.cli.display.records import one_line, task_history
+from elasticdl.cli.display.report import build, print_summary
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.display.task_table import TaskFilter, count_tasks, task_rows
-from elasticdl.cli.jobs import run_directory
-from elasticdl.cli.jobs.local_handle import shown_state, suspension
-from elasticdl.cli.jobs.open_log import open_bus
-from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.jobs.handle import JobHandle
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.snapshots.recovery import Recovered, recover
 from elasticdl.master.verification import Verification, verify
@@ -40,45 +37,65 @@ GONE_POLL_S = 1.0
 """Seconds between two checks whether the launcher of a followed job is still running."""
 
 
-def status(job: str, root: Path, *, as_json: bool, evaluations: int) -> None:
+def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
     """Print the status of a job.
 
     Args:
-        job: id or name.
-        root: folder of the run directories.
+        job: the job.
         as_json: print one JSON object.
         evaluations: how many evaluations to show; 0: all. The JSON object holds all of them.
     """
-    run = run_directory.find(root, job)
-    alive = run.is_locked()
+    condition = job.condition()
+    alive = condition.is_running
     console = plain_console()
-    if not as_json and (suspended := suspension(run)):
+    if not as_json and (suspended := condition.suspension):
         console.print(
             f"The {suspended.process} is suspended: no process is replaced. To continue it: {suspended.remedy}"
         )
-    state = _recovered(run).state
+    state = _recovered(job).state
     if as_json:
-        console.print(json.dumps(status_facts(run, state, alive=alive), indent=2))
+        console.print(json.dumps(status_facts(job.job, condition, state), indent=2))
         return
     if state.spec is None:
-        name = shown_state(run, run.read())
-        console.print(f"{run.job}: {name}. Its event log holds no job" + (" yet." if alive else "."))
-        if not alive and name != JobState.SUCCEEDED.value:
-            console.print(find_next_step(run, state))
+        console.print(f"{job.job}: {condition.state}. Its event log holds no job" + (" yet." if alive else "."))
+        if not alive and condition.state != JobState.SUCCEEDED.value:
+            console.print(find_next_step(job, state))
         return
     if not alive and not state.is_final:
-        console.print(f"{run.job} was interrupted: its launcher is not running. {find_next_step(run, state)}")
+        console.print(f"{job.job} was interrupted: its launcher is not running. {find_next_step(job, state)}")
     if not alive:
         state = without_processes(state)
     print_state(state, console, time.time() if alive else state.now_s, evaluations=evaluations)
 
 
-def tasks(job: str, root: Path, limit: int, task_state: str) -> None:
+def report(job: JobHandle, *, as_json: bool) -> None:
+    """Print the report of a job, as at the end of its training.
+
+    Args:
+        job: the job.
+        as_json: print one JSON object.
+
+    Raises:
+        UserError: the log holds no job yet.
+    """
+    alive = job.condition().is_running
+    state = _recovered(job).state
+    if state.spec is None:
+        raise UserError(f"the event log of {job.job} holds no job")
+    ended = state.measured is not None and state.measured.ended_s > 0
+    facts = build(state if alive or ended else without_processes(state))
+    console = plain_console()
+    if as_json:
+        console.print(json.dumps(facts, indent=2))
+    else:
+        print_summary(facts, console)
+
+
+def tasks(job: JobHandle, limit: int, task_state: str) -> None:
     """Print the training tasks that are not finished; all tasks if the job has finished them.
 
     Args:
-        job: id or name.
-        root: folder of the run directories.
+        job: the job.
         limit: how many tasks to show.
         task_state: show only tasks in this state; empty: any.
 
@@ -86,12 +103,11 @@ def tasks(job: str, root: Path, limit: int, task_state: str) -> None:
         UserError: there is no such state, or the log holds no job yet.
     """
     wanted = TaskFilter.parse(task_state)
-    run = run_directory.find(root, job)
-    alive = run.is_locked()
-    state = _recovered(run).state
+    alive = job.condition().is_running
+    state = _recovered(job).state
     state = state if alive else without_processes(state)
     if state.spec is None or state.training is None:
-        raise UserError(f"the event log of {run.job} holds no job yet")
+        raise UserError(f"the event log of {job.job} holds no job yet")
     console = plain_console()
     console.print(count_tasks(state))
     rows, more = task_rows(state, wanted, limit)
@@ -109,14 +125,13 @@ def tasks(job: str, root: Path, limit: int, task_state: str) -> None:
         console.print(f"The first {limit}. To show more: --limit=N. To filter: --state=STATE ({states}).")
 
 
-def task(job: str, root: Path, number: int, purpose: str) -> None:
+def task(job: JobHandle, number: int, purpose: str) -> None:
     """Print the history of one task.
 
     Raises:
         UserError: there is no such task.
     """
-    run = run_directory.find(root, job)
-    records = _records(run)
+    records = _records(job)
     try:
         ref = TaskRef(purpose=Purpose(purpose), number=number)
     except ValueError as error:
@@ -128,29 +143,27 @@ def task(job: str, root: Path, number: int, purpose: str) -> None:
     console = plain_console()
     if ref.purpose is Purpose.TRAIN and state.spec is not None:
         if number >= state.plan.tasks:
-            raise UserError(f"there is no task {number}", hint=f"{run.job} has tasks 0 to {state.plan.tasks - 1}.")
+            raise UserError(f"there is no task {number}", hint=f"{job.job} has tasks 0 to {state.plan.tasks - 1}.")
         _print_shard(state, TaskId(number), console)
     lines = list(task_history(records, ref))
     for line in lines or ["No events yet."]:
         console.print(line)
 
 
-def events(job: str, root: Path, *, follow: bool) -> None:
+def events(job: JobHandle, *, follow: bool) -> None:
     """Print the event log, one line per record."""
-    run = run_directory.find(root, job)
     console = plain_console()
     if not follow:
-        _print_records(_records(run), console)
+        _print_records(_records(job), console)
         return
-    asyncio.run(_follow(run, console))
+    asyncio.run(_follow(job, console))
 
 
-def replay(job: str, root: Path, until: int, *, check: bool) -> bool:
+def replay(job: JobHandle, until: int, *, check: bool) -> bool:
     """Print the master's state after a record.
 
     Args:
-        job: id or name.
-        root: folder of the run directories.
+        job: the job.
         until: sequence number of the last record to apply; 0: all.
         check: start at the first record, re-run every decision and compare.
 
@@ -160,17 +173,16 @@ def replay(job: str, root: Path, until: int, *, check: bool) -> bool:
     Raises:
         UserError: the log is shorter.
     """
-    run = run_directory.find(root, job)
     console = plain_console()
     verified: Verification | None = None
     if check:
-        verified = _verified(run, until)
+        verified = _verified(job, until)
         state, last = verified.state, verified.last_seq
     else:
-        recovered = _recovered(run, until)
+        recovered = _recovered(job, until)
         state, last = recovered.state, recovered.read_seq
     if until and last < until:
-        raise UserError(f"--until={until}: the event log of {run.job} ends at #{last}")
+        raise UserError(f"--until={until}: the event log of {job.job} ends at #{last}")
     console.print(f"State after #{last}, {time_of_day(state.now_s)}, term {state.term}:")
     print_state(state, console, state.now_s)
     for seq, decided in state.pending_commands:
@@ -185,41 +197,46 @@ def replay(job: str, root: Path, until: int, *, check: bool) -> bool:
     return not verified.differences
 
 
-def _records(run: RunDirectory) -> list[LogRecord]:
+def _records(job: JobHandle) -> list[LogRecord]:
     async def read() -> list[LogRecord]:
-        async with open_bus(run) as bus:
+        async with job.open() as bus:
             return await read_present(bus.log)
 
     return asyncio.run(read())
 
 
-def _recovered(run: RunDirectory, until: int = 0) -> Recovered:
+def _recovered(job: JobHandle, until: int = 0) -> Recovered:
     async def read() -> Recovered:
-        async with open_bus(run) as bus:
+        async with job.open() as bus:
             return await recover(bus, until)
 
     return asyncio.run(read())
 
 
-def _verified(run: RunDirectory, until: int) -> Verification:
+def _verified(job: JobHandle, until: int) -> Verification:
     async def read() -> Verification:
-        async with open_bus(run) as bus:
+        async with job.open() as bus:
             return await verify(present_records(bus.log, until=until))
 
     return asyncio.run(read())
 
 
-async def _follow(run: RunDirectory, console: Console) -> None:
-    alive = run.is_locked()  # Before this command itself locks the folder.
-    async with open_bus(run) as bus:
+async def _follow(job: JobHandle, console: Console) -> None:
+    alive = job.condition().is_running
+    async with job.open() as bus:
         printing = asyncio.create_task(_print_until_final(bus.log, console, alive))
-        watching = asyncio.create_task(_wait_until_unlocked(run))
+        if not alive:
+            await printing
+            return
+        watching = asyncio.create_task(_wait_until_ended(job))
         await asyncio.wait((printing, watching), return_when=asyncio.FIRST_COMPLETED)
         printing.cancel()
         watching.cancel()
         await asyncio.gather(printing, watching, return_exceptions=True)
     if printing.cancelled():
-        console.print(f"{run.job} was interrupted: its launcher is not running. To resume: {resume_line(run)}")
+        console.print(
+            f"{job.job} was interrupted: its launcher is not running. To resume: {resume_line(job.arguments)}"
+        )
     else:
         printing.result()
 
@@ -235,9 +252,9 @@ async def _print_until_final(log: EventLog, console: Console, alive: bool) -> No
             return
 
 
-async def _wait_until_unlocked(run: RunDirectory) -> None:
-    """Wait until the launcher is gone. The NATS server ends with it."""
-    while run.is_locked():
+async def _wait_until_ended(job: JobHandle) -> None:
+    """Wait until nothing runs the job any more. Its NATS server ends with it."""
+    while job.condition().is_running:
         await asyncio.sleep(GONE_POLL_S)
 
 

@@ -3,59 +3,42 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.jobs import run_directory
-from elasticdl.cli.jobs.run_directory import RunDirectory
-from elasticdl.cli.local.processes.logs import NewLines, is_noise, readable, tail
+from elasticdl.cli.jobs.handle import JobHandle
 from elasticdl.shared.errors import UserError
 
-PATTERNS = ("*.log", "*.out")
 POLL_S = 0.25
 
 
-def logs(job: str, root: Path, pods: Sequence[str], *, lines: int, follow: bool) -> None:
+def logs(job: JobHandle, pods: Sequence[str], *, lines: int, follow: bool) -> None:
     """Print the logs of a job.
 
     Args:
-        job: id or name.
-        root: folder of the run directories.
+        job: the job.
         pods: whose logs; empty: those of all processes.
-        lines: how many lines of each file.
-        follow: print new lines until the launcher has ended.
+        lines: how many lines of each log.
+        follow: print new lines until nothing runs the job any more.
 
     Raises:
-        UserError: there is no such job, or a process has no log.
+        UserError: a process has no log.
     """
-    run = run_directory.find(root, job)
-    files = sorted(file for pattern in PATTERNS for file in run.logs.glob(pattern))
-    known = {file.stem for file in files}
+    known = job.logs.pods()
     for pod in pods:
         if pod not in known:
-            raise UserError(f"{pod} has no log in {run.logs}", hint=f"There are: {', '.join(sorted(known)) or 'none'}.")
+            raise UserError(f"{pod} of job {job.job} has no log", hint=f"There are: {', '.join(known) or 'none'}.")
     console = plain_console()
-    new = NewLines(run.logs, PATTERNS)
-    for file in files:
-        if not pods or file.stem in pods:
-            _print(file.stem, tail(file, lines).splitlines(), console)
-    if follow:
-        _follow(run, new, pods, console)
-
-
-def _follow(run: RunDirectory, new: NewLines, pods: Sequence[str], console: Console) -> None:
-    is_running = True
-    while is_running:
-        is_running = run.is_locked()
-        for pod, line in new.take():
-            if (not pods or pod in pods) and not is_noise(line):
-                _print(pod, [readable(line)], console)
+    found, new = job.logs.read(pods, lines)
+    _print(found, console)
+    while follow and job.condition().is_running:
+        _print(new(), console)
         time.sleep(POLL_S)
+    _print(new(last=True), console)
 
 
-def _print(pod: str, lines: Sequence[str], console: Console) -> None:
-    for line in lines:
+def _print(lines: Iterable[tuple[str, str]], console: Console) -> None:
+    for pod, line in lines:
         console.print(f"{pod} | {line}")

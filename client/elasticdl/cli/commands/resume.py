@@ -10,6 +10,7 @@ from pathlib import Path
 
 from elasticdl.cli.background import Accept
 from elasticdl.cli.display.consoles import JobConsole
+from elasticdl.cli.display.history import lost_history
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import run_directory, working_directory
 from elasticdl.cli.jobs.open_log import open_bus
@@ -126,6 +127,8 @@ async def _past(run: RunDirectory, record: JobRecord, settings: ResumeSettings) 
             recovered = await recover_without_log(run, store, record.storage)
             spec = recovered.spec
         lost = lost_part(left, run.read_log_end())
+        if lost:
+            lost = replace(lost, history=lost_history(state, run.read_history()))
         # A log that is lost, or lacks its end, may lack the resume that added epochs.
         former_epochs = record.epochs if lost or state.spec is None else 0
         if settings.epochs:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import TypedDict
 
 from elasticdl.master.core import State
@@ -56,7 +55,31 @@ class EvaluationRow(TypedDict):
 
 
 def epoch_rows(state: State) -> list[EpochRow]:
-    """One row per epoch that has started."""
+    """One row per epoch that has started. Where the log lost records, the rows that were known before."""
+    rows = {row["epoch"]: row for row in _folded_rows(state)}
+    for _, lost in state.lost_logs:
+        rows |= {row["epoch"]: row for row in read_history(lost.history) if _tells_more(row, rows)}
+    return [row for _, row in sorted(rows.items())]
+
+
+def lost_history(state: State, history: str) -> str:
+    """The rows of a history file that say more of their epochs than the log, as JSON lines.
+
+    Args:
+        state: folded from a log that has lost records.
+        history: the content of the file.
+    """
+    rows = {row["epoch"]: row for row in epoch_rows(state)}
+    return _lines(row for row in read_history(history) if _tells_more(row, rows))
+
+
+def _tells_more(row: EpochRow, rows: Mapping[int, EpochRow]) -> bool:
+    known = rows.get(row["epoch"])
+    return known is None or known["batches"] < row["batches"]
+
+
+def _folded_rows(state: State) -> list[EpochRow]:
+    """One row per epoch that the log tells of."""
     if state.training is None:
         return []
     validation = {row["epoch"]: row for row in evaluation_rows(state) if row["epoch_end"]}
@@ -154,33 +177,22 @@ def final_metrics(state: State) -> tuple[dict[str, float | None], str]:
     return {"loss": epochs[-1]["loss"], **epochs[-1]["metrics"]}, "training"
 
 
-def history_lines(state: State, former: Sequence[EpochRow] = ()) -> str:
-    """The history file: one JSON line per epoch; see ``full_rows``."""
-    return "".join(json.dumps(row) + "\n" for row in full_rows(state, former))
+def history_lines(state: State) -> str:
+    """The history file: one JSON line per epoch."""
+    return _lines(epoch_rows(state))
 
 
-def full_rows(state: State, former: Sequence[EpochRow]) -> list[EpochRow]:
-    """One row per epoch that has started, from the log; from the former history file where the log lost records.
-
-    Args:
-        state: folded from the log.
-        former: rows of the history file, written before the log lost records.
-    """
-    rows = {row["epoch"]: row for row in epoch_rows(state)}
-    for row in former if state.lost_logs else ():
-        known = rows.get(row["epoch"])
-        if known is None or known["batches"] < row["batches"]:
-            rows[row["epoch"]] = row
-    return [row for _, row in sorted(rows.items())]
-
-
-def read_history(file: Path) -> list[EpochRow]:
-    """The rows of a history file; none if the file is missing or damaged."""
+def read_history(text: str) -> list[EpochRow]:
+    """The rows of a history file; none if it is damaged."""
     try:
-        rows: list[EpochRow] = [json.loads(line) for line in file.read_text().splitlines()]
-    except (OSError, ValueError):
+        rows: list[EpochRow] = [json.loads(line) for line in text.splitlines()]
+    except ValueError:
         return []
     return rows
+
+
+def _lines(rows: Iterable[EpochRow]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def finite(value: float) -> float | None:

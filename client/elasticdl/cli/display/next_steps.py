@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from elasticdl.cli.jobs.open_log import open_bus
+from elasticdl.cli.jobs.handle import JobHandle
 from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
-from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.master.core import State
 from elasticdl.master.core.job.failure import NOT_FINITE_AT_START
 from elasticdl.master.snapshots.recovery import recover
@@ -25,19 +24,23 @@ _UNTRAINED = {
 }
 
 
-def resume_line(run: RunDirectory) -> str:
-    """The command that resumes a job."""
-    return f"elasticdl resume {run.arguments}"
+def resume_line(job: str) -> str:
+    """The command that resumes a job.
+
+    Args:
+        job: the job on a command line.
+    """
+    return f"elasticdl resume {job}"
 
 
-def next_step(run: RunDirectory, state: State, *, has_snapshots: bool = False) -> str:
+def next_step(job: str, state: State, *, has_snapshots: bool = False) -> str:
     """What to do next, in one line; names a resume only where it can help. Pure.
 
     A job resumes only with the model file and the data that it was planned with. After a change of either, a new job is
     needed.
 
     Args:
-        run: the job's folder.
+        job: the job on a command line.
         state: the job at its end.
         has_snapshots: for a job without a log: whether there are snapshots to resume from.
     """
@@ -46,7 +49,7 @@ def next_step(run: RunDirectory, state: State, *, has_snapshots: bool = False) -
     if state.closing.audit is not None and not state.closing.audit.exact:
         return "Start a new job. Resuming this one can't repair its model."
     kind = state.failure.kind if state.failure else None
-    resume = resume_line(run)
+    resume = resume_line(job)
     if state.spec is None:
         return f"The event log is lost. To resume from the snapshots: {resume}" if has_snapshots else NOTHING_TO_RESUME
     if state.failure and NOTHING_LEFT in state.failure.message:
@@ -68,34 +71,34 @@ def next_step(run: RunDirectory, state: State, *, has_snapshots: bool = False) -
             return f"To resume from the latest snapshots: {resume}"
 
 
-def find_next_step(run: RunDirectory, state: State) -> str:
+def find_next_step(job: JobHandle, state: State) -> str:
     """``next_step``; if the log is lost, searches the storage for snapshots, as a resume does.
 
     Args:
-        run: the job's folder.
+        job: the job.
         state: the job as its log describes it.
 
     Raises:
         TransientError, PermanentError: the storage can't be read.
-        UserError: job.json is damaged.
+        UserError: the job is not there any more.
     """
     if state.spec is not None:
-        return next_step(run, state)
-    storage = run.read().storage
-    return next_step(run, state, has_snapshots=has_snapshots(open_store(storage), storage, run.job))
+        return next_step(job.arguments, state)
+    storage = job.condition().storage
+    return next_step(job.arguments, state, has_snapshots=has_snapshots(open_store(storage), storage, job.job))
 
 
-def next_step_of(run: RunDirectory) -> str:
+def next_step_of(job: JobHandle) -> str:
     """``find_next_step`` of a job whose launcher is gone; if that fails, the command that shows why."""
 
     async def read() -> State:
-        async with open_bus(run) as bus:
+        async with job.open() as bus:
             return (await recover(bus)).state
 
     try:
-        return find_next_step(run, asyncio.run(read()))
+        return find_next_step(job, asyncio.run(read()))
     except ElasticDLError:
-        return f"For details: elasticdl status {run.arguments}"
+        return f"For details: elasticdl status {job.arguments}"
 
 
 def _has_trained(state: State, kind: FailureKind | None) -> bool:

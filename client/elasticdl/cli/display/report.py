@@ -1,4 +1,4 @@
-"""The final report of a job: the metrics, the audit, and where the time went.
+"""The report of a job: the metrics, the audit, and where the time went. Pure: it follows from the folded log alone.
 
 ``--report FILE`` writes it as one JSON object with these keys. Times are in seconds, sizes in bytes; unknown numbers
 are null. A job that was resumed has several runs. "This run" is the last one; "all runs" leaves out the time between
@@ -7,6 +7,7 @@ them.
 ==========================  ==========================================================================================
 ``job`` ``state``           the job's id; ``succeeded``, ``failed`` or ``stopped``
 ``message``                 why it failed or was stopped, else empty
+``interrupted``             whether the user has stopped it
 ``seed``                    of shuffling and initial weights
 ``plan``                    ``fingerprint``; ``epochs`` as requested; ``epochs_run`` with ``--max_step`` applied, and
                             for these ``tasks``, ``batches``, ``records``; ``validation_records`` (0 without
@@ -36,7 +37,8 @@ them.
 ``history.evaluations``     for each evaluation: evaluation, epoch, epoch_end (whether it is of the model at the end of
                             that epoch), step, final, reason, metrics, seconds
 ``records_per_second``      of all runs: records, as in the history, by ``train_all_s``
-``batches_computed``        batches computed in this run; more than absorbed if some were computed again
+``batches_computed``        batches computed in this run, at most a minute ago; more than absorbed if some were computed
+                            again
 ``goodput``                 batches absorbed in this run / batches computed in it, at most 1; null before any.
                             A batch counts as absorbed once, and only if the least advanced group has it in the end:
                             batches that a ps absorbed and lost when it died do not count
@@ -44,7 +46,8 @@ them.
                             ``recomputed`` work (in proportion to goodput), ``stalled`` (running, but slower than
                             usual), ``starting`` (from the order to start, or the death of the former instance, to the
                             first batch)
-``wall_s``                  of this run, from the command to the end; the sum of the next three, if they are known
+``wall_s``                  of this run, from the command to the end, or to the last record if it has not ended; the sum
+                            of the next three, if they are known; null: not measured yet
 ``start_s``                 of this run, from the command to the first gradient that a ps applied, to the second; null:
                             none
 ``train_s``                 of this run, from there to the end of the last task; null: no task ended in it
@@ -62,75 +65,63 @@ them.
                             because a worker died or was too slow
 ``overflows``               of all runs, how many batches were absorbed without gradients, because these overflowed
                             float16 (repeated ones count again); the loss scale was halved each time
-``services``                name -> ``cpu_s``, ``rss_max_bytes``, ``restarts`` (after a death; starts by scaling do not
-                            count)
+``services``                of this run, after its end: name -> ``cpu_s``, ``rss_max_bytes``, ``restarts`` (after a
+                            death; starts by scaling do not count)
 ``resumes``                 how often the job was resumed, according to the log
 ``log.lost``                for each lost part of the log: ``resumed_s``, when the job was resumed without it;
                             ``after_s``, the last record before it (null: it started with the job); ``until_s``, the
                             last record in it (null: unknown), in seconds since the epoch; ``records``, their number
                             (null: unknown). The progress made in that time is known, its duration is not
-``output`` ``run_dir``      folder of the exported model, or empty; the job's folder
+``output``                  folder of the exported model, or empty
 ==========================  ==========================================================================================
 """
 
 from __future__ import annotations
 
-import json
-import os
-import resource
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from elasticdl.cli.display.consoles import wrapped
+from elasticdl.cli import exit_codes
+from elasticdl.cli.display.consoles import error_console, error_text, wrapped
 from elasticdl.cli.display.history import (
     best_row,
+    epoch_rows,
     evaluation_rows,
     final_metrics,
-    full_rows,
     metrics_text,
-    read_history,
     validation_warnings,
 )
 from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text
 from elasticdl.cli.display.progress_snapshot import records_of
 from elasticdl.cli.display.quantities import count, size, times
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
-from elasticdl.cli.jobs.run_directory import RunDirectory, replace_text
-from elasticdl.cli.local.local_job import RunResult
-from elasticdl.cli.local.processes.children import Usage
 from elasticdl.master.core import State
-from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.storage import display
-from elasticdl.zoo import best_reachable
 
 Report = dict[str, Any]
 
 
-def build(result: RunResult, run: RunDirectory, started_s: float, ended_s: float) -> Report:
+def build(state: State) -> Report:
     """The report as JSON values.
 
     Args:
-        result: how the run ended.
-        run: the job's folder.
-        started_s: when the user entered the command, seconds since the epoch.
-        ended_s: when the run had ended.
+        state: folded from the job's log; the job may be running, or have ended.
     """
-    state = result.state
     spec, training = state.job, state.training
     metrics, metrics_from = final_metrics(state)
     train_all_s = max(0.0, state.trained_s - state.first_step_s) if state.first_step_s else 0.0
-    # Heartbeats are up to a second old, but absorbed batches were certainly computed.
-    computed = max(result.batches_computed, result.batches_absorbed)
+    run = state.measured
+    computed = run.batches_computed if run else 0
     return {
         "job": spec.job,
-        "state": _state(result),
-        "message": message_of(result),
+        "state": _state(state),
+        "message": message_of(state),
+        "interrupted": run is not None and run.is_interrupted,
         "seed": spec.plan.seed,
         "plan": {
             "fingerprint": spec.plan.fingerprint,
@@ -145,69 +136,69 @@ def build(result: RunResult, run: RunDirectory, started_s: float, ended_s: float
         "snapshots": {"damaged": damaged_rows(state)},
         "metrics": metrics,
         "metrics_from": metrics_from,
-        "metrics_best": _best(state) if metrics_from == "validation" else {},
+        "metrics_best": dict(spec.metrics_best) if metrics_from == "validation" else {},
         "best": best_row(state),
         "warnings": validation_warnings(state),
-        "history": {"epochs": full_rows(state, read_history(run.history)), "evaluations": evaluation_rows(state)},
+        "history": {"epochs": epoch_rows(state), "evaluations": evaluation_rows(state)},
         "records_per_second": round(records_of(state) / train_all_s, 1) if train_all_s else None,
         "batches_computed": computed,
-        "goodput": round(result.batches_absorbed / computed, 4) if computed else None,
-        "worker_seconds": {part: round(seconds, 3) for part, seconds in result.worker_seconds.items()},
-        "wall_s": round(ended_s - started_s, 3),
-        **_parts(result, started_s, ended_s),
+        "goodput": round(run.batches_absorbed / computed, 4) if run and computed else None,
+        "worker_seconds": _worker_seconds(run) if run else {},
+        **_durations(state, run),
         "train_all_s": round(train_all_s, 3),
         "seconds": {part: round(seconds, 3) for part, seconds in sorted(training.statistics.seconds.items())}
         if training
         else {},
         "staleness": staleness_facts(state),
         "overflows": state.training.statistics.overflows if state.training else 0,
-        "services": _services(result.usage),
+        "services": {
+            name: {"cpu_s": each.cpu_s, "rss_max_bytes": each.rss_max_bytes, "restarts": each.restarts}
+            for name, each in sorted(state.processes.items())
+        },
         "resumes": state.resumes,
         "log": {"lost": lost_rows(state)},
         "output": display(spec.output),
-        "run_dir": str(run.path),
     }
 
 
-def _parts(result: RunResult, started_s: float, ended_s: float) -> dict[str, float | None]:
-    """The durations of the parts of a run, each of which starts where the one before ends."""
-    first_s, trained_s = result.first_gradient_s, result.state.trained_s
+def _worker_seconds(run: RunMeasured) -> dict[str, float]:
+    """The workers' seconds by name. The share of computed batches that were absorbed in the end is the useful work."""
+    useful = min(1.0, run.batches_absorbed / run.batches_computed) if run.batches_computed else 0.0
+    parts = {
+        "useful": run.working_s * useful,
+        "recomputed": run.working_s * (1.0 - useful),
+        "stalled": run.stalled_s,
+        "starting": run.starting_s,
+    }
+    return {part: round(seconds, 3) for part, seconds in parts.items()}
+
+
+def _durations(state: State, run: RunMeasured | None) -> dict[str, float | None]:
+    """The durations of the present run and of its parts, each of which starts where the one before ends."""
+    durations: dict[str, float | None] = dict.fromkeys(("wall_s", "start_s", "train_s", "close_s"))
+    if run is None:
+        return durations
+    started_s, first_s, trained_s = run.started_s, run.first_gradient_s, state.trained_s
+    wall_s = durations["wall_s"] = round((run.ended_s or state.now_s) - started_s, 3)
     if trained_s <= started_s:  # No task has ended in this run.
-        return {"start_s": round(first_s - started_s, 3) if first_s else None, "train_s": None, "close_s": None}
-    if not first_s:
-        return {"start_s": None, "train_s": None, "close_s": round(ended_s - trained_s, 3)}
-    # The heartbeat that reports the first gradient may arrive after the last task has ended.
-    first_s = min(first_s, trained_s)
-    start_s, until_s = round(first_s - started_s, 3), round(trained_s - started_s, 3)
-    wall_s = round(ended_s - started_s, 3)
-    return {
-        "start_s": start_s,
-        "train_s": round(until_s - start_s, 3),
-        "close_s": round(wall_s - until_s, 3),
-    }
+        durations["start_s"] = round(first_s - started_s, 3) if first_s else None
+        return durations
+    until_s = round(trained_s - started_s, 3)
+    durations["close_s"] = round(wall_s - until_s, 3)
+    if first_s:
+        # The heartbeat that reports the first gradient may arrive after the last task has ended.
+        start_s = durations["start_s"] = round(min(first_s, trained_s) - started_s, 3)
+        durations["train_s"] = round(until_s - start_s, 3)
+    return durations
 
 
-def message_of(result: RunResult) -> str:
+def message_of(state: State) -> str:
     """Why a job failed or was stopped; empty after success."""
-    state = result.state
-    if result.abort_reason:
-        return result.abort_reason
+    if state.measured and state.measured.abort_reason:
+        return state.measured.abort_reason
     if state.job_state is JobState.SUCCEEDED:
         return ""
     return state.failure.message if state.failure else state.stop_reason
-
-
-def write(report: Report, file: Path) -> None:
-    """Write the report as JSON. Readers see the old file or the complete new one.
-
-    Raises:
-        UserError: the file can't be written.
-    """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(file, json.dumps(report, indent=2) + "\n")
-    except OSError as error:
-        raise UserError(f"the report can't be written to {file}: {error.strerror}") from error
 
 
 def print_summary(report: Report, console: Console) -> None:
@@ -218,8 +209,30 @@ def print_summary(report: Report, console: Console) -> None:
         console.print(Text.assemble((label, "dim"), wrapped(text, console, len(label))), soft_wrap=True)
 
 
+def print_end(state: State, *, log: str, next_step: str) -> int:
+    """Print on stderr why a job did not succeed and what to do.
+
+    Args:
+        state: the job at its end.
+        log: where the log of the process is that caused the failure, if one did.
+        next_step: what to do.
+
+    Returns:
+        The exit code of a command that has shown the job until its end.
+    """
+    if state.job_state is JobState.SUCCEEDED:
+        return exit_codes.SUCCESS
+    errors, run = error_console(), state.measured
+    stopped = run is not None and run.is_interrupted and state.job_state is not JobState.FAILED
+    if not stopped:
+        errors.print(error_text(message_of(state)), soft_wrap=True)
+        if state.failure and state.failure.guilty:
+            errors.print(f"Log of {state.failure.guilty}: {log}", soft_wrap=True)
+    errors.print(next_step, soft_wrap=True)
+    return exit_codes.INTERRUPTED if stopped else exit_codes.FAILURE
+
+
 def _summary(report: Report) -> Iterator[tuple[str, str]]:
-    seconds = report["seconds"]
     yield "audit", _audit_text(report)
     for lost in report["log"]["lost"]:
         yield "log", lost_text(lost)
@@ -234,9 +247,20 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
     if best := report["best"]:
         exported = ", exported" if best["exported"] else ""
         yield "best", f"{best['metric']} {best['value']:.4f} at step {best['step']}, epoch {best['epoch']}{exported}"
+    yield from _performance(report)
+    for name, usage in report["services"].items():
+        restarts = f", restarted {times(usage['restarts'])}" if usage["restarts"] else ""
+        yield name, f"{usage['cpu_s']:.1f} s CPU, {size(usage['rss_max_bytes'])}{restarts}"
+    if report["output"] and report["state"] == JobState.SUCCEEDED.value:
+        yield "model", f"{report['output']}/saved_model and {report['output']}/model.keras"
+
+
+def _performance(report: Report) -> Iterator[tuple[str, str]]:
+    seconds = report["seconds"]
     if report["records_per_second"]:
         yield "speed", f"{report['records_per_second']:,.0f} records/s{_all_runs(report)}"
-    yield "time", _time_text(report)
+    if report["wall_s"] is not None:
+        yield "time", _time_text(report)
     if seconds.get("total"):
         yield "task time", _task_shares(seconds) + _all_runs(report)
     yield from staleness_rows(report["staleness"])
@@ -246,12 +270,6 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
         yield "goodput", f"{report['goodput']:.1%} of {computed}{_this_run(report)} were useful"
     if sum(report["worker_seconds"].values()):
         yield "worker time", _shares(report["worker_seconds"]) + _this_run(report)
-    for name, usage in report["services"].items():
-        restarts = f", restarted {times(usage['restarts'])}" if usage["restarts"] else ""
-        yield name, f"{usage['cpu_s']:.1f} s CPU, {size(usage['rss_max_bytes'])}{restarts}"
-    if report["output"] and report["state"] == JobState.SUCCEEDED.value:
-        yield "model", f"{report['output']}/saved_model and {report['output']}/model.keras"
-    yield "logs", f"{report['run_dir']}/logs"
 
 
 def _overflow_rows(batches: int) -> Iterator[tuple[str, str]]:
@@ -260,10 +278,10 @@ def _overflow_rows(batches: int) -> Iterator[tuple[str, str]]:
         yield "overflows", f"{absorbed} absorbed without gradients, because these overflowed float16"
 
 
-def _state(result: RunResult) -> str:
-    state = result.state
-    if result.abort_reason and not state.is_final:
-        return JobState.STOPPED.value if result.interrupted else JobState.FAILED.value
+def _state(state: State) -> str:
+    run = state.measured
+    if run and run.abort_reason and not state.is_final:
+        return JobState.STOPPED.value if run.is_interrupted else JobState.FAILED.value
     return state.job_state.value
 
 
@@ -277,33 +295,6 @@ def _audit(state: State) -> dict[str, Any]:
         "repaired": state.repaired,
         "problems": list(verdict.problems) if verdict else [],
     }
-
-
-def _best(state: State) -> dict[str, float | None]:
-    """The best possible metrics on the validation data, if the data set states them."""
-    validation = state.job.validation
-    if validation is None:
-        return {}
-    return dict(best_reachable(Path(display(validation.sources[0].uri)).parent))
-
-
-def _services(usage: Mapping[str, Usage]) -> dict[str, dict[str, float | int]]:
-    services: dict[str, dict[str, float | int]] = {
-        name: {
-            "cpu_s": round(each.cpu_s, 2),
-            "rss_max_bytes": each.rss_max_bytes,
-            "restarts": each.restarts,
-        }
-        for name, each in sorted(usage.items())
-    }
-    times = os.times()
-    unit = 1 if sys.platform == "darwin" else 1024
-    services["launcher"] = {
-        "cpu_s": round(times.user + times.system, 2),
-        "rss_max_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
-        "restarts": 0,
-    }
-    return services
 
 
 def _audit_text(report: Report) -> str:

@@ -8,17 +8,18 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from elasticdl.cli.display.history import evaluation_rows, full_rows, metrics_text, read_history, validation_warnings
+from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_text, validation_warnings
 from elasticdl.cli.display.incidents import damaged_rows, incident_lines, lost_rows
 from elasticdl.cli.display.live import progress_line
 from elasticdl.cli.display.progress_snapshot import progress_snapshot
 from elasticdl.cli.display.quantities import count, size, time_of_day
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
-from elasticdl.cli.jobs.run_directory import INTERRUPTED, RunDirectory
+from elasticdl.cli.jobs.handle import Condition
+from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.master.core import State
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.names import NO_INSTANCE
+from elasticdl.shared.names import NO_INSTANCE, JobId
 from elasticdl.shared.pod_instances import pid_of
 from elasticdl.shared.storage import display
 
@@ -38,21 +39,21 @@ def without_processes(state: State) -> State:
     )
 
 
-def status_facts(run: RunDirectory, state: State, *, alive: bool) -> dict[str, Any]:
+def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, Any]:
     """``status --json``. The process id of a pod that is not running is 0.
 
     Args:
-        run: the job's folder.
+        job: its id.
+        condition: what is known without its log.
         state: folded from its log.
-        alive: whether its launcher is running.
     """
-    record = run.read()
+    alive = condition.is_running
     name_of_state = state.job_state.value if alive or state.is_final else INTERRUPTED
     if not alive:
         state = without_processes(state)
     pods: dict[str, dict[str, Any]] = {
         name: {"service": name, "phase": "running" if alive else "exited", "pid": pid if alive else 0}
-        for name, pid in record.pids.items()
+        for name, pid in condition.pids.items()
     }
     for name, pod in sorted(state.pods.items()):
         pods[name] = {
@@ -64,12 +65,12 @@ def status_facts(run: RunDirectory, state: State, *, alive: bool) -> dict[str, A
         }
     training = state.training
     return {
-        "job": run.job,
+        "job": job,
         "state": name_of_state,
         "alive": alive,
         "message": state.failure.message if state.failure else state.stop_reason,
         "tasks": {"finished": len(training.complete) if training else 0, "all": state.plan.tasks if training else 0},
-        "epochs": full_rows(state, read_history(run.history)),
+        "epochs": epoch_rows(state),
         "evaluations": evaluation_rows(state),
         "warnings": validation_warnings(state),
         "staleness": staleness_facts(state),

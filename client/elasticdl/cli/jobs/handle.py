@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.names import JobId
 
-NewLogLines = Callable[[], Sequence[tuple[str, str]]]
-"""Returns (pod, line) for each line that was logged since the last call."""
+
+class NewLogLines(Protocol):
+    """Returns (pod, line) for each line that was logged since the last call."""
+
+    def __call__(self, *, last: bool = False) -> Sequence[tuple[str, str]]:
+        """Some of the lines, or all of them if ``last``: the process has ended, and its last line may have no end."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,7 @@ class Condition:
         message: why it failed, or empty.
         next_step: what to do after it failed or was stopped, in one line, or empty.
         suspension: set if the job runs and executes no requests.
+        kill_command: kills a running job; it can be resumed after that.
         storage: URI of its snapshots.
         pids: process ids on this machine of processes that are in no log.
     """
@@ -46,6 +52,7 @@ class Condition:
     message: str = ""
     next_step: str = ""
     suspension: Suspension | None = None
+    kill_command: str = ""
     storage: str = ""
     pids: Mapping[str, int] = field(default_factory=dict)
 
@@ -57,23 +64,24 @@ class PodLogs(Protocol):
         """The processes that have a log."""
         ...
 
-    def tail(self, pod: str, lines: int) -> Sequence[str]:
-        """The last lines of a process, as text for people."""
-        ...
-
-    def new_lines(self, *, printed: bool = False) -> NewLogLines:
-        """Lines that are logged from now on.
+    def read(self, pods: Sequence[str], lines: int) -> tuple[Sequence[tuple[str, str]], NewLogLines]:
+        """(pod, line) for the last lines of processes, as text for people, and what is logged after these.
 
         Args:
-            printed: only what user code prints.
+            pods: whose; empty: those of all processes.
+            lines: how many of each log.
         """
+        ...
+
+    def printed(self) -> NewLogLines:
+        """What user code prints from now on."""
         ...
 
 
 class JobHandle(Protocol):
     """A job, wherever it runs.
 
-    Stopping and scaling are requests on the event log, see ``elasticdl.cli.jobs.requests``. Status, history and report
+    Stopping and scaling are requests on the event log (``elasticdl.cli.jobs.requests``). Status, history and report
     are folded from the log.
     """
 
@@ -106,10 +114,6 @@ class JobHandle(Protocol):
         Raises:
             UserError: they can't be reached.
         """
-        ...
-
-    def report(self) -> dict[str, Any] | None:
-        """The final report of the job's last run; None: there is none."""
         ...
 
     def terminate(self) -> None:

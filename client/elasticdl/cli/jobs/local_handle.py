@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -17,7 +15,7 @@ from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.handle import Condition, JobHandle, NewLogLines, Suspension
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, JobRecord, RunDirectory
-from elasticdl.cli.local.processes.logs import PRINTED, NewLines, tail
+from elasticdl.cli.local.processes.logs import PRINTED, NewLines, is_noise, readable, tail_and_end
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
@@ -69,6 +67,7 @@ class LocalJobHandle:
             message=record.message,
             next_step=record.next_step,
             suspension=suspension(self._run),
+            kill_command=f"kill -9 {record.launcher_pid}",
             storage=record.storage,
             pids=record.pids,
         )
@@ -76,14 +75,6 @@ class LocalJobHandle:
     def open(self) -> AbstractAsyncContextManager[Bus]:
         """See ``JobHandle``."""
         return open_bus(self._run)
-
-    def report(self) -> dict[str, Any] | None:
-        """See ``JobHandle``."""
-        try:
-            facts: dict[str, Any] = json.loads(self._run.report.read_text())
-        except (OSError, ValueError):
-            return None
-        return facts
 
     def terminate(self) -> None:
         """See ``JobHandle``. The launcher stops the job when it gets SIGTERM."""
@@ -107,16 +98,38 @@ class LocalLogs:
         """See ``PodLogs``."""
         return sorted({file.stem for file in self._files()})
 
-    def tail(self, pod: str, lines: int) -> Sequence[str]:
+    def read(self, pods: Sequence[str], lines: int) -> tuple[Sequence[tuple[str, str]], NewLogLines]:
         """See ``PodLogs``."""
-        return [line for file in self._files() if file.stem == pod for line in tail(file, lines).splitlines()]
 
-    def new_lines(self, *, printed: bool = False) -> NewLogLines:
+        def wanted(pod: str) -> bool:
+            return not pods or pod in pods
+
+        found, ends = [], {}
+        for file in filter(lambda file: wanted(file.stem), self._files()):
+            last, ends[file] = tail_and_end(file, lines, complete=True)
+            found += [(file.stem, line) for line in last]
+        new = NewLines(self._run.logs, LOGS, ends)
+
+        def take(*, last: bool = False) -> Sequence[tuple[str, str]]:
+            lines = _all(new) if last else new.take()
+            return [(pod, readable(line)) for pod, line in lines if wanted(pod) and not is_noise(line)]
+
+        return found, take
+
+    def printed(self) -> NewLogLines:
         """See ``PodLogs``."""
-        return NewLines(self._run.logs, PRINTED if printed else LOGS).take
+        new = NewLines(self._run.logs)
+        return lambda *, last=False: _all(new) if last else new.take()
 
     def _files(self) -> list[Path]:
         return sorted(file for pattern in LOGS for file in self._run.logs.glob(pattern))
+
+
+def _all(new: NewLines) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    while lines := new.take(partial=True):
+        found += lines
+    return found
 
 
 def shown_state(run: RunDirectory, record: JobRecord) -> str:

@@ -208,6 +208,13 @@ class RunDirectory:
         except (OSError, ValueError, TypeError):
             return LogEnd()
 
+    def read_history(self) -> str:
+        """The history file; empty if there is none."""
+        try:
+            return self.history.read_text()
+        except (OSError, ValueError):
+            return ""
+
     def write_log_end(self, end: LogEnd) -> None:
         """Record the end of the log. It only serves a message to the user, so a full disk is not an error here."""
         with suppress(OSError):

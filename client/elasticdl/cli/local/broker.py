@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import time
 from collections import deque
@@ -61,8 +60,12 @@ class Broker(Protocol):
         """Kill it because it does not respond; ``supervise`` restarts it without a message."""
         ...
 
-    def stop(self) -> tuple[float, int]:
-        """Stop it; returns the CPU seconds and the memory (bytes) that it used."""
+    def usage(self) -> tuple[float, int]:
+        """The CPU seconds and the memory (bytes) that it has used."""
+        ...
+
+    def stop(self) -> None:
+        """Stop it."""
         ...
 
 
@@ -87,9 +90,12 @@ class ExternalBroker:
     def kill(self) -> None:
         """Does nothing."""
 
-    def stop(self) -> tuple[float, int]:
-        """Does nothing."""
+    def usage(self) -> tuple[float, int]:
+        """Nothing: it serves others, too."""
         return 0.0, 0
+
+    def stop(self) -> None:
+        """Does nothing."""
 
 
 class EmbeddedBroker:
@@ -146,12 +152,15 @@ class EmbeddedBroker:
         self._killed = True
         self._server.kill()
 
-    def stop(self) -> tuple[float, int]:
-        """Stop it; returns the CPU seconds and the memory (bytes) that it used."""
-        usage = (0.0, 0)
-        with contextlib.suppress(psutil.Error, RuntimeError):
+    def usage(self) -> tuple[float, int]:
+        """The CPU seconds and the memory (bytes) that it has used; 0 if it is not running."""
+        try:
             process = psutil.Process(self._server.pid)
             times = process.cpu_times()
-            usage = (times.user + times.system, process.memory_info().rss)
+            return times.user + times.system, process.memory_info().rss
+        except (psutil.Error, RuntimeError):
+            return 0.0, 0
+
+    def stop(self) -> None:
+        """Stop it."""
         self._server.stop()
-        return usage

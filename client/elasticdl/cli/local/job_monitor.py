@@ -14,6 +14,7 @@ from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Envelope, LogRecord, PodExited, PsStarted, SnapshotTaken, StopRequested
+from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
 
 RECENT_S = 2.0
@@ -123,10 +124,23 @@ class JobMonitor:
         recent = computed - (self._computed_before[0][1] if self._computed_before else computed)
         return min(1.0, (self.batches_absorbed + recent) / computed)
 
-    def worker_seconds(self) -> dict[str, float]:
-        """Where the workers' time went during training, in seconds."""
-        computed = max(self.batches_computed, self.batches_absorbed)
-        return self._worker_time.seconds.split(absorbed=self.batches_absorbed, computed=computed)
+    def measured(self, started_s: float) -> RunMeasured:
+        """The work of this run so far.
+
+        Args:
+            started_s: when the user entered the command, seconds since the epoch.
+        """
+        seconds = self._worker_time.seconds
+        return RunMeasured(
+            started_s=started_s,
+            first_gradient_s=self.first_gradient_s,
+            batches_absorbed=self.batches_absorbed,
+            # Heartbeats are up to a second old, but absorbed batches were certainly computed.
+            batches_computed=max(self.batches_computed, self.batches_absorbed),
+            working_s=seconds.working_s,
+            stalled_s=seconds.stalled_s,
+            starting_s=seconds.starting_s,
+        )
 
     async def follow(self, log: EventLog) -> None:
         """Read the log; never returns."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from elasticdl.cli.display.history import history_lines, read_history
+from elasticdl.cli.display.history import history_lines
 from elasticdl.cli.display.live import OUTPUT, JobView
 from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory, replace_text
 from elasticdl.cli.local.processes.logs import NewLines
@@ -40,7 +40,6 @@ class JobObserver:
         self._accept = accept
         self._printed = NewLines(run.logs)
         self._history = ""
-        self._former = read_history(run.history)
         self._log_end = self._log_end_saved = LogEnd()
         self._saved_s = -SAVE_S
 
@@ -104,7 +103,7 @@ class JobObserver:
         if self._log_end != self._log_end_saved:
             self._run.write_log_end(self._log_end)
             self._log_end_saved = self._log_end
-        lines = history_lines(state, self._former)
+        lines = history_lines(state)
         if lines != self._history:
             self._history = lines
             with contextlib.suppress(OSError):

@@ -7,7 +7,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from elasticdl.cli.local.broker import Broker
 from elasticdl.cli.local.exits import Exit
 from elasticdl.cli.local.job_monitor import JobMonitor, Observer
 from elasticdl.cli.local.pods import LocalPods
-from elasticdl.cli.local.processes.children import ChildProcesses, Usage
+from elasticdl.cli.local.processes.children import ChildProcesses, Usage, own_usage
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.local.processes.imports import service_command
 from elasticdl.cli.local.processes.logs import last_error
@@ -31,6 +31,7 @@ from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError
 from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_TIMEOUT_S
 from elasticdl.shared.messages.events import Event, JobResumed, StopRequested
+from elasticdl.shared.messages.measurements import ProcessMeasured
 from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
 from elasticdl.shared.pods.supervisor import PodSupervisor
 from elasticdl.shared.process.clock import SystemClock
@@ -42,36 +43,15 @@ BROKER = "nats-server"
 TICK_S = 0.25
 STOP_S_MAX = 45.0
 """Seconds from a request to stop until everything is killed. The master gives its pods less."""
+MEASURE_EVERY_S = 60.0
+"""Seconds between two records of what the run has measured so far."""
+MEASURED_S_MAX = 10.0
+"""Seconds to put the last measurements on the log. An aborted run may have lost its NATS server."""
 LEFTOVERS_S_MAX = 10.0
 """Seconds that the processes of an ended job get to exit by themselves."""
 
 Environment = Callable[[str, PodName, Service], Mapping[str, str]]
 """(URL of the NATS server, pod, service) -> environment of its process."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """How one run of a job ended.
-
-    Attributes:
-        state: the job as its log describes it.
-        abort_reason: why the launcher ended the run before the master did, or empty.
-        interrupted: whether the user asked for the end.
-        usage: CPU and memory by process name.
-        batches_absorbed: batches that the ps absorbed in this run, each counted once.
-        batches_computed: batches that workers computed in this run, repeated ones too.
-        worker_seconds: seconds of all workers during training: useful, recomputed, stalled, starting.
-        first_gradient_s: when a ps first applied a gradient in this run; 0: never.
-    """
-
-    state: State
-    abort_reason: str
-    interrupted: bool
-    usage: Mapping[str, Usage]
-    batches_absorbed: int
-    batches_computed: int
-    worker_seconds: Mapping[str, float]
-    first_gradient_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +82,11 @@ class LocalJob:
         run: the job's folder, locked by the caller.
         runtime: what the job runs on.
         observer: is called about everything that happens.
+        started_s: when the user entered the command, seconds since the epoch.
     """
 
-    def __init__(self, run: RunDirectory, runtime: Runtime, observer: Observer) -> None:
+    def __init__(self, run: RunDirectory, runtime: Runtime, observer: Observer, started_s: float) -> None:
+        self._started_s = started_s
         self._run = run
         self._runtime = runtime
         self._broker = runtime.broker
@@ -122,8 +104,8 @@ class LocalJob:
         """Whether a master was started."""
         return self._started
 
-    async def run(self, *opening: Event) -> RunResult:
-        """Run the job.
+    async def run(self, *opening: Event) -> State:
+        """Run the job; returns it as its log describes it.
 
         Args:
             opening: the first events of the run: JobSubmitted or JobResumed, or both if the log is lost.
@@ -143,18 +125,16 @@ class LocalJob:
                     await bus.close()
             finally:
                 self._processes.kill_all()
-                cpu_s, rss_bytes = await asyncio.to_thread(self._broker.stop)
-                if starts := self._broker.starts:
-                    self._processes.usage[BROKER] = Usage(starts=starts, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
+                await asyncio.to_thread(self._broker.stop)
 
-    async def _run_on(self, bus: Bus, url: str, opening: Sequence[Event]) -> RunResult:
+    async def _run_on(self, bus: Bus, url: str, opening: Sequence[Event]) -> State:
         forks = self._runtime.forks
         if isinstance(opening[-1], JobResumed):
             await bus.tasks.purge()
         self._monitor = JobMonitor(self._observer, past=await recover(bus))
-        envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=self._clock)
-        self._incarnation = envelopes.incarnation
-        self._publisher = QueuedEventPublisher(bus.log, envelopes)
+        self._envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=self._clock)
+        self._incarnation = self._envelopes.incarnation
+        self._publisher = QueuedEventPublisher(bus.log, self._envelopes)
         for event in opening:
             # Before a master reads the log: without JobResumed it would take a stopped job for ended.
             await self._publisher.open(event)
@@ -174,20 +154,43 @@ class LocalJob:
         abort_reason = await self._until_ended(bus)
         self._pods.close()
         await self._end_leftovers()
-        state = self._monitor.state
-        if not abort_reason:
-            with contextlib.suppress(ElasticDLError):  # NATS became unreachable at the very end: use the live state.
-                state = (await recover(bus)).state
-        return RunResult(
-            state=state,
+        return await self._measured(bus, abort_reason)
+
+    async def _measured(self, bus: Bus, abort_reason: str) -> State:
+        """Put on the log what this run has measured; returns the job as the log then describes it."""
+        usage = self._processes.usage
+        if forks := self._runtime.forks:
+            for name, (cpu_s, rss_bytes) in (await asyncio.to_thread(forks.stop)).items():
+                usage[name] = Usage(starts=1, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
+        if starts := self._broker.starts:
+            cpu_s, rss_bytes = self._broker.usage()
+            usage[BROKER] = Usage(starts=starts, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
+        usage[LAUNCHER] = own_usage()
+        run = replace(
+            self._monitor.measured(self._started_s),
+            ended_s=time.time(),
             abort_reason=abort_reason,
-            interrupted=self._interrupted or self._monitor.stopped_by_client,
-            usage=self._processes.usage,
-            batches_absorbed=self._monitor.batches_absorbed,
-            batches_computed=self._monitor.batches_computed,
-            worker_seconds=self._monitor.worker_seconds(),
-            first_gradient_s=self._monitor.first_gradient_s,
+            is_interrupted=self._interrupted or self._monitor.stopped_by_client,
         )
+        processes = [
+            ProcessMeasured(
+                process=PodName(name),
+                cpu_s=round(each.cpu_s, 2),
+                rss_max_bytes=each.rss_max_bytes,
+                restarts=each.restarts,
+            )
+            for name, each in sorted(usage.items())
+        ]
+        try:
+            async with asyncio.timeout(MEASURED_S_MAX):
+                events: tuple[Event, ...] = (*processes, run)
+                for event in events:
+                    await bus.log.append(self._envelopes.envelope(event))
+                return (await recover(bus)).state
+        except (ElasticDLError, TimeoutError):  # NATS is unreachable: return the live state.
+            state = self._monitor.state
+            state.measured, state.processes = run, {each.process: each for each in processes}
+            return state
 
     async def _until_ended(self, bus: Bus) -> str:
         """Returns why the launcher aborts the run; empty if the master exited because the job has ended."""
@@ -228,7 +231,11 @@ class LocalJob:
         return problem or str(error or "the NATS server closed the connection")
 
     async def _tick(self) -> None:
+        measured_s = time.monotonic()
         while True:
+            if time.monotonic() >= measured_s + MEASURE_EVERY_S:
+                measured_s = time.monotonic()
+                self._publisher.publish(self._monitor.measured(self._started_s))
             for _ in range(round(1 / TICK_S)):
                 pids = {MASTER: self._processes.pid(MASTER) or 0, BROKER: self._broker.pid}
                 self._observer.on_tick(self._monitor.state, self._monitor.heartbeats, pids, self._monitor.goodput)
@@ -252,8 +259,7 @@ class LocalJob:
         try:
             yield
         finally:
-            for name, (cpu_s, rss_bytes) in forks.stop().items():
-                self._processes.usage[name] = Usage(starts=1, cpu_s=cpu_s, rss_max_bytes=rss_bytes)
+            forks.stop()
 
     def _environment(self, url: str, pod: PodName, service: Service) -> dict[str, str]:
         """The environment of a process of this run."""

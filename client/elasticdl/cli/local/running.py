@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display import report as reports
-from elasticdl.cli.display.consoles import error_console, error_text
+from elasticdl.cli.display.consoles import error_console
 from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step, next_step
-from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
+from elasticdl.cli.display.report import print_end
+from elasticdl.cli.jobs.local_handle import LocalJobHandle
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, replace_text
 from elasticdl.cli.jobs.temporary_files import make_temporary, remove_temporary
 from elasticdl.cli.local.broker import Broker, EmbeddedBroker, ExternalBroker
 from elasticdl.cli.local.job_observer import JobObserver
-from elasticdl.cli.local.local_job import LocalJob, RunResult, Runtime
+from elasticdl.cli.local.local_job import LocalJob, Runtime
 from elasticdl.cli.local.model_check import CheckRuntime, UnfinishedError, check_limit_s, check_model, check_pods
 from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.environment import job_environment
@@ -30,10 +32,10 @@ from elasticdl.cli.local.processes.logs import NewLines, tail
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.submission.plan_text import start_lines
 from elasticdl.cli.submission.submit import Submission
+from elasticdl.master.core import State
 from elasticdl.shared.bus import Bus, BusSettings
-from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobSubmitted
 from elasticdl.shared.names import Service
 from elasticdl.shared.process.settings import variable
@@ -99,12 +101,12 @@ def run_job(
             opening = (JobSubmitted(spec=spec),)
             for line in start_lines(run, spec):
                 view.print_line(line)
-        job = LocalJob(run, runtime, observer)
-        result = asyncio.run(job.run(*opening))
+        job = LocalJob(run, runtime, observer, options.started_s)
+        state = asyncio.run(job.run(*opening))
         if is_new and not job.has_started:
             raise KeyboardInterrupt
         observer.show_printed()
-        observer.save_history(result.state)
+        observer.save_history(state)
     except (ElasticDLError, KeyboardInterrupt):
         if is_new and not (job and job.has_started):
             run.remove()  # The job did not start, so leave nothing behind.
@@ -112,19 +114,19 @@ def run_job(
     finally:
         view.close()
         remove_temporary(run.job, record.temporary)
-    report = reports.build(result, run, options.started_s, time.time()) if result.state.spec else None
-    message = reports.message_of(result)
+    report = reports.build(state) if state.spec else None
     if report:
         if run.is_there():
             try:
-                reports.write(report, run.report)
-                observer.update_record(state=report["state"], message=message, next_step=next_step(run, result.state))
+                _write_report(report, run.report)
+                step = next_step(run.arguments, state)
+                observer.update_record(state=report["state"], message=report["message"], next_step=step)
             except ElasticDLError as error:  # A full disk must not prevent the summary from being printed.
                 view.print_line(f"The report was not saved: {error}")
         reports.print_summary(report, view.console)
-    exit_code = _print_failure(run, result, message, options.debug)
+    exit_code = _print_failure(run, state, options.debug)
     if report and options.report:
-        reports.write(report, options.report)
+        _write_report(report, options.report)
     return exit_code
 
 
@@ -240,19 +242,25 @@ def _runtime(
     )
 
 
-def _print_failure(run: RunDirectory, result: RunResult, message: str, debug: bool) -> int:
+def _print_failure(run: RunDirectory, state: State, debug: bool) -> int:
     """Print why a job did not succeed and what to do; returns the exit code."""
-    state = result.state.job_state
-    if state is JobState.SUCCEEDED:
-        return exit_codes.SUCCESS
-    errors = error_console()
-    guilty = result.state.failure.guilty if result.state.failure else ""
-    if not result.interrupted or state is JobState.FAILED:
-        errors.print(error_text(message), soft_wrap=True)
-        if guilty:
-            errors.print(f"Log of {guilty}: {run.log(guilty)}", soft_wrap=True)
-        if guilty and debug:
-            errors.print(tail(run.log(guilty), _DEBUG_LINES), soft_wrap=True)
+    guilty = state.failure.guilty if state.failure else ""
     gone = "Start a new job with: elasticdl train. The progress of this job was in the removed folder."
-    errors.print(find_next_step(run, result.state) if run.is_there() else gone, soft_wrap=True)
-    return exit_codes.INTERRUPTED if result.interrupted and state is not JobState.FAILED else exit_codes.FAILURE
+    step = find_next_step(LocalJobHandle(run), state) if run.is_there() else gone
+    exit_code = print_end(state, log=str(run.log(guilty)), next_step=step)
+    if guilty and debug and exit_code == exit_codes.FAILURE:
+        error_console().print(tail(run.log(guilty), _DEBUG_LINES), soft_wrap=True)
+    return exit_code
+
+
+def _write_report(report: reports.Report, file: Path) -> None:
+    """Write the report as JSON. Readers see the old file or the complete new one.
+
+    Raises:
+        UserError: the file can't be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(file, json.dumps(report, indent=2) + "\n")
+    except OSError as error:
+        raise UserError(f"the report can't be written to {file}: {error.strerror}") from error

@@ -30,21 +30,6 @@ class WorkerSeconds:
     stalled_s: float = 0.0
     starting_s: float = 0.0
 
-    def split(self, *, absorbed: int, computed: int) -> dict[str, float]:
-        """The seconds by name. The share of computed batches that were absorbed in the end is the useful work.
-
-        Args:
-            absorbed: batches that were absorbed, each counted once.
-            computed: batches computed, repeated ones too.
-        """
-        useful = min(1.0, absorbed / computed) if computed else 0.0
-        return {
-            "useful": self.working_s * useful,
-            "recomputed": self.working_s * (1.0 - useful),
-            "stalled": self.stalled_s,
-            "starting": self.starting_s,
-        }
-
 
 @dataclass(slots=True, kw_only=True)
 class _Track:

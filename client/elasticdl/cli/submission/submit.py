@@ -23,7 +23,8 @@ from elasticdl.shared.job import model_file
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import JobSpec, ModelSpec
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
-from elasticdl.shared.storage import join, open_store, to_uri
+from elasticdl.shared.storage import display, join, open_store, to_uri
+from elasticdl.zoo import best_reachable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +100,7 @@ def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
         storage=storage,
         envs=envs,
         best=flags.best,
+        metrics_best=_metrics_best(validation),
         initial=initial,
         epoch_checksum=sum(index.total for index in data.indices) & ((1 << 64) - 1),
         evaluate_epochs=flags.evaluates_epochs and validation is not None,
@@ -180,6 +182,11 @@ def _validation_plan(plan: Plan, data: PlannedData) -> Plan:
         shuffle=Shuffle.NONE,
         seed=plan.seed,
     )
+
+
+def _metrics_best(validation: PlannedData | None) -> dict[str, float]:
+    """The best possible metrics on the validation data, if the data set states them."""
+    return dict(best_reachable(Path(display(validation.sources[0].uri)).parent)) if validation else {}
 
 
 def _storage(flags: TrainFlags, root: Path, job: JobId) -> str:

@@ -192,6 +192,7 @@ class JobSpec:
         envs: environment variables for worker and ps processes.
         best: how evaluated versions of the model are compared; None: they are not.
         initial: whose weights the model starts from; None: from those that the model file gives it.
+        metrics_best: the best possible metrics on the validation data, if the data set states them.
         log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
         limits: numbers that bound the job.
     """
@@ -226,6 +227,7 @@ class JobSpec:
     best: BestModel | None = None
     initial: InitialModel | None = None
     epoch_checksum: int = 0
+    metrics_best: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     limits: Limits = field(default_factory=Limits)
 
     @property

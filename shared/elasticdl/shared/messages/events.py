@@ -11,6 +11,7 @@ from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
 from elasticdl.shared.messages.commands import Command
+from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
 from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, GroupId, Incarnation, PodInstance, PodName, Service
 
@@ -82,11 +83,13 @@ class LostLog:
         after_s: time of the last record before the lost part; 0: there is none.
         until_s: time of the last lost record, if known; 0: unknown.
         records: number of lost records, if known; 0: unknown.
+        history: JSON lines with what was known of the epochs before the loss; see ``elasticdl.cli.display.history``.
     """
 
     after_s: float = 0.0
     until_s: float = 0.0
     records: int = 0
+    history: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -515,6 +518,8 @@ Event = (
     | LedgersRead
     | CommandsRan
     | Decided
+    | RunMeasured
+    | ProcessMeasured
 )
 
 

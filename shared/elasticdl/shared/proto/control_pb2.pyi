@@ -618,6 +618,26 @@ class JobSpec(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class MetricsBestEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     JOB_FIELD_NUMBER: _builtins.int
     CREATED_S_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
@@ -649,6 +669,7 @@ class JobSpec(_message.Message):
     STALENESS_BY_WORKERS_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     INITIAL_FIELD_NUMBER: _builtins.int
+    METRICS_BEST_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     created_s: _builtins.float
     checksum: _builtins.int
@@ -689,6 +710,8 @@ class JobSpec(_message.Message):
     def best(self) -> Global___BestModel: ...
     @_builtins.property
     def initial(self) -> Global___InitialModel: ...
+    @_builtins.property
+    def metrics_best(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
         self,
         *,
@@ -723,10 +746,11 @@ class JobSpec(_message.Message):
         staleness_by_workers: _builtins.bool = ...,
         kind: Global___JobKind.ValueType | None = ...,
         initial: Global___InitialModel | None = ...,
+        metrics_best: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "data", b"data", "initial", b"initial", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "max_staleness", b"max_staleness", "model", b"model", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "initial", b"initial", "job", b"job", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "log_level", b"log_level", "max_staleness", b"max_staleness", "model", b"model", "output", b"output", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_by_workers", b"staleness_by_workers", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "initial", b"initial", "job", b"job", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "log_level", b"log_level", "max_staleness", b"max_staleness", "metrics_best", b"metrics_best", "model", b"model", "output", b"output", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_by_workers", b"staleness_by_workers", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__kind: _TypeAlias = _typing.Literal["kind"]  # noqa: Y015
     _WhichOneofArgType__kind: _TypeAlias = _typing.Literal["_kind", b"_kind"]  # noqa: Y015
@@ -1412,19 +1436,22 @@ class LostLog(_message.Message):
     AFTER_S_FIELD_NUMBER: _builtins.int
     UNTIL_S_FIELD_NUMBER: _builtins.int
     RECORDS_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
     after_s: _builtins.float
     until_s: _builtins.float
     records: _builtins.int
+    history: _builtins.str
     def __init__(
         self,
         *,
         after_s: _builtins.float = ...,
         until_s: _builtins.float = ...,
         records: _builtins.int = ...,
+        history: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_s", b"after_s", "records", b"records", "until_s", b"until_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_s", b"after_s", "history", b"history", "records", b"records", "until_s", b"until_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2436,6 +2463,80 @@ class Decided(_message.Message):
 Global___Decided: _TypeAlias = Decided  # noqa: Y015
 
 @_typing.final
+class RunMeasured(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STARTED_S_FIELD_NUMBER: _builtins.int
+    FIRST_GRADIENT_S_FIELD_NUMBER: _builtins.int
+    BATCHES_ABSORBED_FIELD_NUMBER: _builtins.int
+    BATCHES_COMPUTED_FIELD_NUMBER: _builtins.int
+    WORKING_S_FIELD_NUMBER: _builtins.int
+    STALLED_S_FIELD_NUMBER: _builtins.int
+    STARTING_S_FIELD_NUMBER: _builtins.int
+    ENDED_S_FIELD_NUMBER: _builtins.int
+    ABORT_REASON_FIELD_NUMBER: _builtins.int
+    IS_INTERRUPTED_FIELD_NUMBER: _builtins.int
+    started_s: _builtins.float
+    first_gradient_s: _builtins.float
+    batches_absorbed: _builtins.int
+    batches_computed: _builtins.int
+    working_s: _builtins.float
+    stalled_s: _builtins.float
+    starting_s: _builtins.float
+    ended_s: _builtins.float
+    abort_reason: _builtins.str
+    is_interrupted: _builtins.bool
+    def __init__(
+        self,
+        *,
+        started_s: _builtins.float = ...,
+        first_gradient_s: _builtins.float = ...,
+        batches_absorbed: _builtins.int = ...,
+        batches_computed: _builtins.int = ...,
+        working_s: _builtins.float = ...,
+        stalled_s: _builtins.float = ...,
+        starting_s: _builtins.float = ...,
+        ended_s: _builtins.float = ...,
+        abort_reason: _builtins.str = ...,
+        is_interrupted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_reason", b"abort_reason", "batches_absorbed", b"batches_absorbed", "batches_computed", b"batches_computed", "ended_s", b"ended_s", "first_gradient_s", b"first_gradient_s", "is_interrupted", b"is_interrupted", "stalled_s", b"stalled_s", "started_s", b"started_s", "starting_s", b"starting_s", "working_s", b"working_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunMeasured: _TypeAlias = RunMeasured  # noqa: Y015
+
+@_typing.final
+class ProcessMeasured(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESS_FIELD_NUMBER: _builtins.int
+    CPU_S_FIELD_NUMBER: _builtins.int
+    RSS_MAX_BYTES_FIELD_NUMBER: _builtins.int
+    RESTARTS_FIELD_NUMBER: _builtins.int
+    process: _builtins.str
+    cpu_s: _builtins.float
+    rss_max_bytes: _builtins.int
+    restarts: _builtins.int
+    def __init__(
+        self,
+        *,
+        process: _builtins.str = ...,
+        cpu_s: _builtins.float = ...,
+        rss_max_bytes: _builtins.int = ...,
+        restarts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_s", b"cpu_s", "process", b"process", "restarts", b"restarts", "rss_max_bytes", b"rss_max_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessMeasured: _TypeAlias = ProcessMeasured  # noqa: Y015
+
+@_typing.final
 class Envelope(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2475,6 +2576,8 @@ class Envelope(_message.Message):
     GROUP_HELD_FIELD_NUMBER: _builtins.int
     ROUND_DELAYED_FIELD_NUMBER: _builtins.int
     POD_PENDING_FIELD_NUMBER: _builtins.int
+    RUN_MEASURED_FIELD_NUMBER: _builtins.int
+    PROCESS_MEASURED_FIELD_NUMBER: _builtins.int
     service: Global___Service.ValueType
     name: _builtins.str
     incarnation: _builtins.str
@@ -2539,6 +2642,10 @@ class Envelope(_message.Message):
     def round_delayed(self) -> Global___RoundDelayed: ...
     @_builtins.property
     def pod_pending(self) -> Global___PodPending: ...
+    @_builtins.property
+    def run_measured(self) -> Global___RunMeasured: ...
+    @_builtins.property
+    def process_measured(self) -> Global___ProcessMeasured: ...
     def __init__(
         self,
         *,
@@ -2578,12 +2685,14 @@ class Envelope(_message.Message):
         group_held: Global___GroupHeld | None = ...,
         round_delayed: Global___RoundDelayed | None = ...,
         pod_pending: Global___PodPending | None = ...,
+        run_measured: Global___RunMeasured | None = ...,
+        process_measured: Global___ProcessMeasured | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "instance", b"instance", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run", b"run", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "instance", b"instance", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run", b"run", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held", "round_delayed", "pod_pending"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held", "round_delayed", "pod_pending", "run_measured", "process_measured"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -140,6 +142,14 @@ class ChildProcesses:
             usage.cpu_s += resources.ru_utime + resources.ru_stime
             self._ended.notify_all()
         self._on_exit(Exit(name=name, pid=pid, exit_code=os.waitstatus_to_exitcode(status)))
+
+
+def own_usage() -> Usage:
+    """What this process has used so far, without its children."""
+    times = os.times()
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return Usage(starts=1, cpu_s=times.user + times.system, rss_max_bytes=peak_bytes)
 
 
 def _rss_peak_bytes(pid: int) -> int:

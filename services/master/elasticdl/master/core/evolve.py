@@ -19,6 +19,7 @@ from elasticdl.master.core.state import State
 from elasticdl.master.core.training import apply as training
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope, Event, LogRecord
+from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
 from elasticdl.shared.names import Service
 
 
@@ -66,7 +67,15 @@ def _apply(state: State, envelope: Envelope) -> None:
                 _apply(state, each)
 
 
-LEAVES_PODS = (events.TaskTaken, events.TaskFinished, events.TaskReturned, events.RoundDelayed, events.StepReached)
+LEAVES_PODS = (
+    events.TaskTaken,
+    events.TaskFinished,
+    events.TaskReturned,
+    events.RoundDelayed,
+    events.StepReached,
+    RunMeasured,
+    ProcessMeasured,
+)
 """Events that never make a pod start or stop, so that after them the pods need not be looked at."""
 
 
@@ -120,5 +129,7 @@ HANDLERS: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     events.TimerFired: on_timer_fired,
     events.CommandsRan: on_commands_ran,
     events.Decided: on_decided,
+    RunMeasured: lifecycle.on_run_measured,
+    ProcessMeasured: lifecycle.on_process_measured,
 }
 """What every kind of event changes; a missing kind is an error."""

@@ -18,6 +18,7 @@ from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Decided, FailureKind, LostLog, RunningBatch, SnapshotDamaged, TaskFailed
+from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
 from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Service, pod_number
 
@@ -122,6 +123,10 @@ class State:
     """URI of a damaged object -> the report about its snapshot."""
     repaired: int = 0
     """Tasks that an audit found missing in a ledger and that were dispatched again."""
+    measured: RunMeasured | None = None
+    """The work of the present run so far; None: the process adapter has not measured it yet."""
+    processes: dict[PodName, ProcessMeasured] = field(default_factory=dict)
+    """What the processes of the present run have used; empty before its end."""
     pending_commands: list[tuple[int, Decided]] = field(default_factory=list)
     """Decisions without a recorded outcome, with their log sequences: a successor runs their commands again."""
 

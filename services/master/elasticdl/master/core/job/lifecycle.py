@@ -21,6 +21,7 @@ from elasticdl.shared.messages.events import (
     StopRequested,
     TermStarted,
 )
+from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
 from elasticdl.shared.model.placement import Placement
 
 
@@ -62,6 +63,8 @@ def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
     abandon_evaluation(state)
     reset_closing(state)
     state.stopping = Stopping()
+    state.measured = None
+    state.processes.clear()
     if state.training:
         for ps in list(state.training.credits):
             if ps in state.holders:
@@ -124,6 +127,16 @@ def on_scale_requested(state: State, _envelope: Envelope, event: ScaleRequested)
 def on_term_started(state: State, _envelope: Envelope, event: TermStarted) -> None:
     """Apply the start of a master."""
     state.term = event.term
+
+
+def on_run_measured(state: State, _envelope: Envelope, event: RunMeasured) -> None:
+    """Apply what the process adapter has measured; it replaces what it had measured before."""
+    state.measured = event
+
+
+def on_process_measured(state: State, _envelope: Envelope, event: ProcessMeasured) -> None:
+    """Apply what the processes of one name have used."""
+    state.processes[event.process] = event
 
 
 def apply_enter_state(state: State, command: EnterState, now_s: float) -> None:

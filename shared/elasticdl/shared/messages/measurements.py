@@ -1,0 +1,51 @@
+"""Events with what the process adapter has measured: the work of a run, and what its processes have used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.shared.names import PodName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMeasured:
+    """The work of a run so far, by the heartbeats of its processes; the last one of a run counts.
+
+    Attributes:
+        started_s: when the user entered the command, seconds since 1970.
+        first_gradient_s: when a ps first applied a gradient; 0: none has.
+        batches_absorbed: batches that the ps have absorbed, each counted once.
+        batches_computed: batches that workers have computed, repeated ones too.
+        working_s, stalled_s, starting_s: seconds of all expected workers until the end of training.
+        ended_s: when the run ended; 0: it has not.
+        abort_reason: why the run ended before its master ended it, or empty.
+        is_interrupted: whether the user asked for its end.
+    """
+
+    started_s: float
+    first_gradient_s: float = 0.0
+    batches_absorbed: int = 0
+    batches_computed: int = 0
+    working_s: float = 0.0
+    stalled_s: float = 0.0
+    starting_s: float = 0.0
+    ended_s: float = 0.0
+    abort_reason: str = ""
+    is_interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessMeasured:
+    """What the processes of one name have used in a run that has ended.
+
+    Attributes:
+        process: the name: a pod, or a process that is on no pod, such as ``nats-server``.
+        cpu_s: CPU seconds.
+        rss_max_bytes: the largest resident memory of any of them.
+        restarts: starts after an exit that was not ordered.
+    """
+
+    process: PodName
+    cpu_s: float
+    rss_max_bytes: int
+    restarts: int
