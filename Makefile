@@ -20,7 +20,7 @@ TEST_TOOLS := hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e s3-server lowest cov lint format type imports proto proto-fresh bench bench-chaos bench-moves quality check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster s3-server lowest cov lint format type imports proto proto-fresh bench bench-chaos bench-moves quality check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -87,6 +87,15 @@ integration: $(READY) ## Run the tests of single services as processes, on a rea
 
 e2e: $(READY) s3-server ## Run the end-to-end tests: real processes, real kills
 	$(PYTEST) tests/e2e -n 3 --dist worksteal
+
+cluster-up: $(READY) ## Start a Kubernetes node for tests; compiles it once, which takes about 10 minutes
+	@$(BIN)/python -m tests.cluster up
+
+cluster-down: $(READY) ## Take the Kubernetes node for tests down
+	@$(BIN)/python -m tests.cluster down
+
+test-cluster: $(READY) ## Run the tests that need a Kubernetes cluster: the one of KUBECONFIG, else the node of cluster-up
+	$(PYTEST) tests/cluster -m cluster
 
 s3-server: $(READY) ## Provide an S3 server for the tests: build MinIO once if it is not installed
 	$(BIN)/python -m tests.contract.servers.s3

@@ -26,6 +26,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark end-to-end tests by their folder."""
-    if "e2e" in item.path.parts:
-        item.add_marker("e2e")
+    """Mark the tests of slow tiers by their folder."""
+    for tier in ("cluster", "e2e"):
+        if tier in item.path.parts:
+            item.add_marker(tier)
