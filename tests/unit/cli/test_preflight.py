@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from elasticdl.cli.commands.export import ExportSettings, export
+from elasticdl.cli.commands.resume import ResumeSettings, resume
+from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.names import JobId
 
 MODEL = "def custom_model(): ...\ndef loss(a, b): ...\ndef optimizer(): ...\ndef feed(a, b, c): ...\n"
 
@@ -24,3 +28,22 @@ def test_an_output_that_can_not_be_created(tmp_path: Path, monkeypatch: pytest.M
         prepare(flags, tmp_path / "jobs", steps.append)
     assert "elasticdl-can-write" not in str(refused.value)
     assert steps == []  # Before the data is read, which may take long.
+
+
+@pytest.mark.parametrize("data", ["train", "test"])
+@pytest.mark.parametrize("command", ["resume", "export"])
+def test_a_new_output_inside_training_or_validation_data_is_refused(tmp_path: Path, command: str, data: str) -> None:
+    run = RunDirectory(tmp_path / "jobs", JobId("job-1"))
+    run.create()
+    folders = {name: str(tmp_path / name) for name in ("train", "test")}
+    run.write(
+        JobRecord(
+            job=run.job, created_s=1.0, state="stopped", training_data=folders["train"], validation_data=folders["test"]
+        )
+    )
+    output = f"{folders[data]}/out"
+    with pytest.raises(UserError, match=f"--output={output} is inside the data {folders[data]}"):
+        if command == "resume":
+            resume(run.job, run.root, ResumeSettings(output=output))
+        else:
+            export(run.job, run.root, ExportSettings(output=output))

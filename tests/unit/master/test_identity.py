@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
+from tests.histories.logs import FOLDER, SUFFIX, read_log
 from tests.unit.master.driver import Driver, close, job_spec, whole
 
+from elasticdl.master.core import fold
 from elasticdl.master.core.pods.state import EARLY_EVENTS_MAX, PodPhase
 from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState, StopPod
-from elasticdl.shared.messages.events import Event, ExitCause, FailureKind
-from elasticdl.shared.names import NO_INSTANCE, Incarnation, PodInstance, PodName, Purpose, Service
+from elasticdl.shared.messages.events import Event, ExitCause, FailureKind, LogRecord
+from elasticdl.shared.names import NO_INSTANCE, NOBODY, Incarnation, PodInstance, PodName, Purpose, Service
 
 TASK = TaskRef(purpose=Purpose.TRAIN, number=0)
 TAKEN = events.TaskTaken(task=TASK, dispatch=1, attempt=1, reply="reply")
@@ -171,3 +174,24 @@ def test_a_worker_that_refuses_while_the_model_is_exported_fails_the_job() -> No
     refuse(driver, WORKER)
     assert driver.failure() == "the disk is broken"
     driver.check_replay()
+
+
+@pytest.mark.parametrize("name", ["plain", "worker-killed", "ps-killed", "resumed", "scaled"])
+def test_logs_of_earlier_versions_name_neither_run_nor_instance_and_tell_the_same(name: str) -> None:
+    records = list(read_log(FOLDER / f"{name}{SUFFIX}"))
+    state, earlier = fold(records), fold(map(_as_of_an_earlier_version, records))
+    assert earlier.training is not None and state.training is not None
+    assert earlier.training.complete == state.training.complete
+    assert earlier.training.epochs == state.training.epochs
+    assert (earlier.job_state, earlier.closing.audit) == (state.job_state, state.closing.audit)
+    assert earlier.snapshots == state.snapshots
+    assert [(pod.name, pod.phase, pod.starts) for pod in earlier.pods.values()] == [
+        (pod.name, pod.phase, pod.starts) for pod in state.pods.values()
+    ]
+
+
+def _as_of_an_earlier_version(record: LogRecord) -> LogRecord:
+    envelope = replace(record.envelope, run=NOBODY, instance=NO_INSTANCE)
+    if isinstance(envelope.event, events.PodStarted | events.PodExited):
+        envelope = replace(envelope, event=replace(envelope.event, instance=NO_INSTANCE))
+    return replace(record, envelope=envelope)

@@ -14,10 +14,9 @@ from elasticdl.cli.local.model_check import CheckRuntime, export_model
 from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.spawner import Spawner
 from elasticdl.cli.submission.extras import check_extras
-from elasticdl.cli.submission.preflight import check_apart, check_writable
+from elasticdl.cli.submission.preflight import check_apart, check_writable, data_paths
 from elasticdl.cli.submission.source_check import check_data, check_model_files
 from elasticdl.ps.snapshots.kept_versions import write_version
-from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.model.whole_model import saved_model_uri
 from elasticdl.shared.process.model_check import MODEL_FILE
@@ -61,7 +60,7 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
     record = run.read()
     working_directory.enter(record)
     if output:
-        check_apart(f"--output={settings.output}", join(output, "file"), split_paths(record.training_data))
+        check_apart(f"--output={settings.output}", join(output, "file"), data_paths(record))
     check_model_files(run, record)
     with run.lock():
         past = read_ended_job(run, record)

@@ -83,6 +83,7 @@ def job_record(submission: Submission, flags: TrainFlags) -> JobRecord:
         model_files=submission.model_files,
         working_directory=os.getcwd(),
         training_data=flags.training_data,
+        validation_data=flags.validation_data,
         output=display(spec.output),
         storage=spec.storage,
         nats_url=flags.nats_url,

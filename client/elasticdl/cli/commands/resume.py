@@ -18,12 +18,11 @@ from elasticdl.cli.jobs.resumption import lost_part, recover_without_log, resume
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.running import RunOptions, run_job
 from elasticdl.cli.submission.extras import check_extras
-from elasticdl.cli.submission.preflight import check_apart, check_report, check_writable
+from elasticdl.cli.submission.preflight import check_apart, check_report, check_writable, data_paths
 from elasticdl.cli.submission.source_check import check_data, check_model_files
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus.reading import record_at
-from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.commands import JobState
@@ -76,7 +75,9 @@ def resume(job: str, root: Path, settings: ResumeSettings) -> int:
     record = run.read()
     working_directory.enter(record)
     if output:
-        check_apart(f"--output={settings.output}", join(output, "file"), split_paths(record.training_data))
+        check_apart(f"--output={settings.output}", join(output, "file"), data_paths(record))
+    if report:
+        check_apart(f"--report={settings.report}", to_uri(report), data_paths(record))
     check_model_files(run, record)
     with run.lock():
         past = asyncio.run(_past(run, record, replace(settings, output=output)))

@@ -51,7 +51,7 @@ class JobRecord:
         model: path of the model file and symbol.
         model_files: name -> SHA-256 of the model file and the modules beside it, when the job was planned.
         working_directory: in which it was started; empty in jobs of earlier versions.
-        training_data: value of ``--training_data``.
+        training_data, validation_data: values of these flags; jobs of earlier versions know only the first.
         output: where the exported model goes, or empty.
         storage: URI of its snapshots.
         nats_url: URL of its NATS server.
@@ -71,6 +71,7 @@ class JobRecord:
     model_files: Mapping[str, str] = field(default_factory=dict)
     working_directory: str = ""
     training_data: str = ""
+    validation_data: str = ""
     output: str = ""
     storage: str = ""
     nats_url: str = ""

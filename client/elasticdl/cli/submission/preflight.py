@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, RunDirectory
+from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, JobRecord, RunDirectory
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.shared.data.discovery import split_paths, would_find
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
@@ -35,7 +35,7 @@ def check_destinations(flags: TrainFlags, run: RunDirectory, *, output: str, sto
     for flag in ("storage", "checkpoint_dir"):
         if getattr(flags, flag):
             destinations[flag] = storage
-    data = [path for paths in (flags.training_data, flags.validation_data) if paths for path in split_paths(paths)]
+    data = data_paths(flags)
     names = {flag: f"--{flag}={getattr(flags, flag) or display(uri)}" for flag, uri in destinations.items()}
     if flags.report:
         check_report(flags.report)
@@ -48,6 +48,11 @@ def check_destinations(flags: TrainFlags, run: RunDirectory, *, output: str, sto
         raise UserError(problem, hint="Free some space there, or give a folder on another disk with --run_dir.")
     if flags.nats_url:
         _check_nats_server(flags.nats_url, run.job)
+
+
+def data_paths(job: TrainFlags | JobRecord) -> list[str]:
+    """The paths of a job's training data and validation data."""
+    return [path for paths in (job.training_data, job.validation_data) if paths for path in split_paths(paths)]
 
 
 def check_apart(what: str, file: str, data: Iterable[str]) -> None:

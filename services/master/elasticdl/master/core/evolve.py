@@ -42,6 +42,8 @@ def evolve(state: State, record: LogRecord) -> State:
         state.last_id = envelope.id
     if envelope.service is Service.MASTER:
         state.master_seq = max(state.master_seq, record.seq)
+    if not envelope.run and envelope.service is not Service.MASTER:
+        envelope = identity.of_earlier_version(state, envelope)
     match identity.classify_sender(state, envelope):
         case identity.Sender.CURRENT:
             _apply(state, envelope)

@@ -11,7 +11,7 @@ from enum import Enum
 from elasticdl.master.core.state import State
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope
-from elasticdl.shared.names import NO_INSTANCE, Service
+from elasticdl.shared.names import NO_INSTANCE, PodInstance, Service
 
 OPENS_A_RUN = (events.JobSubmitted, events.JobResumed)
 OF_FORMER_INSTANCES = (events.TaskFinished, events.TaskReturned, events.SnapshotTaken, events.ModelPinned)
@@ -20,6 +20,9 @@ OF_FORMER_INSTANCES = (events.TaskFinished, events.TaskReturned, events.Snapshot
 - TaskFinished, TaskReturned: the delivery is off the queue. The incarnations of the ps in it decide about the credit.
 - SnapshotTaken, ModelPinned: an order for the present instance has reached a former one, so it is given again.
 """
+
+_UNNAMED = "unnamed"
+"""Begins the names that instances get whose start names none."""
 
 
 class Sender(Enum):
@@ -39,6 +42,25 @@ def with_declared_sender(state: State, envelope: Envelope) -> Envelope:
         return envelope
     if declared := state.senders.get(envelope.incarnation):
         return replace(envelope, run=declared[0], instance=declared[1])
+    return envelope
+
+
+def of_earlier_version(state: State, envelope: Envelope) -> Envelope:
+    """A record of a version that named neither runs nor instances, with those that it lacks; any other as it is.
+
+    Such a log shows by the starts of its pods, and its records count as those of the present run and instance. Where
+    the starts name instances, a sender without a run is from before a loss of the log, and a former one.
+    """
+    match envelope.event:
+        case events.PodStarted(pod=name, instance="") as started if pod := state.pods.get(name):
+            return replace(envelope, event=replace(started, instance=PodInstance(f"{_UNNAMED} {pod.starts + 1}")))
+        case events.PodExited(pod=name, instance="") as exited if pod := state.pods.get(name):
+            return replace(envelope, event=replace(exited, instance=pod.instance))
+        case _:
+            pass
+    pod = state.pods.get(envelope.name)
+    if pod and (pod.instance or pod.former_instance).startswith(_UNNAMED):
+        return replace(envelope, run=state.run, instance=pod.instance)
     return envelope
 
 
