@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.quality.cases import Case
 from benchmarks.quality.results import ASYNC, PSS, Result
-from benchmarks.quality.rows import WORKERS, Row, number, table, table_rows, worker_count
+from benchmarks.quality.rows import WORKERS, Row, number, seeds_text, table, table_rows, worker_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,7 @@ def section(pairs: Sequence[Pair], results: Sequence[Result]) -> str:
     compared = table([pair.job for pair in pairs], [worker_count(workers) for workers in WORKERS], cells)
     staleness = {workers: _staleness(results, workers) for workers in WORKERS}
     late = ", ".join(f"{value:.1f} with {worker_count(workers)}" for workers, value in staleness.items() if value)
-    counts = ", ".join(f"{_seeds(results, workers)} with {worker_count(workers)}" for workers in WORKERS)
+    counts = ", ".join(f"{seeds_text(_runs(results, workers))} with {worker_count(workers)}" for workers in WORKERS)
     return _SECTION.format(table=compared, late=late, seeds=counts)
 
 
@@ -81,11 +80,6 @@ def _cell(pair: Pair, workers: int) -> str:
 def _staleness(results: Sequence[Result], workers: int) -> float:
     runs = _runs(results, workers)
     return statistics.mean(each.metrics["staleness"] for each in runs) if runs else 0.0
-
-
-def _seeds(results: Sequence[Result], workers: int) -> str:
-    counts = sorted(set(Counter(each.cell.case for each in _runs(results, workers)).values()))
-    return " or ".join(map(str, counts or [0]))
 
 
 def _runs(results: Sequence[Result], workers: int) -> list[Result]:

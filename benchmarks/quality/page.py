@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from benchmarks.quality import comparison
 from benchmarks.quality.cases import Case
-from benchmarks.quality.results import ASYNC, PSS, SYNC, Result
-from benchmarks.quality.rows import WORKERS, Row, number, table, table_rows, worker_count
+from benchmarks.quality.results import ASYNC, FIT, PSS, SYNC, Result
+from benchmarks.quality.rows import WORKERS, Row, number, seeds_text, table, table_rows, worker_count
 
 TITLES = {ASYNC: "Asynchronous (the default)", SYNC: "Synchronous (`--use_async=false`)"}
 
@@ -75,13 +75,14 @@ def _cell(row: Row, workers: int) -> str:
 
 
 def _ending(results: Sequence[Result], setting: Setting) -> str:
-    seeds = {
-        workers: sorted({each.cell.seed for each in results if each.cell.workers == workers})
-        for workers in (0, *WORKERS)
-    }
-    jobs = ", ".join(f"{len(seeds[workers])} with {worker_count(workers)}" for workers in WORKERS)
+    jobs = [each for each in results if each.cell.mode in TITLES]
+    seeds = {workers: seeds_text([each for each in jobs if each.cell.workers == workers]) for workers in WORKERS}
     return _ENDING.format(
-        fit=len(seeds[0]), jobs=jobs, machine=setting.machine, date=setting.date, minutes=round(setting.wall_s / 60)
+        fit=seeds_text([each for each in results if each.cell.mode == FIT]),
+        jobs=", ".join(f"{text} with {worker_count(workers)}" for workers, text in seeds.items()),
+        machine=setting.machine,
+        date=setting.date,
+        minutes=round(setting.wall_s / 60),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,13 @@ def table_rows(results: Sequence[Result], cases: Sequence[Case], mode: str) -> l
 def worker_count(workers: int) -> str:
     """A number of workers in words."""
     return "1 worker" if workers == 1 else f"{workers} workers"
+
+
+def seeds_text(results: Sequence[Result]) -> str:
+    """How many seeds some results have of each model: ``2``, or ``2 to 4``."""
+    counts = Counter((each.cell.case, each.cell.mode) for each in results).values()
+    least, most = min(counts, default=0), max(counts, default=0)
+    return str(least) if least == most else f"{least} to {most}"
 
 
 def number(value: float) -> str:

@@ -45,7 +45,7 @@ def test_the_summary_names_the_models_that_are_worse() -> None:
 
 def test_the_page_says_how_it_was_measured() -> None:
     text = page(RESULTS, [CASE], SETTING)
-    assert "5 of `fit`, and jobs: 1 with 1 worker, 0 with 2 workers, 2 with 6 workers" in text
+    assert "5 of `fit`, and jobs: 1 with 1 worker, 0 with 2 workers, 1 to 2 with 6 workers" in text
     assert "Machine: 2 cores. Date: 2026-01-02. All runs together took 50 minutes." in text
 
 
@@ -68,7 +68,7 @@ def test_jobs_are_compared_with_parameter_server_strategy() -> None:
     assert "| loss | 0.32 / 0.31 | - | **0.6 / 0.52** ▼ |" in section
     assert "|  | accuracy | 0.86 / 0.86 | - | 0.665 / 0.65 |" in section
     assert "4.8 with 6 workers" in section
-    assert "5 of `fit`, and jobs: 1 with 1 worker, 0 with 2 workers, 2 with 6 workers" in text
+    assert "5 of `fit`, and jobs: 1 with 1 worker, 0 with 2 workers, 1 to 2 with 6 workers" in text
     assert "ParameterServerStrategy" not in page(RESULTS, [CASE], SETTING)
 
 
