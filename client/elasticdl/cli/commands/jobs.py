@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -9,14 +10,16 @@ from rich.console import Console
 from rich.table import Table
 
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.display.next_steps import next_step_of
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import requests, run_directory
 from elasticdl.cli.jobs.handle import Condition, JobHandle
-from elasticdl.cli.jobs.local_handle import LocalJobHandle, shown_state
-from elasticdl.cli.jobs.run_directory import INTERRUPTED
-from elasticdl.shared.errors import UserError
+from elasticdl.cli.jobs.local_handle import shown_state
+from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
+from elasticdl.cli.jobs.run_directory import INTERRUPTED, RunDirectory
+from elasticdl.ps.snapshots.job_recovery import has_snapshots
+from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.storage import open_store
 
 STOP_S_MAX = 90.0
 """Seconds to wait for a job to stop. Its launcher kills leftover processes after 45."""
@@ -52,9 +55,18 @@ def list_jobs(root: Path) -> None:
     for damage in errors:
         console.print(str(damage))
     for run in interrupted:
-        delete = f"It had not begun to train. To delete it: elasticdl clean {run.arguments}"
-        step = next_step_of(LocalJobHandle(run)) if run.can_be_resumed() else delete
-        console.print(f"{run.job} was interrupted: its launcher is not running. {step}")
+        console.print(f"{run.job} was interrupted: its launcher is not running. {_next_step(run)}")
+
+
+def _next_step(run: RunDirectory) -> str:
+    """What to do about an interrupted job. Its log is not read, which would take a nats-server for each job."""
+    if not run.can_be_resumed():
+        return f"It had not begun to train. To delete it: elasticdl clean {run.arguments}"
+    storage = run.read().storage
+    with contextlib.suppress(ElasticDLError):  # A resume says what is wrong with the storage.
+        if not run.has_log() and not has_snapshots(open_store(storage), storage, run.job):
+            return NOTHING_TO_RESUME
+    return f"To resume: elasticdl resume {run.arguments}"
 
 
 def stop(job: JobHandle) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from elasticdl.cli.jobs.handle import JobHandle
 from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
 from elasticdl.master.core import State
 from elasticdl.master.core.job.failure import NOT_FINITE_AT_START
-from elasticdl.master.snapshots.recovery import recover
 from elasticdl.ps.snapshots.job_recovery import has_snapshots
-from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.model.manifests import NOTHING_LEFT
@@ -86,19 +82,6 @@ def find_next_step(job: JobHandle, state: State) -> str:
         return next_step(job.arguments, state)
     storage = job.condition().storage
     return next_step(job.arguments, state, has_snapshots=has_snapshots(open_store(storage), storage, job.job))
-
-
-def next_step_of(job: JobHandle) -> str:
-    """``find_next_step`` of a job whose launcher is gone; if that fails, the command that shows why."""
-
-    async def read() -> State:
-        async with job.open() as bus:
-            return (await recover(bus)).state
-
-    try:
-        return find_next_step(job, asyncio.run(read()))
-    except ElasticDLError:
-        return f"For details: elasticdl status {job.arguments}"
 
 
 def _has_trained(state: State, kind: FailureKind | None) -> bool:

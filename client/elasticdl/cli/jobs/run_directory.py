@@ -277,7 +277,11 @@ class RunDirectory:
         written = (self.path / "log_end.json", self.history, self.report)
         if record.state != JobState.STARTING.value or not record.own_nats or any(path.exists() for path in written):
             return True
-        return any(block.stat().st_size for block in self.nats.rglob("*.blk"))
+        return self.has_log()
+
+    def has_log(self) -> bool:
+        """Whether there may be an event log: with an external NATS server it can't be seen."""
+        return not self.read().own_nats or any(block.stat().st_size for block in self.nats.rglob("*.blk"))
 
     def disk_problem(self, bytes_min: int) -> str:
         """A message if fewer than ``bytes_min`` bytes are free on the disk of this folder; else empty.
