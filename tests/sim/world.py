@@ -23,7 +23,7 @@ from tests.sim.worker import WorkerProcess
 from elasticdl.cli.jobs.run_directory import LogEnd
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.settings import BusSettings
-from elasticdl.shared.bus.stored_events import StoredEvent, from_stored
+from elasticdl.shared.bus.stored_events import StoredEvent
 from elasticdl.shared.job.ledger import Verdict
 from elasticdl.shared.messages.events import Envelope, LogRecord, ScaleRequested
 from elasticdl.shared.messages.registers import decode_register
@@ -142,7 +142,8 @@ class World:
 
     def last_record(self) -> LogRecord | None:
         """The last record of the log."""
-        return self.broker.records.read(len(self.broker.records.data))
+        data = self.broker.records.data
+        return LogRecord(seq=len(data), envelope=self._envelope(data[-1])) if data else None
 
     def records(self) -> list[LogRecord]:
         """The log."""
@@ -152,7 +153,7 @@ class World:
     def _envelope(self, data: StoredEvent) -> Envelope:
         """The envelope of a record, decoded once for all who judge the run; processes decode for themselves."""
         if data not in self._envelopes:
-            self._envelopes[data] = from_stored(data)
+            self._envelopes[data] = self.broker.envelope(data)
         return self._envelopes[data]
 
     def clock_of(self, name: str) -> ProcessClock:
@@ -279,6 +280,7 @@ class World:
         """The broker's disk forgets all of its streams, or the ends of log and registers; of the queue nothing."""
         if whole:
             self.broker.records.cut(0)
+            self.broker.payloads.former.clear()
             self.broker.registers.former.clear()
             return
         self.broker.records.cut(1 + int(self.random.random() * len(self.broker.records.data)))

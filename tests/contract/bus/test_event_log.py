@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
-from tests.contract.bus.values import decision, fact
+from tests.contract.bus.values import decision, fact, large_event
 
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.reading import open_run
 from elasticdl.shared.errors import FencedError, PermanentError
 from elasticdl.shared.messages.events import LogRecord
+
+Connect = Callable[[], Awaitable[Bus]]
 
 
 async def take(bus: Bus, count: int, after: int = 0) -> list[LogRecord]:
@@ -27,6 +30,28 @@ async def test_records_come_back_in_order(bus: Bus) -> None:
     assert [(each.seq, each.envelope) for each in await take(bus, 5)] == [(n, fact(n)) for n in range(1, 6)]
     assert [each.seq for each in await take(bus, 2, after=3)] == [4, 5]
     assert await bus.log.last_seq() == 5
+
+
+async def test_a_large_event_comes_back_whole(connect_bus: Connect) -> None:
+    writer, reader = await connect_bus(), await connect_bus()
+    sent = [fact(number, event=large_event(size)) for number, size in enumerate((100, 300, 600, 40_000, 1_500_000), 1)]
+    for each in sent:
+        await writer.log.append(each)
+    assert [record.envelope for record in await take(reader, len(sent))] == sent
+
+
+async def test_a_large_event_is_appended_once(bus: Bus) -> None:
+    sent = fact(1, event=large_event(5000))
+    assert [await bus.log.append(sent), await bus.log.append(sent)] == [1, 1]
+    assert await bus.log.append(fact(2, event=large_event(5000))) == 2  # The same content under another id.
+    assert await bus.log.append_next(fact(3, event=large_event(5000, salt="x")), after=2) == 3
+    assert await bus.log.append_next(fact(3, event=large_event(5000, salt="x")), after=2) == 3
+    decided = replace(decision(1), event=large_event(6000))
+    assert await bus.log.append_fenced(decided, after=0) == 4
+    assert await bus.log.append_fenced(decided, after=0) == 4
+    last = await bus.log.last_fenced()
+    assert last is not None
+    assert last.envelope == decided
 
 
 async def test_an_empty_log(bus: Bus) -> None:

@@ -6,15 +6,17 @@ import asyncio
 import os
 import signal
 import socket
+from dataclasses import replace
 
 import pytest
 from tests.contract.bus.conftest import SETTINGS
-from tests.contract.bus.values import decision, fact, task
+from tests.contract.bus.values import decision, fact, large_event, task
 
 from elasticdl.shared.bus import BusSettings, KeyValueEntry, subjects
 from elasticdl.shared.bus.nats_bus import check_server, connect
 from elasticdl.shared.bus.nats_bus.connection import Connection, Publication, RefusedError, redact_url
 from elasticdl.shared.bus.server import NatsServer
+from elasticdl.shared.bus.stored_events import EVENT_BYTES_MAX
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.names import JobId, PodName, Purpose, Service
 
@@ -30,6 +32,35 @@ async def test_the_expected_sequence_is_checked_before_repetitions_are_recognise
     await bus.log.append(fact(1))  # another subject of the stream does not count
     assert await connection.store(stream, subject, b"y", {"Nats-Expected-Last-Subject-Sequence": "1"}) == 3
     await connection.close()
+    await bus.close()
+
+
+async def test_no_stored_event_is_larger_than_the_limit(nats_url: str) -> None:
+    """With the longest name that a job can have, and the largest events that stay on the log."""
+    job = JobId("a" * 57)
+    bus = await connect(nats_url, job, SETTINGS)
+    connection = await Connection.open(nats_url, job, SETTINGS)
+    largest, size, after = 0, 0, 0
+    for number in range(1, 120):
+        event = large_event(2 * number, salt=str(number))
+        after = await bus.log.append_fenced(replace(decision(number), number=10**6 + number, event=event), after=after)
+        state = (await connection.api(f"STREAM.INFO.{subjects.events_stream(job)}", {}))["state"]
+        largest, size = max(largest, state["bytes"] - size), state["bytes"]
+    assert EVENT_BYTES_MAX - 60 < largest <= EVENT_BYTES_MAX
+    await connection.close()
+    await bus.close()
+
+
+async def test_an_event_whose_payload_is_lost_is_named(nats_url: str, job: JobId) -> None:
+    bus = await connect(nats_url, job, SETTINGS)
+    await bus.log.append(fact(1, event=large_event(5000)))
+    connection = await Connection.open(nats_url, job, SETTINGS)
+    await connection.api(f"STREAM.DELETE.{subjects.payloads_stream(job)}", {})
+    await connection.close()
+    await bus.close()
+    bus = await connect(nats_url, job, SETTINGS)
+    with pytest.raises(PermanentError, match=r"lost payload [0-9a-f]{32}-0 of event aaaaaaaaaaaa\.1"):
+        await anext(aiter(bus.log.read(0)))
     await bus.close()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
-from elasticdl.shared.messages.events import Decided, Envelope, Event, StepReached
+from elasticdl.shared.messages.events import Decided, Envelope, Event, FailureKind, StepReached, WorkerFailed
 from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 
 
@@ -16,6 +18,12 @@ def fact(number: int, *, incarnation: str = "aaaaaaaaaaaa", event: Event | None 
         time_s=1.5,
         event=event or StepReached(step=number),
     )
+
+
+def large_event(number_bytes: int, *, salt: str = "") -> WorkerFailed:
+    """An event with about so many bytes, which do not compress."""
+    noise = Random(f"{number_bytes}{salt}").randbytes(number_bytes // 2).hex()
+    return WorkerFailed(kind=FailureKind.USER_CODE, message="the model fails", traceback=noise)
 
 
 def decision(number: int, *, incarnation: str = "mmmmmmmmmmmm") -> Envelope:

@@ -20,6 +20,7 @@ from elasticdl.master.snapshots.recovery import recover
 from elasticdl.master.snapshots.writer import CoreSnapshotWriter
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.job.plan import Source
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import Decided, Envelope, JobResumed, LogRecord
 from elasticdl.shared.messages.json_codec import JsonCodec
@@ -35,7 +36,7 @@ def example() -> Driver:
 
 
 def restored(state: State) -> State:
-    return core_snapshot.decode(core_snapshot.encode(state))
+    return core_snapshot.decode(core_snapshot.encode(state), state.spec or job_spec())
 
 
 @given(st.data(), st.integers(0, 100))
@@ -88,19 +89,31 @@ def test_a_snapshot_grows_with_running_tasks_and_not_with_finished_ones() -> Non
     assert max(sizes) < 2000
 
 
+def test_a_snapshot_does_not_repeat_the_sources_of_the_job() -> None:
+    sources = tuple(
+        Source(uri=f"s3://bucket/{number}.csv", size_bytes=1000, etag=f"{number:032x}", records=10)
+        for number in range(10_000)
+    )
+    many = replace(plan(), sources=sources)
+    driver = Driver(replace(job_spec(many), validation=many, validation_data=job_spec().data))
+    driver.start_all()
+    assert len(core_snapshot.encode(driver.state)) < 5000
+    assert restored(driver.state) == driver.state
+
+
 @pytest.mark.parametrize("place", [0, 5, 25, 30, 50, -1])
 def test_a_damaged_snapshot_is_refused(place: int) -> None:
     data = bytearray(core_snapshot.encode(example().state))
     data[place] ^= 1
     with pytest.raises(ProtocolError):
-        core_snapshot.decode(bytes(data))
+        core_snapshot.decode(bytes(data), job_spec())
 
 
 def test_a_truncated_snapshot_is_refused() -> None:
     data = core_snapshot.encode(example().state)
     for length in (0, 3, 20, 40, len(data) - 1):
         with pytest.raises(ProtocolError):
-            core_snapshot.decode(data[:length])
+            core_snapshot.decode(data[:length], job_spec())
 
 
 # --- recovery -----------------------------------------------------------------------------------------------------

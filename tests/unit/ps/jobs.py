@@ -77,7 +77,7 @@ class Job:
 
     def make(self, number: int = 0, *, log: type[MemoryEventLog] = MemoryEventLog) -> PsService:
         bus = self._connect()
-        bus.log = log(bus.log._client, bus.log._records)
+        bus.log = log(bus.log._client, bus.log._records, bus.log._payloads)
         service = _Service(
             PsIdentity(
                 ps=PodName(f"ps-{number}"), incarnation=new_incarnation(), token=TOKEN, heartbeat_interval_s=0.01

@@ -19,6 +19,7 @@ def test_the_table_lists_what_the_functions_build() -> None:
         subjects.register(JOB, subjects.PLACEMENT),
         subjects.register(JOB, subjects.RING),
         subjects.core(JOB, "master").replace("master", "<service>"),
+        subjects.payload(JOB, "a-0").replace("a-0", "<digest>-<part>"),
         subjects.heartbeat(JOB, Service.PS, PS).replace("ps.ps-0", "<service>.<name>"),
         subjects.wake(JOB),
         subjects.order(JOB, PS).replace("ps-0", "<pod>"),

@@ -20,7 +20,7 @@ class Row:
 
     Attributes:
         subject: the subject with its variable parts in angle brackets.
-        stream: ``TASKS``, ``EVENTS``, ``MODEL``, ``core`` or ``core request``.
+        stream: ``TASKS``, ``EVENTS``, ``PAYLOADS``, ``MODEL``, ``CORE``, ``core`` or ``core request``.
         senders: who publishes.
         receivers: who listens.
         content: what a message is.
@@ -91,6 +91,13 @@ TABLE: tuple[Row, ...] = (
         content="core snapshot: the folded state with its place in the log and its schema",
     ),
     Row(
+        subject="edl.v1.<job>.payload.<digest>-<part>",
+        stream="PAYLOADS",
+        senders="all",
+        receivers="master, tools",
+        content="a part of the data of an event that is too large for the log, compressed",
+    ),
+    Row(
         subject="edl.v1.<job>.heartbeat.<service>.<name>",
         stream="core",
         senders="all",
@@ -156,6 +163,16 @@ def core_name(job: JobId, subject: str) -> str:
     return subject.removeprefix(_join(job, "core") + ".")
 
 
+def payload(job: JobId, name: str) -> str:
+    """The subject of a part of a large event's data."""
+    return _join(job, "payload", name)
+
+
+def payload_name(job: JobId, subject: str) -> str:
+    """The inverse of ``payload``."""
+    return subject.removeprefix(_join(job, "payload") + ".")
+
+
 def heartbeat(job: JobId, service: Service, name: PodName) -> str:
     """The subject of a process's heartbeats."""
     return _join(job, "heartbeat", service.value, name)
@@ -196,6 +213,11 @@ def core_stream(job: JobId) -> str:
     return f"EDL-{job}-CORE"
 
 
+def payloads_stream(job: JobId) -> str:
+    """Name of the stream with the data of large events."""
+    return f"EDL-{job}-PAYLOADS"
+
+
 def task_patterns(job: JobId) -> list[str]:
     """Subject patterns of the work queue's stream."""
     return [_join(job, "task") + ".>"]
@@ -214,6 +236,11 @@ def register_patterns(job: JobId) -> list[str]:
 def core_patterns(job: JobId) -> list[str]:
     """Subject patterns of the core snapshots' stream."""
     return [_join(job, "core") + ".>"]
+
+
+def payload_patterns(job: JobId) -> list[str]:
+    """Subject patterns of the stream with the data of large events."""
+    return [_join(job, "payload") + ".>"]
 
 
 def task_consumer(purpose: Purpose, *, again: bool) -> str:

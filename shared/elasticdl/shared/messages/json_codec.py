@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType, NoneType, UnionType
@@ -35,14 +35,15 @@ class JsonCodec:
     Args:
         hint: a type hint: scalars, enums, dataclasses, unions, ``None``, lists, tuples, sets, mappings,
             RangeSet, and combinations of them.
+        left_out: type hints of tuples that are loaded empty: they are stored elsewhere.
 
     Raises:
         InvariantError: there is no rule for a type in it.
     """
 
-    def __init__(self, hint: Any) -> None:
+    def __init__(self, hint: Any, *, left_out: Iterable[Any] = ()) -> None:
         self._classes: dict[str, str] = {}
-        self._conversions: dict[Any, _Conversion] = {}
+        self._conversions: dict[Any, _Conversion] = dict.fromkeys(left_out, _LEFT_OUT)
         self._conversion = self._of(hint)
 
     @property
@@ -193,6 +194,7 @@ _LEAVES: Mapping[Any, _Conversion] = {
     bytes: _Conversion("bytes", _text, base64.b64decode),
     RangeSet: _Conversion("ranges", _ranges, RangeSet),
 }
+_LEFT_OUT = _Conversion("left out", lambda _: None, lambda _: ())
 _INTEGERS = _Conversion(
     "set of int", _ranges, lambda plain: {each for start, end in plain for each in range(start, end)}
 )

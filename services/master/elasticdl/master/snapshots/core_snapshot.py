@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from typing import Any
 from elasticdl.master import core
 from elasticdl.master.core import State
 from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.job.plan import Source
+from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.json_codec import JsonCodec
 
 _MAGIC = b"EDLC"
@@ -56,8 +58,12 @@ def pack(copied: StateCopy) -> bytes:
     return _MAGIC + head + _checksum(head + body) + body
 
 
-def decode(data: bytes) -> State:
+def decode(data: bytes, submitted: JobSpec) -> State:
     """Inverse of ``encode``.
+
+    Args:
+        data: the snapshot.
+        submitted: the job as it was submitted. A snapshot does not repeat its sources, of which there may be a million.
 
     Raises:
         ProtocolError: the snapshot is damaged, or of another schema.
@@ -69,9 +75,19 @@ def decode(data: bytes) -> State:
     if head[:_SCHEMA_BYTES] != schema():
         raise ProtocolError("it was written by another version of this program")
     state: State = _plain().load(json.loads(zlib.decompress(body)))
+    if state.spec:
+        state.spec = _with_sources(state.spec, submitted)
     if state.training and state.spec:
         state.training.plan = state.spec.plan  # One object, as when folded: a plan caches what it computes.
     return state
+
+
+def _with_sources(spec: JobSpec, submitted: JobSpec) -> JobSpec:
+    """The spec with the sources of the submitted one: a resume can change all else."""
+    validation = (
+        spec.validation and submitted.validation and replace(spec.validation, sources=submitted.validation.sources)
+    )
+    return replace(spec, plan=replace(spec.plan, sources=submitted.plan.sources), validation=validation)
 
 
 def seq_of(data: bytes) -> int:
@@ -91,7 +107,7 @@ def schema() -> bytes:
 
 @cache
 def _plain() -> JsonCodec:
-    return JsonCodec(State)
+    return JsonCodec(State, left_out=(tuple[Source, ...],))
 
 
 def _checksum(data: bytes) -> bytes:

@@ -11,7 +11,8 @@ from elasticdl.master.snapshots import core_snapshot
 from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.bus.reading import present_records, record_at
 from elasticdl.shared.errors import ProtocolError
-from elasticdl.shared.messages.events import LogRecord
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.events import JobSubmitted, LogRecord
 from elasticdl.shared.names import MASTER
 
 _log = structlog.get_logger()
@@ -68,7 +69,11 @@ async def _usable(log: EventLog, data: bytes, until: int) -> State | None:
     if not seq or (until and seq > until):
         return None
     try:
-        state = core_snapshot.decode(data)
+        submitted = await _submitted(log, seq)
+        if submitted is None:
+            _log.warning("the log has no job before the core snapshot, folding the whole log", seq=seq)
+            return None
+        state = core_snapshot.decode(data, submitted)
         anchor = await record_at(log, seq)
         decision = await record_at(log, state.master_seq) if state.master_seq > seq else anchor
     except ProtocolError as error:
@@ -80,6 +85,14 @@ async def _usable(log: EventLog, data: bytes, until: int) -> State | None:
         _log.warning("core snapshot belongs to another log, folding the whole log", seq=seq)
         return None
     return state
+
+
+async def _submitted(log: EventLog, until: int) -> JobSpec | None:
+    """The job as it was submitted, usually in the first record."""
+    async for record in present_records(log, until=until):
+        if isinstance(record.envelope.event, JobSubmitted):
+            return record.envelope.event.spec
+    return None
 
 
 def _has_applied(state: State, record: LogRecord | None) -> bool:

@@ -8,6 +8,8 @@ from elasticdl.shared.bus.memory.signals import MemorySignals, Subscriptions
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue, Queue
 from elasticdl.shared.bus.memory.transport import Client, DirectTransport, Server, Transport
 from elasticdl.shared.bus.settings import BusSettings
+from elasticdl.shared.bus.stored_events import Payloads, StoredEvent, from_stored
+from elasticdl.shared.messages.events import Envelope
 from elasticdl.shared.process.clock import Clock, SystemClock
 
 
@@ -27,7 +29,13 @@ class MemoryBroker:
         self.queue = Queue(clock, self.settings.lease_s, self.settings.dedupe_window_s)
         self.registers = Entries()
         self.core_snapshots = Entries()
+        self.payloads = Entries()
         self.subscriptions = Subscriptions()
+
+    def envelope(self, event: StoredEvent) -> Envelope:
+        """A stored event, for those who look at the broker itself."""
+        parts = [entry.value for name in event.parts if (entry := self.payloads.present(name))]
+        return from_stored(event.whole(parts))
 
     def connect(self, transport: Transport | None = None) -> MemoryBus:
         """A new client; ``transport`` is its way to the broker, a perfect one by default."""
@@ -50,7 +58,7 @@ class MemoryBus:
     def __init__(self, broker: MemoryBroker, client: Client) -> None:
         self.client = client
         self._broker = broker
-        self.log = MemoryEventLog(client, broker.records)
+        self.log = MemoryEventLog(client, broker.records, Payloads(MemoryKeyValue(client, broker.payloads, "payload")))
         self.tasks = MemoryTaskQueue(client, broker.queue)
         self.registers = MemoryKeyValue(client, broker.registers, "register")
         self.core_snapshots = MemoryKeyValue(client, broker.core_snapshots, "core")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from elasticdl.shared.bus.memory.transport import Changes, Client
 from elasticdl.shared.bus.retries import WrongLastSequenceError, append_once
-from elasticdl.shared.bus.stored_events import StoredEvent, from_stored, to_stored
-from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.bus.stored_events import DATA_BYTES_MAX, Payloads, StoredEvent
+from elasticdl.shared.errors import InvariantError, PermanentError
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.process.clock import Clock
 
@@ -30,38 +30,34 @@ class Records:
         self._dedupe_window_s = dedupe_window_s
         self._seqs: dict[str, tuple[int, float]] = {}
 
-    def append(self, envelope: Envelope) -> int:
+    def append(self, event: StoredEvent) -> int:
         """Store a record, unless the same message id was stored lately; returns its number."""
         now_s = self._clock.monotonic()
-        known = self._seqs.get(envelope.id)
+        known = self._seqs.get(event.id)
         if known is not None and now_s - known[1] < self._dedupe_window_s:
             return known[0]
-        self.data.append(to_stored(envelope))
-        self._seqs[envelope.id] = len(self.data), now_s
+        if len(event.data) > DATA_BYTES_MAX:
+            raise InvariantError(f"event {event.id} has {len(event.data)} bytes: above the limit of the log")
+        self.data.append(event)
+        self._seqs[event.id] = len(self.data), now_s
         self.changes.notify()
         return len(self.data)
 
-    def append_next(self, envelope: Envelope, after: int) -> int:
+    def append_next(self, event: StoredEvent, after: int) -> int:
         """Store a record right after another one, or refuse."""
         self.check_last(after)
-        return self.append(envelope)
+        return self.append(event)
 
-    def append_fenced(self, envelope: Envelope, after: int) -> int:
+    def append_fenced(self, event: StoredEvent, after: int) -> int:
         """Store a record of a master that knows the last one of the masters, or refuse."""
         self.check_last_fenced(after)
-        seq = self.append(envelope)
+        seq = self.append(event)
         self.fenced.append(seq)
         return seq
 
-    def read(self, seq: int) -> LogRecord | None:
-        """A stored record; None where there is none."""
-        if not 0 < seq <= len(self.data):
-            return None
-        return LogRecord(seq=seq, envelope=from_stored(self.data[seq - 1]))
-
-    def last_fenced(self) -> LogRecord | None:
-        """The last record of the masters."""
-        return self.read(self.fenced[-1]) if self.fenced else None
+    def last_fenced(self) -> int:
+        """Number of the last record of the masters; 0: there is none."""
+        return self.fenced[-1] if self.fenced else 0
 
     def cut(self, length: int) -> None:
         """Lose all records but the first ``length``, as a disk that lost its last writes."""
@@ -76,7 +72,7 @@ class Records:
 
     def check_last_fenced(self, after: int) -> None:
         """Refuse a master that does not know the last record of the masters."""
-        last = self.fenced[-1] if self.fenced else 0
+        last = self.last_fenced()
         if after != last:
             raise WrongLastSequenceError(f"the last record of the masters is {last}, not {after}")
 
@@ -84,28 +80,32 @@ class Records:
 class MemoryEventLog:
     """See ``ports.EventLog``."""
 
-    def __init__(self, client: Client, records: Records) -> None:
+    def __init__(self, client: Client, records: Records, payloads: Payloads) -> None:
         self._client = client
         self._records = records
+        self._payloads = payloads
 
     async def append(self, envelope: Envelope) -> int:
         """Add a fact; the same envelope id again answers the same number."""
-        return await self._client.ask(_name(envelope), lambda: self._records.append(envelope))
+        event = await self._payloads.store(envelope)
+        return await self._client.ask(_name(envelope), lambda: self._records.append(event))
 
     async def append_next(self, envelope: Envelope, *, after: int) -> int:
         """Add a fact right after a record."""
+        event = await self._payloads.store(envelope)
         return await append_once(
             envelope,
-            lambda: self._client.ask(_name(envelope), lambda: self._records.append_next(envelope, after)),
-            lambda: self._client.ask("read_record", lambda: self._records.read(after + 1)),
+            lambda: self._client.ask(_name(envelope), lambda: self._records.append_next(event, after)),
+            lambda: self._read("read_record", lambda: after + 1),
             lambda _: f"the log does not end at {after} any more",
         )
 
     async def append_fenced(self, envelope: Envelope, *, after: int) -> int:
         """Add a master's record unless another master has added one."""
+        event = await self._payloads.store(envelope)
         return await append_once(
             envelope,
-            lambda: self._client.ask(_name(envelope), lambda: self._records.append_fenced(envelope, after)),
+            lambda: self._client.ask(_name(envelope), lambda: self._records.append_fenced(event, after)),
             self.last_fenced,
             lambda there: f"another master has appended record {there.seq if there else 0}, after {after}",
         )
@@ -116,9 +116,9 @@ class MemoryEventLog:
         if after > last:
             raise PermanentError(f"the event log ends at {last}, before record {after}: its end was lost")
         while not self._client.closed:
-            while self._client.transport.connected and (record := self._records.read(after + 1)) is not None:
+            while self._client.transport.connected and after < len(self._records.data):
                 after += 1
-                yield record
+                yield await self._record(after, self._records.data[after - 1])
             await self._records.changes.wait(self._client, ready=after < len(self._records.data))
 
     async def last_seq(self) -> int:
@@ -127,7 +127,20 @@ class MemoryEventLog:
 
     async def last_fenced(self) -> LogRecord | None:
         """The last record of any master."""
-        return await self._client.ask("last_fenced", self._records.last_fenced)
+        return await self._read("last_fenced", self._records.last_fenced)
+
+    async def _read(self, what: str, seq_of: Callable[[], int]) -> LogRecord | None:
+        """The record whose number the broker knows, if it has one."""
+
+        def read() -> tuple[int, StoredEvent] | None:
+            seq = seq_of()
+            return (seq, self._records.data[seq - 1]) if 0 < seq <= len(self._records.data) else None
+
+        found = await self._client.ask(what, read)
+        return None if found is None else await self._record(*found)
+
+    async def _record(self, seq: int, event: StoredEvent) -> LogRecord:
+        return LogRecord(seq=seq, envelope=await self._payloads.load(event))
 
 
 def _name(envelope: Envelope) -> str:

@@ -10,6 +10,7 @@ from elasticdl.shared.bus.nats_bus.signals import NatsSignals
 from elasticdl.shared.bus.nats_bus.streams import create_streams
 from elasticdl.shared.bus.nats_bus.tasks import NatsTaskQueue
 from elasticdl.shared.bus.settings import BusSettings
+from elasticdl.shared.bus.stored_events import Payloads
 from elasticdl.shared.names import JobId
 
 
@@ -18,9 +19,10 @@ class NatsBus:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.log = NatsEventLog(connection)
-        self.tasks = NatsTaskQueue(connection)
         job = connection.job
+        payloads = NatsKeyValue(connection, subjects.payloads_stream(job), subjects.payload, subjects.payload_name)
+        self.log = NatsEventLog(connection, Payloads(payloads))
+        self.tasks = NatsTaskQueue(connection)
         self.registers = NatsKeyValue(connection, subjects.model_stream(job), subjects.register, subjects.register_name)
         self.core_snapshots = NatsKeyValue(connection, subjects.core_stream(job), subjects.core, subjects.core_name)
         self.signals = NatsSignals(connection)

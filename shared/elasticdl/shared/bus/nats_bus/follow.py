@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 import nats.errors
@@ -16,8 +16,6 @@ from elasticdl.shared.bus.nats_bus.connection import STREAM_NOT_FOUND, Connectio
 from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
 from elasticdl.shared.errors import PermanentError, TransientError
 
-MESSAGE_ID = "Nats-Msg-Id"
-"""The header by which JetStream recognises repetitions."""
 _PULL_EXPIRES_S = 30
 _PULL_BYTES_MAX = 32 << 20
 _CONSUMER_KEPT_S = 60
@@ -32,7 +30,7 @@ class StoredMessage:
 
     seq: int
     subject: str
-    message_id: str
+    headers: Mapping[str, str]
     data: bytes
 
 
@@ -159,8 +157,7 @@ async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIter
                 delivered += 1
                 if place != delivered:
                     raise _BrokenError
-                message_id = (message.headers or {}).get(MESSAGE_ID, "")
-                yield StoredMessage(seq=seq, subject=message.subject, message_id=message_id, data=message.data)
+                yield StoredMessage(seq=seq, subject=message.subject, headers=message.headers or {}, data=message.data)
     except nats.errors.ConnectionClosedError:
         return
     except nats.errors.Error as error:

@@ -7,27 +7,34 @@ from collections.abc import AsyncIterator, Mapping
 
 from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, Connection, RefusedError
-from elasticdl.shared.bus.nats_bus.follow import MESSAGE_ID, StoredMessage, follow
+from elasticdl.shared.bus.nats_bus.follow import StoredMessage, follow
 from elasticdl.shared.bus.retries import append_once
-from elasticdl.shared.bus.stored_events import StoredEvent, from_stored, to_stored
+from elasticdl.shared.bus.stored_events import Payloads, StoredEvent
 from elasticdl.shared.messages.events import Envelope, LogRecord
 from elasticdl.shared.names import PodName
+
+_ID = "Nats-Msg-Id"
+"""The header by which JetStream recognises repetitions."""
+_PAYLOAD = "Elasticdl-Payload"
+"""The header that names the payload of a large event."""
 
 
 class NatsEventLog:
     """See ``ports.EventLog``."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, payloads: Payloads) -> None:
         self._connection = connection
+        self._payloads = payloads
         self._stream = subjects.events_stream(connection.job)
 
     async def append(self, envelope: Envelope) -> int:
         """Append an event; repeated until it is acknowledged, deduplicated by the envelope's id."""
-        return await self._store(to_stored(envelope), self._subject(envelope), {})
+        return await self._store(await self._payloads.store(envelope), self._subject(envelope), {})
 
     async def append_next(self, envelope: Envelope, *, after: int) -> int:
         """Append an event right after a record."""
-        stored, expected = to_stored(envelope), {"Nats-Expected-Last-Sequence": str(after)}
+        stored = await self._payloads.store(envelope)
+        expected = {"Nats-Expected-Last-Sequence": str(after)}
         return await append_once(
             envelope,
             lambda: self._store(stored, self._subject(envelope), expected),
@@ -38,7 +45,8 @@ class NatsEventLog:
     async def append_fenced(self, envelope: Envelope, *, after: int) -> int:
         """Append a record of the master unless another master has appended one."""
         subject = subjects.decision(self._connection.job)
-        stored, expected = to_stored(envelope), {"Nats-Expected-Last-Subject-Sequence": str(after)}
+        stored = await self._payloads.store(envelope)
+        expected = {"Nats-Expected-Last-Subject-Sequence": str(after)}
         return await append_once(
             envelope,
             lambda: self._store(stored, subject, expected),
@@ -49,7 +57,7 @@ class NatsEventLog:
     async def read(self, after: int) -> AsyncIterator[LogRecord]:
         """Records above ``after``, then new ones as they arrive."""
         async for message in follow(self._connection, self._stream, after, dense=True):
-            yield _record_of(message)
+            yield await self._record_of(message)
 
     async def last_seq(self) -> int:
         """Number of the last record."""
@@ -66,11 +74,11 @@ class NatsEventLog:
             if error.error_code == MESSAGE_NOT_FOUND:
                 return None
             raise
-        return _record_of(
+        return await self._record_of(
             StoredMessage(
                 seq=message["seq"],
                 subject=message["subject"],
-                message_id=_message_id(base64.b64decode(message.get("hdrs", ""))),
+                headers=_headers(base64.b64decode(message.get("hdrs", ""))),
                 data=base64.b64decode(message.get("data", "")),
             )
         )
@@ -79,15 +87,18 @@ class NatsEventLog:
         return subjects.event(self._connection.job, envelope.service, envelope.name)
 
     async def _store(self, stored: StoredEvent, subject: str, expected: Mapping[str, str]) -> int:
-        return await self._connection.store(self._stream, subject, stored.data, {MESSAGE_ID: stored.id, **expected})
+        headers = {_ID: stored.id, **expected}
+        if stored.payload:
+            headers[_PAYLOAD] = stored.payload
+        return await self._connection.store(self._stream, subject, stored.data, headers)
+
+    async def _record_of(self, message: StoredMessage) -> LogRecord:
+        sender, headers = PodName(message.subject.rpartition(".")[2]), message.headers
+        stored = StoredEvent(sender, headers.get(_ID, ""), message.data, headers.get(_PAYLOAD, ""))
+        return LogRecord(seq=message.seq, envelope=await self._payloads.load(stored))
 
 
-def _record_of(message: StoredMessage) -> LogRecord:
-    sender = PodName(message.subject.rpartition(".")[2])
-    return LogRecord(seq=message.seq, envelope=from_stored(StoredEvent(sender, message.message_id, message.data)))
-
-
-def _message_id(headers: bytes) -> str:
-    """From the headers of a stored message, as JetStream's API returns them."""
-    lines = headers.decode().split("\r\n")
-    return next((line.split(": ", 1)[1] for line in lines if line.startswith(f"{MESSAGE_ID}: ")), "")
+def _headers(block: bytes) -> dict[str, str]:
+    """The headers of a stored message, as JetStream's API returns them."""
+    lines = (line.partition(": ") for line in block.decode().split("\r\n"))
+    return {name: value for name, separator, value in lines if separator}

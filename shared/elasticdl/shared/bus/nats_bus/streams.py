@@ -41,6 +41,15 @@ def stream_configs(job: JobId, settings: BusSettings) -> list[dict[str, Any]]:
         },
         {
             **every,
+            "name": subjects.payloads_stream(job),
+            "subjects": subjects.payload_patterns(job),
+            "retention": "limits",
+            "discard": "new",
+            "deny_delete": True,
+            "deny_purge": True,
+        },
+        {
+            **every,
             "name": subjects.model_stream(job),
             "subjects": subjects.register_patterns(job),
             "retention": "limits",
