@@ -7,10 +7,12 @@ import os
 import signal
 import socket
 from dataclasses import replace
+from random import Random
 
 import pytest
 from tests.contract.bus.conftest import SETTINGS
 from tests.contract.bus.values import decision, fact, large_event, task
+from tests.unit.master.driver import job_spec, plan
 
 from elasticdl.shared.bus import BusSettings, KeyValueEntry, subjects
 from elasticdl.shared.bus.nats_bus import check_server, connect
@@ -18,7 +20,22 @@ from elasticdl.shared.bus.nats_bus.connection import Connection, Publication, Re
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.bus.stored_events import EVENT_BYTES_MAX
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
-from elasticdl.shared.names import JobId, PodName, Purpose, Service
+from elasticdl.shared.job.credits import ps_set_digest
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.job.plan import Source
+from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages import commands
+from elasticdl.shared.messages.events import (
+    Decided,
+    Event,
+    FailureKind,
+    GroupLedger,
+    JobSubmitted,
+    PsStarted,
+    TaskFailed,
+    TaskFinished,
+)
+from elasticdl.shared.names import GroupId, Incarnation, JobId, PodInstance, PodName, Purpose, Service, new_job_id
 
 
 async def test_the_expected_sequence_is_checked_before_repetitions_are_recognised(nats_url: str, job: JobId) -> None:
@@ -47,6 +64,55 @@ async def test_no_stored_event_is_larger_than_the_limit(nats_url: str) -> None:
         state = (await connection.api(f"STREAM.INFO.{subjects.events_stream(job)}", {}))["state"]
         largest, size = max(largest, state["bytes"] - size), state["bytes"]
     assert EVENT_BYTES_MAX - 60 < largest <= EVENT_BYTES_MAX
+    await connection.close()
+    await bus.close()
+
+
+def events_of_a_large_job() -> list[Event]:
+    """A job of 100,000 files and 64 ps, whose AUC has 1,000 thresholds."""
+    sources = tuple(
+        Source(uri=f"s3://bucket/{number}.csv", size_bytes=1000, etag=f"{number:032x}", records=10)
+        for number in range(100_000)
+    )
+    ledger = LedgerRecord(finished=tuple((task, task + 1) for task in range(0, 4000, 2)), step=1, records=1, checksum=1)
+    ledgers = tuple(
+        GroupLedger(group=GroupId(f"ps-{number}"), ledger=ledger, partitions=((4 * number, 4 * number + 4),))
+        for number in range(64)
+    )
+    task = TaskRef(purpose=Purpose.TRAIN, number=10**6)
+    stops = tuple(
+        commands.StopPod(pod=PodName(f"ps-{number}"), reason="the job has succeeded", instance=PodInstance("1-2"))
+        for number in range(64)
+    )
+    return [
+        JobSubmitted(spec=job_spec(replace(plan(), sources=sources))),
+        PsStarted(address="127.0.0.1:4000", ledgers=ledgers, claim=1),
+        TaskFinished(
+            task=task,
+            dispatch=10**6,
+            attempt=1,
+            absorbed_by=ps_set_digest({PodName(f"ps-{number}"): Incarnation(f"{number:012x}") for number in range(64)}),
+            states={"auc": tuple(Random(number).randbytes(8000) for number in range(4))},
+            staleness=dict.fromkeys(range(64), 1),
+        ),
+        TaskFailed(
+            task=task, dispatch=1, attempt=1, kind=FailureKind.USER_CODE, message="m", traceback="line\n" * 5000
+        ),
+        Decided(term=1, after_seq=10**6, now_s=1.7e9, commands=stops, reasons=("the audit is exact",)),
+    ]
+
+
+@pytest.mark.parametrize("number", range(5))
+async def test_the_events_of_a_large_job_are_bounded(nats_url: str, number: int) -> None:
+    event = events_of_a_large_job()[number]
+    job = new_job_id("large")
+    bus = await connect(nats_url, job, SETTINGS)
+    sent = fact(1, event=event)
+    await bus.log.append(sent)
+    connection = await Connection.open(nats_url, job, SETTINGS)
+    state = (await connection.api(f"STREAM.INFO.{subjects.events_stream(job)}", {}))["state"]
+    assert state["bytes"] <= EVENT_BYTES_MAX
+    assert (await anext(aiter(bus.log.read(0)))).envelope == sent
     await connection.close()
     await bus.close()
 
