@@ -6,7 +6,7 @@ SEEDS: dict[str, tuple[int, int, str]] = {
     "accumulated batches count": (29, 4, "InvariantError: batch (6, 1) was absorbed 2 updates late, not at most 1"),
     "accumulator in the cut": (8, 0, "ps-0: 0 batches are in the last, smaller update, not 1"),
     "added epochs are audited": (0, 0, "the job is failed: The audit found that training was not exact: ps-0/0-255:"),
-    "buffers returned after the step": (1, 1, "InvariantError: receive buffers were returned while a step used them"),
+    "buffers returned after the step": (1, 3, "InvariantError: receive buffers were returned while a step used them"),
     "closing waits for the move": (163, 0, "partitions [213, 214, 215, 216, 217, 218, 219, 220, 221, 222, 223, 224,"),
     "commands run after acknowledgement": (13, 0, "KeyError: 1005"),
     "complete tasks are reported": (7, 0, "the job is stuck: state training; ps-0 running, ps-1 exited, ps-2 exited"),
