@@ -37,7 +37,7 @@ def run_in_background(run: Callable[[Accept], int]) -> int:
     os.close(reader)
     os.setsid()
     with open(os.devnull) as nothing:
-        os.dup2(nothing.fileno(), sys.stdin.fileno())
+        os.dup2(nothing.fileno(), 0)
 
     def accept(job: str) -> None:
         with contextlib.suppress(OSError), open(writer, "w", encoding="utf-8") as pipe:  # The foreground was killed.

@@ -77,8 +77,10 @@ def test_the_report_counts_the_batches_that_were_later_than_the_bound(log: Log) 
 
 
 def test_the_durations_of_a_resumed_job_are_those_of_the_last_run(log: Log) -> None:
+    measured(log)
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobResumed(reason="resumed"))
     state = log.state
+    assert report.build(state)["wall_s"] is None, "what was measured is of the run before"
     state.first_step_s, state.trained_s = 60.0, 150.0  # The pause is left out already.
     facts = measured(log, started_s=120.0, first_gradient_s=130.0)
     assert facts["start_s"] + facts["train_s"] + facts["close_s"] == facts["wall_s"] == 35.0
@@ -140,6 +142,7 @@ def test_a_job_that_runs_has_a_report_without_what_is_not_measured_yet(log: Log)
     out = io.StringIO()
     report.print_summary(facts, Console(file=out, width=200))
     assert "digits-abcdef: training" in out.getvalue() and "records/s" in out.getvalue()
+    assert "follows when training has ended" in out.getvalue()
 
 
 def test_a_damaged_snapshot_is_reported_everywhere(log: Log) -> None:

@@ -11,7 +11,7 @@ from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step
 from elasticdl.cli.display.report import build, print_end, print_summary
 from elasticdl.cli.jobs.handle import JobHandle
-from elasticdl.cli.local.job_monitor import JobMonitor
+from elasticdl.cli.local.job_monitor import GOODPUT_BATCHES_MIN, JobMonitor
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.errors import UserError
@@ -101,7 +101,7 @@ async def _show(job: JobHandle, view: JobView) -> None:
             while not any(task.done() for task in reading):
                 for pod, line in printed():
                     view.print_line(f"{pod} | {line}")
-                view.show(monitor.state, monitor.heartbeats, None)
+                view.show(monitor.state, monitor.heartbeats, _goodput(monitor.state))
                 await asyncio.wait(reading, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
             for task in reading:
                 if task.done():
@@ -110,6 +110,14 @@ async def _show(job: JobHandle, view: JobView) -> None:
             for task in reading:
                 task.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
+
+
+def _goodput(state: State) -> float | None:
+    """As the launcher has measured it last; None if there are too few batches."""
+    run = state.measured
+    if run is None or run.batches_computed < GOODPUT_BATCHES_MIN:
+        return None
+    return min(1.0, run.batches_absorbed / run.batches_computed)
 
 
 async def _until_gone(job: JobHandle) -> None:

@@ -37,8 +37,8 @@ them.
 ``history.evaluations``     for each evaluation: evaluation, epoch, epoch_end (whether it is of the model at the end of
                             that epoch), step, final, reason, metrics, seconds
 ``records_per_second``      of all runs: records, as in the history, by ``train_all_s``
-``batches_computed``        batches computed in this run, at most a minute ago; more than absorbed if some were computed
-                            again
+``batches_computed``        batches computed in this run, up to some seconds ago; more than absorbed if some were
+                            computed again
 ``goodput``                 batches absorbed in this run / batches computed in it, at most 1; null before any.
                             A batch counts as absorbed once, and only if the least advanced group has it in the end:
                             batches that a ps absorbed and lost when it died do not count
@@ -104,6 +104,7 @@ from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.storage import display
 
 Report = dict[str, Any]
+_ENDED = (JobState.SUCCEEDED.value, JobState.FAILED.value, JobState.STOPPED.value)
 
 
 def build(state: State) -> Report:
@@ -303,7 +304,11 @@ def _audit_text(report: Report) -> str:
         repaired = f"; {count(audit['repaired'], 'task')} had to be repaired" if audit["repaired"] else ""
         absorbed = f"{count(audit['batches'], 'batch', 'batches')} ({count(audit['records'], 'record')})"
         return f"exact: {absorbed} absorbed exactly once, in {count(audit['groups'], 'ledger')}{repaired}"
-    return "; ".join(audit["problems"]) or "not done, because the job did not finish"
+    if audit["problems"]:
+        return "; ".join(audit["problems"])
+    return (
+        "not done, because the job did not finish" if report["state"] in _ENDED else "follows when training has ended"
+    )
 
 
 def _metrics_note(report: Report) -> str:

@@ -43,7 +43,7 @@ BROKER = "nats-server"
 TICK_S = 0.25
 STOP_S_MAX = 45.0
 """Seconds from a request to stop until everything is killed. The master gives its pods less."""
-MEASURE_EVERY_S = 60.0
+MEASURE_EVERY_S = 15.0
 """Seconds between two records of what the run has measured so far."""
 MEASURED_S_MAX = 10.0
 """Seconds to put the last measurements on the log. An aborted run may have lost its NATS server."""
