@@ -36,6 +36,8 @@ class PsServer:
         """Received in all requests so far: gradients, initial values, ids of rows."""
         self.server = WireServer(self._serve, token=TOKEN, identity=self.incarnation, on_fatal=self.fatal.append)
         self.server.start()
+        self.address = self.server.address
+        """Stays known after the end."""
 
     def _serve(self, frame: Frame) -> Response:
         self._requests.append(f"{type(decode_request(frame.meta, frame.tensors)).__name__} {self.core.number}")
@@ -57,7 +59,7 @@ class Servers:
 
     def resolve(self) -> Mapping[PodName, PsAddress]:
         return {
-            name: PsAddress(address=one.server.address, incarnation=one.incarnation)
+            name: PsAddress(address=one.address, incarnation=one.incarnation)
             for name, one in zip(self.names, self.ps, strict=True)
         }
 

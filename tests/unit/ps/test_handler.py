@@ -17,6 +17,7 @@ from elasticdl.ps.handler import PsHandler
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.errors import ProtocolError
+from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.model.partitioning import dense_parts
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.names import new_incarnation
@@ -25,7 +26,7 @@ from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Frame
 from elasticdl.shared.wire.frames import Tensor
 from elasticdl.shared.wire.message_codec import decode_reply, decode_request, encode_request
-from elasticdl.shared.wire.messages import Floats, Ids
+from elasticdl.shared.wire.messages import Doubles, Floats, Ids
 
 PUSH = messages.Push(
     plan=PLAN.fingerprint,
@@ -57,14 +58,24 @@ INITIALISE = messages.Initialise(
     dense=dense_parts(signature().dense, Placement.even(1))[0].gather(initial_dense()),
 )
 NEXT_BATCH = messages.NextBatch(plan=PLAN.fingerprint, placement_version=1, task=3, batches=1)
-REQUESTS = [encode_request(request) for request in (PUSH, PULL, INITIALISE, NEXT_BATCH)]
+EXCHANGE = messages.Exchange(
+    plan=PLAN.fingerprint,
+    placement_version=1,
+    task=3,
+    batch=0,
+    weights="ps-0:7",
+    position=2,
+    backward=True,
+    values=np.ones(3),
+)
+REQUESTS = [encode_request(request) for request in (PUSH, PULL, INITIALISE, NEXT_BATCH, EXCHANGE)]
 
 
-def handler() -> PsHandler:
-    core = PsCore(plan=PLAN, placement=Placement.even(1), number=0, policy=UpdatePolicy())
+def handler(policy: UpdatePolicy | None = None) -> PsHandler:
+    core = PsCore(plan=PLAN, placement=Placement.even(1), number=0, policy=policy or UpdatePolicy())
     core.initialise(INITIALISE)
     core.start_serving()
-    return PsHandler(core, new_incarnation())
+    return PsHandler(core, new_incarnation(), pull_wait_s=0.001)
 
 
 def answer(handle: PsHandler, meta: bytes, tensors: Sequence[Tensor]) -> messages.Reply | None:
@@ -79,15 +90,46 @@ def answer(handle: PsHandler, meta: bytes, tensors: Sequence[Tensor]) -> message
 
 
 def test_requests_survive_the_codec() -> None:
-    sent_requests: list[messages.Request] = [PUSH, PULL, INITIALISE, NEXT_BATCH]
+    sent_requests: list[messages.Request] = [PUSH, PULL, INITIALISE, NEXT_BATCH, EXCHANGE]
     for (meta, tensors), sent in zip(REQUESTS, sent_requests, strict=True):
         np.testing.assert_equal(asdict(decode_request(meta, tensors)), asdict(sent))
 
 
 def test_well_formed_requests_are_answered() -> None:
-    handle = handler()
+    handle = handler(UpdatePolicy(rounds=Rounds(plan=PLAN, tasks_per_cohort=2)))
     kinds = [type(answer(handle, meta, list(tensors))) for meta, tensors in REQUESTS]
-    assert kinds == [messages.PushReply, messages.PullReply, messages.InitialiseReply, messages.NextBatchReply]
+    assert kinds == [
+        messages.PushReply,
+        messages.PullReply,
+        messages.InitialiseReply,
+        messages.NextBatchReply,
+        messages.ExchangeReply,
+    ]
+
+
+def test_an_asynchronous_job_adds_up_nothing() -> None:
+    refusal = answer(handler(), *encode_request(EXCHANGE))
+    assert isinstance(refusal, messages.Refusal)
+    assert "synchronous" in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [
+        ({"task": 1 << 60}, messages.RefusalKind.PROTOCOL),
+        ({"batch": 1}, messages.RefusalKind.PROTOCOL),
+        ({"plan": "another"}, messages.RefusalKind.USER),
+        ({"placement_version": 0}, messages.RefusalKind.MOVED),
+        ({"placement_version": 2}, messages.RefusalKind.NOT_READY),
+    ],
+)
+def test_a_contribution_that_does_not_fit_the_job_is_refused(wrong: dict[str, Any], kind: messages.RefusalKind) -> None:
+    refusal = answer(
+        handler(UpdatePolicy(rounds=Rounds(plan=PLAN, tasks_per_cohort=2))),
+        *encode_request(replace(EXCHANGE, **wrong)),
+    )
+    assert isinstance(refusal, messages.Refusal)
+    assert refusal.kind is kind
 
 
 @settings(max_examples=300)
@@ -104,12 +146,13 @@ def test_a_bent_meta_is_refused_or_answered(which: int, changes: list[tuple[int,
 
 
 floats = st.integers(0, 40).map(lambda size: np.ones(size, np.float32))
+doubles = st.integers(0, 40).map(np.ones)
 ids = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20).map(lambda values: np.array(values, np.int64))
 
 
 @settings(max_examples=200)
-@given(which=st.integers(0, len(REQUESTS) - 1), tensors=st.lists(floats | ids, max_size=5))
-def test_other_tensors_are_refused_or_answered(which: int, tensors: list[Floats | Ids]) -> None:
+@given(which=st.integers(0, len(REQUESTS) - 1), tensors=st.lists(floats | doubles | ids, max_size=5))
+def test_other_tensors_are_refused_or_answered(which: int, tensors: list[Floats | Doubles | Ids]) -> None:
     answer(handler(), REQUESTS[which][0], list(tensors))
 
 

@@ -59,6 +59,8 @@ class Lanes:
         self.leases: dict[int, TaskMessage] = {}
         self.published: list[Any] = []
         self.pulled: set[BatchRef] = set()
+        self.given_up: list[int] = []
+        """Numbers of batches whose next step is given up, because it needs others of their round."""
         self.deliveries = 0
         self.exit_code: int | None = None
         self.post(events.Started())
@@ -119,10 +121,7 @@ class Lanes:
                 self.pulled.add(ref)
                 return events.BatchPulled(ref=ref)
             case commands.ComputeBatch(ref=ref):
-                assert ref in self.pulled or ref.batch == 1, "computed without weights"
-                return (
-                    events.BatchFailed(ref=ref, failure=FAILURE) if fails else events.BatchComputed(ref=ref, loss=1.0)
-                )
+                return self.compute(ref, fails=fails)
             case commands.EvaluateBatch(ref=ref):
                 return events.BatchComputed(ref=ref, loss=1.0)
             case commands.PushBatch(ref=ref, pull=pull):
@@ -139,6 +138,14 @@ class Lanes:
         self.deliveries += 1
         message = self.leases[self.deliveries] = self.queue.popleft()
         return events.TaskDelivered(lease=LeasedTask(number=self.deliveries, message=message, attempt=1))
+
+    def compute(self, ref: BatchRef, *, fails: bool) -> events.Event:
+        assert ref in self.pulled or ref.batch == 1, "computed without weights"
+        if ref.batch in self.given_up:
+            self.given_up.remove(ref.batch)
+            self.pulled.discard(ref)
+            return events.PullDelayed(ref=ref)
+        return events.BatchFailed(ref=ref, failure=FAILURE) if fails else events.BatchComputed(ref=ref, loss=1.0)
 
     def push(self, ref: BatchRef, pull: BatchRef | None) -> events.BatchPushed:
         task, batches = TaskId(ref.task.number), PLAN.batches_of(TaskId(ref.task.number))

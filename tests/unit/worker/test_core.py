@@ -73,6 +73,18 @@ def test_a_worker_that_waits_for_a_round_goes_back_with_a_restored_ps() -> None:
     assert lanes.next_batch(TaskId(0), 3) == 3
 
 
+def test_a_step_that_needs_the_others_of_its_round_waits_for_them_like_a_pull() -> None:
+    lanes = Lanes(cohort=2)
+    lanes.given_up = [0, 1, 1]
+    lanes.deliver(Purpose.TRAIN, 0)
+    lanes.run(lambda: not lanes.given_up[2:])
+    assert len(lanes.groups[0].record().open) == 0, "nothing is pushed for a step that was given up"
+    lanes.deliver(Purpose.TRAIN, 1)
+    lanes.run(lambda: lanes.groups[0].step == 6)
+    assert lanes.given_up == []
+    assert lanes.of(TaskFailed) == []
+
+
 def test_a_worker_that_waits_for_a_slow_one_tells_the_master_once_per_wait() -> None:
     lanes = Lanes(cohort=2)
     lanes.deliver(Purpose.TRAIN, 0)

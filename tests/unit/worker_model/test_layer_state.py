@@ -164,11 +164,6 @@ def test_spectral_normalization_is_refused(write_module: WriteModule) -> None:
         rules_of(write_module, model_of("x = layers.SpectralNormalization(layers.Dense(4))(x)"))
 
 
-def test_synchronized_statistics_are_refused(write_module: WriteModule) -> None:
-    with pytest.raises(UserError, match="layer 'norm' has synchronized=True"):
-        rules_of(write_module, model_of("x = layers.BatchNormalization(synchronized=True, name='norm')(x)"))
-
-
 def test_probing_leaves_the_model_as_it_was_built(write_module: WriteModule) -> None:
     runner, _ = runner_of(write_module(model_of("x = layers.BatchNormalization()(x)")), columns())
     fresh, _ = runner_of(write_module(model_of("x = layers.BatchNormalization()(x)")), columns())

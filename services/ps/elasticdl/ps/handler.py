@@ -8,6 +8,7 @@ import structlog
 
 from elasticdl.ps.shard.admission import RefusedError
 from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.round_sums import RoundExchange
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.names import Incarnation
 from elasticdl.shared.process.clock import Clock, SystemClock
@@ -15,6 +16,7 @@ from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Frame
 from elasticdl.shared.wire.message_codec import decode_request, encode_reply
 from elasticdl.shared.wire.messages import (
+    Exchange,
     Initialise,
     NextBatch,
     Pull,
@@ -40,7 +42,7 @@ class PsHandler:
     Args:
         core: decides.
         incarnation: of this process.
-        pull_wait_s: seconds that a pull may wait here for the pushes of other workers.
+        pull_wait_s: seconds that a pull or an exchange may wait here for other workers.
         clock: monotonic time.
     """
 
@@ -48,6 +50,7 @@ class PsHandler:
         self, core: PsCore, incarnation: Incarnation, *, pull_wait_s: float = PULL_WAIT_S, clock: Clock | None = None
     ) -> None:
         self._core = core
+        self._sums = RoundExchange(core)
         self._incarnation = incarnation
         self._pull_wait_s = pull_wait_s
         self._clock = clock or SystemClock()
@@ -66,6 +69,8 @@ class PsHandler:
                     return self._respond(self._core.next_batch(request))
                 case Initialise():
                     return self._respond(self._core.initialise(request))
+                case Exchange():
+                    return self._respond(self._sums.exchange(request, self._pull_wait_s))
                 case _:
                     assert_never(request)
         except RefusedError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.module import UserModule, load
 from elasticdl.worker.model.user.randomness import seed_process
 from elasticdl.worker.ports import Floats, Ids
+
+_THREADS = "TF_NUM_INTEROP_THREADS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
         UserError: the model or the data can't be used, the model could not be exported as it is asked for, or it is
             another one than the job was started with.
     """
+    _allow_waiting_steps(spec)
     seed_process(spec.plan.seed)  # The model file may draw random numbers and make tables while it is imported.
     remember_tables()
     file = ModelFile(path=Path(spec.model.path), symbol=spec.model.symbol)
@@ -74,7 +78,8 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
         data = spec.validation_data or spec.data
         validation = _open(spec, module, spec.validation, data, "evaluate")
     example: Any = first_batch(training.records, training.feeder, running_batches)
-    runner = ModelRunner(module, example, RunnerSettings(seed=spec.plan.seed, eager=spec.model.eager))
+    settings = RunnerSettings(seed=spec.plan.seed, eager=spec.model.eager, synchronous=spec.synchronous)
+    runner = ModelRunner(module, example, settings)
     export_notes: tuple[str, ...] = ()
     if spec.best is not None and spec.best.metric not in runner.metric_names:
         names = ", ".join(f"val_{name}" for name in runner.metric_names)
@@ -90,6 +95,16 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
         problem = "this process built a model that differs from the one that the job was started with"
         built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)
     return built
+
+
+def _allow_waiting_steps(spec: JobSpec) -> None:
+    """Have TensorFlow start a thread for every step of a round: each of them may block one while it waits for others.
+
+    TensorFlow reads the variable when its first operation runs.
+    """
+    if spec.synchronous:
+        threads = max(int(os.environ.get(_THREADS, "0")), len(os.sched_getaffinity(0)), spec.grads_to_wait + 2)
+        os.environ[_THREADS] = str(threads)
 
 
 def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: str) -> Dataset:

@@ -19,6 +19,7 @@ from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest
 
 Ids = npt.NDArray[np.int64]
 Inverse = npt.NDArray[np.int32]
+Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
 TableRows = Mapping[str, tuple[Floats, Inverse]]
 """Table -> rows ``[unique, width]`` (views of a receive buffer), and the row of each id of the batch, ``[ids]``."""
@@ -135,6 +136,20 @@ class ParameterServers(Protocol):
         ...
 
 
+class Reducer(Protocol):
+    """Adds up values over all batches of a round."""
+
+    def reduce(self, position: int, values: Doubles, *, backward: bool) -> Doubles:
+        """The sum of what all batches of the round give at this place; blocks.
+
+        Args:
+            position: which sum of the step.
+            values: float64 (n,). With ``backward`` the gradient of this batch's loss by the sum.
+            backward: also the result is what the sum of gradients means for this batch's loss.
+        """
+        ...
+
+
 class Trainee(Protocol):
     """The model, as the lanes see it."""
 
@@ -164,4 +179,26 @@ class Trainee(Protocol):
 
     def merge(self, states: list[MetricArrays]) -> dict[str, float]:
         """Results of the summed states of many tasks."""
+        ...
+
+
+class RoundTrainee(Protocol):
+    """A model whose training step needs the other batches of its round. Steps may run side by side."""
+
+    def train(
+        self, batch: Any, dense: Floats, rows: TableRows, *, step_seed: int, reducer: Reducer | None = None
+    ) -> StepResult:
+        """Loss and gradients of one batch.
+
+        Args:
+            batch: tensors.
+            dense: the dense vector, which nothing else uses meanwhile.
+            rows: pulled rows.
+            step_seed: seeds random numbers.
+            reducer: adds up over the round; None: the batch is alone, and the ``train`` metrics are updated.
+        """
+        ...
+
+    def measure(self, batch: Any, result: Any) -> None:
+        """Update the ``train`` metrics with a batch that was trained with a ``reducer``."""
         ...

@@ -36,6 +36,8 @@ from elasticdl.worker.execution.executor import Executor, lane_handlers
 from elasticdl.worker.execution.exporter import Exporter
 from elasticdl.worker.execution.input_lane import BatchLoader
 from elasticdl.worker.execution.ps_lane import PsLane
+from elasticdl.worker.execution.round_members import RoundSurroundings
+from elasticdl.worker.execution.round_steps import RoundSettings, RoundSteps
 from elasticdl.worker.execution.saved_models import SavedModels
 from elasticdl.worker.heartbeat import metrics_of
 from elasticdl.worker.ps_client import PsClient, PsClientSettings
@@ -78,6 +80,7 @@ class Worker:
     _exit_code: int | None = None
     _fault: BaseException | None = None
     _ps: PsClient | None = None
+    _round_steps: RoundSteps | None = None
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -180,23 +183,30 @@ class Worker:
             output=self.spec.output,
             progress=lambda: self._runner.post(ProgressMade()),
         )
-        compute = ComputeLane(
-            ComputeSettings(
-                plan=self.spec.plan,
-                rate_from_worker=signature.optimizer.rate_from_worker,
-                export=exporter.export,
-                save=exporter.save,
-            ),
-            built.runner,
-            self.store,
-            running_batches,
-        )
         loader = BatchLoader(
             built.training,
             built.validation,
             model=built.runner,
             store=self.store,
             running_batches=running_batches,
+        )
+        if self.spec.rounds and built.runner.synchronizes:
+            self._round_steps = RoundSteps(
+                RoundSettings(plan=self.spec.plan.fingerprint, rounds=self.spec.rounds),
+                built.runner,
+                RoundSurroundings(self.spec.plan, loader, ps),
+            )
+        compute = ComputeLane(
+            ComputeSettings(
+                plan=self.spec.plan,
+                rate_from_worker=signature.optimizer.rate_from_worker,
+                export=exporter.export,
+                save=exporter.save,
+                round_steps=self._round_steps,
+            ),
+            built.runner,
+            self.store,
+            running_batches,
         )
         self._executor.add(lane_handlers(loader, compute, PsLane(ps, self.store)))
         self._executor.add({commands.InitialiseModel: lambda _: self._initialise(addresses, ps, built)})
@@ -213,6 +223,8 @@ class Worker:
 
     def _exit(self, command: Exit) -> None:
         self._exit_code = command.exit_code
+        if self._round_steps is not None:
+            self._round_steps.close()
         self._runner.stop()
 
     def _failed(self, error: BaseException) -> None:

@@ -47,6 +47,10 @@ class Rounds:
         end = min(start + self.tasks_per_cohort, first + self.plan.tasks_per_epoch)
         return range(start, min(end, self.plan.tasks) if self.plan.is_truncated else end)
 
+    def members(self, task: TaskId, batch: int) -> tuple[TaskId, ...]:
+        """The tasks that have a batch in the round of this one, itself included."""
+        return tuple(TaskId(one) for one in self.cohort(task) if batch < self.plan.batches_of(TaskId(one)))
+
     def key(self, task: TaskId, batch: int) -> RoundKey:
         """Sorts batches by round."""
         return self.cohort(task).start, batch, task

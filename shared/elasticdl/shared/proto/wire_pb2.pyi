@@ -77,6 +77,7 @@ class Request(_message.Message):
     NEXT_BATCH_FIELD_NUMBER: _builtins.int
     PULL_FIELD_NUMBER: _builtins.int
     PUSH_FIELD_NUMBER: _builtins.int
+    EXCHANGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def initialise(self) -> Global___Initialise: ...
     @_builtins.property
@@ -85,6 +86,8 @@ class Request(_message.Message):
     def pull(self) -> Global___Pull: ...
     @_builtins.property
     def push(self) -> Global___Push: ...
+    @_builtins.property
+    def exchange(self) -> Global___Exchange: ...
     def __init__(
         self,
         *,
@@ -92,12 +95,13 @@ class Request(_message.Message):
         next_batch: Global___NextBatch | None = ...,
         pull: Global___Pull | None = ...,
         push: Global___Push | None = ...,
+        exchange: Global___Exchange | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["initialise", "next_batch", "pull", "push"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["initialise", "next_batch", "pull", "push", "exchange"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -293,6 +297,54 @@ class Push(_message.Message):
 Global___Push: _TypeAlias = Push  # noqa: Y015
 
 @_typing.final
+class Exchange(_message.Message):
+    """Synchronous training, to the gate: what one batch contributes to a sum over all batches of its round.
+    Tensors: the values (float64).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    BACKWARD_FIELD_NUMBER: _builtins.int
+    ABSENT_FIELD_NUMBER: _builtins.int
+    plan: _builtins.str
+    placement_version: _builtins.int
+    task: _builtins.int
+    batch: _builtins.int
+    weights: _builtins.str
+    """which weights the batch is computed from; equal in all batches of a round"""
+    position: _builtins.int
+    """which sum of the training step"""
+    backward: _builtins.bool
+    """the sum of gradients at this position, not of values"""
+    absent: _builtins.bool
+    """the batch has no records: it contributes to no sum of this round"""
+    def __init__(
+        self,
+        *,
+        plan: _builtins.str = ...,
+        placement_version: _builtins.int = ...,
+        task: _builtins.int = ...,
+        batch: _builtins.int = ...,
+        weights: _builtins.str = ...,
+        position: _builtins.int = ...,
+        backward: _builtins.bool = ...,
+        absent: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "backward", b"backward", "batch", b"batch", "placement_version", b"placement_version", "plan", b"plan", "position", b"position", "task", b"task", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Exchange: _TypeAlias = Exchange  # noqa: Y015
+
+@_typing.final
 class Reply(_message.Message):
     """--- replies of a ps ------------------------------------------------------------------------------------------------"""
 
@@ -304,6 +356,7 @@ class Reply(_message.Message):
     NEXT_BATCH_FIELD_NUMBER: _builtins.int
     PULL_FIELD_NUMBER: _builtins.int
     PUSH_FIELD_NUMBER: _builtins.int
+    EXCHANGE_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     @_builtins.property
     def refusal(self) -> Global___Refusal: ...
@@ -315,6 +368,8 @@ class Reply(_message.Message):
     def pull(self) -> Global___PullReply: ...
     @_builtins.property
     def push(self) -> Global___PushReply: ...
+    @_builtins.property
+    def exchange(self) -> Global___ExchangeReply: ...
     def __init__(
         self,
         *,
@@ -324,12 +379,13 @@ class Reply(_message.Message):
         next_batch: Global___NextBatchReply | None = ...,
         pull: Global___PullReply | None = ...,
         push: Global___PushReply | None = ...,
+        exchange: Global___ExchangeReply | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push", "refusal", b"refusal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push", "refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exchange", b"exchange", "incarnation", b"incarnation", "initialise", b"initialise", "kind", b"kind", "next_batch", b"next_batch", "pull", b"pull", "push", b"push", "refusal", b"refusal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["refusal", "initialise", "next_batch", "pull", "push"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["refusal", "initialise", "next_batch", "pull", "push", "exchange"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -518,6 +574,34 @@ class PushReply(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__staleness) -> _WhichOneofReturnType__staleness | None: ...
 
 Global___PushReply: _TypeAlias = PushReply  # noqa: Y015
+
+@_typing.final
+class ExchangeReply(_message.Message):
+    """Tensors: the sum (float64); empty while batches are missing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """changes when the ps has forgotten the contributions to a round"""
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """tasks whose batches have not contributed yet"""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        missing: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "missing", b"missing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExchangeReply: _TypeAlias = ExchangeReply  # noqa: Y015
 
 @_typing.final
 class Register(_message.Message):

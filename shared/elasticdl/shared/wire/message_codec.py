@@ -18,6 +18,8 @@ from elasticdl.shared.wire.frames import Tensor
 from elasticdl.shared.wire.messages import (
     NO_FLOATS,
     NO_IDS,
+    Exchange,
+    ExchangeReply,
     Ids,
     Initialise,
     InitialiseReply,
@@ -57,6 +59,8 @@ def encode_request(request: Request) -> tuple[bytes, list[Tensor]]:
             tensors = [_encode_pull(request, message.pull)]
         case Push():
             tensors = _encode_push(request, message.push)
+        case Exchange():
+            tensors = [_encode_exchange(request, message.exchange)]
     return message.SerializeToString(), tensors
 
 
@@ -84,6 +88,8 @@ def decode_request(meta: bytes, tensors: Sequence[Tensor]) -> Request:
             return _decode_pull(message.pull, tensors)
         case "push":
             return _decode_push(message.push, tensors)
+        case "exchange":
+            return _decode_exchange(message.exchange, tensors)
         case _:
             raise ProtocolError("a request of no known kind")
 
@@ -107,6 +113,10 @@ def encode_reply(reply: Reply, incarnation: str) -> tuple[bytes, list[Tensor]]:
             message.push.step, message.push.message = reply.step, reply.message
             if reply.staleness is not None:
                 message.push.staleness = reply.staleness
+        case ExchangeReply():
+            message.exchange.generation = reply.generation
+            message.exchange.missing.extend(reply.missing)
+            tensors = [reply.values]
     return message.SerializeToString(), tensors
 
 
@@ -138,6 +148,10 @@ def decode_reply(meta: bytes, tensors: Sequence[Tensor]) -> tuple[Reply, str]:
                     message=push.message,
                     staleness=push.staleness if push.HasField("staleness") else None,
                 )
+            case "exchange":
+                (values,) = _expect(tensors, np.float64)
+                exchange = message.exchange
+                reply = ExchangeReply(generation=exchange.generation, missing=tuple(exchange.missing), values=values)
             case _:
                 raise ProtocolError("a reply of no known kind")
     except ValueError as error:
@@ -209,6 +223,28 @@ def _decode_push(message: wire_pb2.Push, tensors: Sequence[Tensor]) -> Push:
             TableGradients(table=slice_.table, ids=own, gradients=gradients.reshape(slice_.rows, slice_.width))
             for slice_, own, gradients in zip(message.tables, id_parts, float_parts, strict=True)
         ),
+    )
+
+
+def _encode_exchange(request: Exchange, message: wire_pb2.Exchange) -> Tensor:
+    message.plan, message.placement_version = request.plan, request.placement_version
+    message.task, message.batch, message.weights = request.task, request.batch, request.weights
+    message.position, message.backward, message.absent = request.position, request.backward, request.absent
+    return request.values
+
+
+def _decode_exchange(message: wire_pb2.Exchange, tensors: Sequence[Tensor]) -> Exchange:
+    (values,) = _expect(tensors, np.float64)
+    return Exchange(
+        plan=message.plan,
+        placement_version=message.placement_version,
+        task=message.task,
+        batch=message.batch,
+        weights=message.weights,
+        position=message.position,
+        backward=message.backward,
+        absent=message.absent,
+        values=values,
     )
 
 

@@ -13,8 +13,10 @@ from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.proto import wire_pb2
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 
+NO_DOUBLES: Doubles = np.empty(0, np.float64)
 NO_FLOATS: Floats = np.empty(0, np.float32)
 NO_IDS: Ids = np.empty(0, np.int64)
 
@@ -120,7 +122,34 @@ class Push:
     tables: tuple[TableGradients, ...]
 
 
-Request = Initialise | NextBatch | Pull | Push
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What one batch contributes to a sum over all batches of its round. The gate adds them up.
+
+    Attributes:
+        plan: the plan's fingerprint.
+        placement_version: version of the placement that names the gate.
+        task: the task.
+        batch: number of the batch in the task.
+        weights: identifies the weights that the batch is computed from; equal in all batches of a round.
+        position: which sum of the training step.
+        backward: the sum of gradients at this position, not of values.
+        absent: the batch has no records, so it contributes to no sum of this round.
+        values: float64; empty where ``absent``.
+    """
+
+    plan: str
+    placement_version: int
+    task: int
+    batch: int
+    weights: str
+    position: int = 0
+    backward: bool = False
+    absent: bool = False
+    values: Doubles
+
+
+Request = Initialise | NextBatch | Pull | Push | Exchange
 
 
 class RefusalKind(Enum):
@@ -203,7 +232,22 @@ class PushReply:
     staleness: int | None = None
 
 
-Reply = Refusal | InitialiseReply | NextBatchReply | PullReply | PushReply
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeReply:
+    """The answer to a contribution.
+
+    Attributes:
+        generation: changes when the ps has forgotten the contributions to a round.
+        missing: tasks whose batches have not contributed yet.
+        values: float64, the sum; empty while batches are missing.
+    """
+
+    generation: int
+    missing: tuple[int, ...] = ()
+    values: Doubles
+
+
+Reply = Refusal | InitialiseReply | NextBatchReply | PullReply | PushReply | ExchangeReply
 
 
 def split_rows(flat: Floats, tables: Sequence[TableIds]) -> list[Floats]:

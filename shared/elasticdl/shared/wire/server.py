@@ -170,9 +170,8 @@ class WireServer:
             admitted = not self._closing.is_set() and len(self._connections) < settings.connections_max
             if admitted:
                 self._connections[connection] = thread
-        if admitted:
-            thread.start()
-        else:
+                thread.start()  # ``close`` joins what it finds here.
+        if not admitted:
             self._log.warning("connection refused", peer=peer, connections_max=settings.connections_max)
             connection.close()
 

@@ -72,6 +72,19 @@ def check_task(task: int, batches: int, plan: Plan) -> None:
         raise ProtocolError(f"task {task} has {planned} batches by the plan, not {batches}")
 
 
+def check_batch_number(task: int, batch: int, plan: Plan) -> None:
+    """Refuse a batch that is not in the plan.
+
+    Raises:
+        ProtocolError: no such task or batch.
+    """
+    if not plan.defines(task):
+        raise ProtocolError(f"task {task} is not in the plan of {plan.tasks} tasks")
+    planned = plan.batches_of(TaskId(task))
+    if batch >= planned:
+        raise ProtocolError(f"task {task} has {planned} batches, there is no batch {batch}")
+
+
 def check_batch(push: Push, plan: Plan) -> None:
     """Refuse a batch that is not in the plan.
 
@@ -79,8 +92,7 @@ def check_batch(push: Push, plan: Plan) -> None:
         ProtocolError: no such task or batch, or it has another number of records.
     """
     check_task(push.task, push.batches, plan)
-    if push.batch >= push.batches:
-        raise ProtocolError(f"task {push.task} has {push.batches} batches, there is no batch {push.batch}")
+    check_batch_number(push.task, push.batch, plan)
     planned = plan.records_of(TaskId(push.task), push.batch)
     if push.records != planned:
         raise ProtocolError(

@@ -63,7 +63,7 @@ class PullBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeBatch:
-    """Compute the gradients of a batch: ``BatchComputed`` or ``BatchFailed``.
+    """Compute the gradients of a batch: ``BatchComputed``, ``BatchFailed`` or ``PullDelayed``.
 
     Attributes:
         ref: the batch.

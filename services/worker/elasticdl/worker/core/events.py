@@ -107,11 +107,11 @@ class BatchPulled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullDelayed:
-    """The weights for a batch are not to be pulled yet: it has to wait for other workers.
+    """A batch has to wait for other workers: its weights are not to be pulled yet, or its step needs their batches.
 
     Attributes:
-        ref: the batch.
-        seconds: phase -> seconds that the ps let the worker wait.
+        ref: the batch; it has no weights.
+        seconds: phase -> seconds that the worker has waited.
     """
 
     ref: BatchRef

@@ -127,7 +127,7 @@ class Training:
 
     def on_pull_delayed(self, event: PullDelayed) -> None:
         """A batch has to wait for other workers: the pull is repeated soon."""
-        batch = self._batch(event.ref, Phase.PULLING)
+        batch = self._batch(event.ref, Phase.PULLING, Phase.COMPUTING)
         batch.phase = Phase.READ
         add_seconds(batch.seconds, event.seconds)
         self._leases.progress(self._effects.now_s)  # The worker does not hang; it waits for others.

@@ -38,6 +38,12 @@ class LoadedBatch:
         pulled = self.weights.rows
         return {table: (pulled[table], ids.inverse) for table, ids in self.tables.items()}
 
+    def drop_weights(self) -> None:
+        """Return the receive buffers; the batch has to be pulled for again."""
+        if self.weights is not None:
+            self.weights.release()
+            self.weights = None
+
     @property
     def step(self) -> int:
         """Step of the weights; 0 without weights."""
@@ -65,5 +71,5 @@ class BatchStore:
     def release(self, ref: BatchRef) -> None:
         """Drop a batch and return its receive buffers. The caller makes sure that no step uses them any more."""
         loaded = self._batches.pop(ref, None)
-        if loaded is not None and loaded.weights is not None:
-            loaded.weights.release()
+        if loaded is not None:
+            loaded.drop_weights()

@@ -18,8 +18,9 @@ from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.worker.core import BatchRef
 from elasticdl.worker.core.commands import ComputeBatch, EvaluateBatch, ExportModel, MergeStates, SaveModel
-from elasticdl.worker.core.events import BatchComputed, BatchFailed
+from elasticdl.worker.core.events import BatchComputed, BatchFailed, PullDelayed
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
+from elasticdl.worker.execution.round_steps import RoundAbortedError, RoundSteps
 from elasticdl.worker.failures import Failure, of_user_error
 from elasticdl.worker.ports import StepResult, Trainee
 from elasticdl.worker.ps_client import PushRequest
@@ -38,12 +39,19 @@ class ComputeSettings:
         rate_from_worker: the learning-rate schedule is user code, so every push carries the rate.
         export: writes the model to the job's output.
         save: saves the pinned model of an evaluation beside that of another one.
+        round_steps: runs the steps of a model whose batches are normalised together; None: each batch is alone.
     """
 
     plan: Plan
     rate_from_worker: bool
     export: Callable[[ExportModel], None]
     save: Callable[[int, int], None]
+    round_steps: RoundSteps | None = None
+
+
+def step_seed(plan: Plan, task: TaskId, batch: int) -> int:
+    """What dropout and other random numbers of a batch follow from, whichever worker computes it."""
+    return derive_key(plan.seed, _STEP_SEED, task, batch)
 
 
 class ComputeLane:
@@ -70,20 +78,23 @@ class ComputeLane:
 
     # --- batches --------------------------------------------------------------------------------------------------
 
-    def train(self, command: ComputeBatch) -> BatchComputed | BatchFailed:
+    def train(self, command: ComputeBatch) -> BatchComputed | BatchFailed | PullDelayed:
         """Compute the gradients of a batch and prepare its push."""
         ref, loaded = command.ref, self._store[command.ref]
         self._measure(ref.task, command.is_repeat)
-        if loaded.weights is None:
-            return self._computed(ref, loaded, None, 0.0)
-        seed = self._step_seed(ref)
         started_s = time.perf_counter()
         try:
             with self._running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
-                result = self._model.train(loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=seed)
+                result = self._train(ref, loaded)
+        except RoundAbortedError as error:
+            _log.info("round can't be computed now", task=str(ref.task), batch=ref.batch, reason=str(error))
+            loaded.drop_weights()
+            return PullDelayed(ref=ref, seconds={"wait": time.perf_counter() - started_s})
         except UserError as error:
             return BatchFailed(ref=ref, failure=of_user_error(error, FailureKind.USER_CODE), step=loaded.step)
         seconds = time.perf_counter() - started_s
+        if result is None:
+            return self._computed(ref, loaded, None, seconds)
         if result.overflow:
             _log.info("gradients overflowed, batch absorbed empty", task=str(ref.task), batch=ref.batch)
             computed = self._computed(ref, loaded, None, seconds)
@@ -93,6 +104,20 @@ class ComputeLane:
             return BatchFailed(ref=ref, failure=failure, step=loaded.step)
         return self._computed(ref, loaded, result, seconds)
 
+    def _train(self, ref: BatchRef, loaded: LoadedBatch) -> StepResult | None:
+        """Loss and gradients; None for a batch without records or without weights."""
+        if loaded.weights is None:
+            return None
+        task, steps = TaskId(ref.task.number), self._settings.round_steps
+        if loaded.batch is None:
+            if steps is not None:
+                steps.contribute_nothing(task, ref.batch, loaded.weights)
+            return None
+        if steps is not None:
+            return steps.train(task, ref.batch, loaded)
+        seed = step_seed(self._settings.plan, task, ref.batch)
+        return self._model.train(loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=seed)
+
     def evaluate(self, command: EvaluateBatch) -> BatchComputed | BatchFailed:
         """Evaluate a batch."""
         ref, loaded = command.ref, self._store[command.ref]
@@ -101,16 +126,11 @@ class ComputeLane:
         started_s = time.perf_counter()
         try:
             with self._running_batches.running(RunningBatch(task=ref.task, batch=ref.batch)):
-                loss = self._model.evaluate(
-                    loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=self._step_seed(ref)
-                )
+                seed = step_seed(self._settings.plan, TaskId(ref.task.number), ref.batch)
+                loss = self._model.evaluate(loaded.batch, loaded.weights.dense, loaded.rows(), step_seed=seed)
         except UserError as error:
             return BatchFailed(ref=ref, failure=of_user_error(error, FailureKind.USER_CODE), step=loaded.step)
         return BatchComputed(ref=ref, loss=loss, seconds={"compute": time.perf_counter() - started_s})
-
-    def _step_seed(self, ref: BatchRef) -> int:
-        """What dropout and other random numbers of a batch follow from, whichever worker computes it."""
-        return derive_key(self._settings.plan.seed, _STEP_SEED, ref.task.number, ref.batch)
 
     def _computed(self, ref: BatchRef, loaded: LoadedBatch, result: StepResult | None, seconds: float) -> BatchComputed:
         """Prepare the push; an empty batch and one that overflowed are absorbed without gradients."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +24,7 @@ from elasticdl.worker.ports import Feeder, Trainee
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """The data of one purpose; for the input lane only.
+    """The data of one purpose; for one thread at a time.
 
     Attributes:
         records: reads them, by their plan.
@@ -64,10 +65,21 @@ class BatchLoader:
         self._model = model
         self._store = store
         self._running_batches = running_batches
+        self._lock = threading.Lock()
 
     def read(self, command: ReadBatch) -> BatchRead | BatchFailed | BatchUnreadable:
         """Read and feed a batch and find its ids; an error names the record that caused it."""
-        ref = command.ref
+        loaded, event = self.load(command.ref)
+        if loaded is not None:
+            self._store[command.ref] = loaded
+        return event
+
+    def load(self, ref: BatchRef) -> tuple[LoadedBatch | None, BatchRead | BatchFailed | BatchUnreadable]:
+        """A batch without keeping it, and what there is to say of it; any thread may call."""
+        with self._lock:
+            return self._load(ref)
+
+    def _load(self, ref: BatchRef) -> tuple[LoadedBatch | None, BatchRead | BatchFailed | BatchUnreadable]:
         is_training = ref.task.purpose is Purpose.TRAIN
         data = self._training if is_training else self._validation
         if data is None:
@@ -82,8 +94,8 @@ class BatchLoader:
                     find_ids = partial(table_ids, self._model, training=is_training)
                     batch, tables = feed_naming_records(data.feeder, data.records, task, raw, find_ids)
         except TransientError as error:
-            return BatchUnreadable(ref=ref, reason=str(error))
+            return None, BatchUnreadable(ref=ref, reason=str(error))
         except UserError as error:
-            return BatchFailed(ref=ref, failure=of_user_error(error, kind))
-        self._store[ref] = LoadedBatch(batch=batch, records=raw.count, checksum=raw.checksum, tables=tables)
-        return BatchRead(ref=ref, records=raw.count, is_empty=batch is None, seconds=watch.seconds)
+            return None, BatchFailed(ref=ref, failure=of_user_error(error, kind))
+        loaded = LoadedBatch(batch=batch, records=raw.count, checksum=raw.checksum, tables=tables)
+        return loaded, BatchRead(ref=ref, records=raw.count, is_empty=batch is None, seconds=watch.seconds)

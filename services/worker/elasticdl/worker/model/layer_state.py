@@ -91,7 +91,6 @@ def state_rules(built: BuiltModel, example: Batch, path: Path) -> dict[int, Stat
             )
     if not built.assigned:
         return {}
-    _refuse_synchronized(built.model, path)
     rules: list[StateRule | None] | None = None
     for count in (_RECORDS_MAX, _RECORDS_MAX // 2 + 1):
         with user_code(path, "the model"):
@@ -105,17 +104,6 @@ def state_rules(built: BuiltModel, example: Batch, path: Path) -> dict[int, Stat
             raise _refusal(variable, path)
         named[id(variable)] = _with_range(variable, rule)
     return named
-
-
-def _refuse_synchronized(model: Any, path: Path) -> None:
-    for layer in model._flatten_layers():
-        if isinstance(layer, keras.layers.BatchNormalization) and getattr(layer, "synchronized", False):
-            raise UserError(
-                f"{path}: layer {layer.name!r} has synchronized=True, but workers do not exchange activations during a "
-                "step: every batch is normalized by its own mean and variance",
-                hint="Remove synchronized=True and give every batch enough records (--minibatch_size). The moving mean "
-                "and variance, which prediction uses, are shared by all workers anyway.",
-            )
 
 
 def _refusal(variable: Any, path: Path) -> UserError:

@@ -23,9 +23,11 @@ from elasticdl.worker.model.layer_state import state_rules
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import translate
 from elasticdl.worker.model.step import CompiledStep, Gradients, PulledTensors
+from elasticdl.worker.model.synchronized import Alone, synchronizes
 from elasticdl.worker.model.tensors import lend
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
+from elasticdl.worker.ports import Reducer
 
 SWAP_BYTES_MIN = 2 << 20
 
@@ -43,11 +45,13 @@ class RunnerSettings:
         seed: of the job; seeds initial values and rows.
         swap_bytes_min: plain Keras embedding tables from this size on are served by the ps.
         eager: run everything uncompiled, for a debugger.
+        synchronous: batches are trained in rounds.
     """
 
     seed: int = 0
     swap_bytes_min: int = SWAP_BYTES_MIN
     eager: bool = False
+    synchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,7 @@ class StepResult:
         overflow: they do not, but the loss does: push an empty batch, the loss scale of float16 has been halved. False
             once the scale can't be halved any more: then the gradients are NaN or infinite without float16, too.
         problem: what is not finite, with the name of its variable; empty if all is.
+        predictions: the model's outputs, for ``ModelRunner.measure``; empty where the step has updated the metrics.
     """
 
     loss: float
@@ -72,6 +77,7 @@ class StepResult:
     finite: bool
     overflow: bool = False
     problem: str = ""
+    predictions: Any = ()
 
 
 class ModelRunner:
@@ -101,6 +107,8 @@ class ModelRunner:
         self.tables = tuple(table.spec for table in self.built.tables)
         self._trainable = [table.name for table in self.tables if table.kind is VariableKind.TRAINABLE]
         self._refuse_row_decay_exclusion()
+        self.synchronizes = synchronizes(self.built.model, module.path, synchronous=self.settings.synchronous)
+        """Whether a training step needs the other batches of its round. Such steps may run side by side."""
         rules = state_rules(self.built, example, module.path)
         self.dense = DenseVariables(self.built.model, self.optimizer.decays, rules)
         self._initial = self.dense.initial()
@@ -108,7 +116,14 @@ class ModelRunner:
         self._metrics = {purpose: MetricSet(module) for purpose in ("train", "evaluate", "merge")}
         scales = self._loss_scale is not None
         self.step = CompiledStep(
-            module, self.built, self.dense, self.optimizer, self._metrics, scales=scales, eager=eager
+            module,
+            self.built,
+            self.dense,
+            self.optimizer,
+            self._metrics,
+            scales=scales,
+            eager=eager,
+            synchronizes=self.synchronizes,
         )
         if self.tables:
             self.step.prepare("train_ids", example.spec)
@@ -116,6 +131,7 @@ class ModelRunner:
             self._check_weights()
             self.probe_metrics()
             self.step.prepare("train", example.spec)
+            self._check_overlap()
 
     def describe(self) -> list[str]:
         """Lines for the worker's start: which tables are served, and what else the ps holds."""
@@ -157,7 +173,15 @@ class ModelRunner:
                 self._check_range(table.name, *ranges[id(ids[table.name])], table.input_dim)
         return ids
 
-    def train(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS, *, step_seed: int) -> StepResult:
+    def train(
+        self,
+        batch: Batch,
+        dense: Float32Array,
+        rows: TableRows = _NO_ROWS,
+        *,
+        step_seed: int,
+        reducer: Reducer | None = None,
+    ) -> StepResult:
         """Compute the gradients of one batch and update the training metrics.
 
         Args:
@@ -165,6 +189,8 @@ class ModelRunner:
             dense: float32, all dense variables in signature order.
             rows: pulled rows of the batch's ids.
             step_seed: seeds dropout and whatever else draws from Keras' generators.
+            reducer: where the step needs its round: adds up over its batches. The metrics are not updated then; see
+                ``measure``. None: the batch is alone.
 
         Raises:
             UserError: the feed changed the type of its batches.
@@ -176,12 +202,19 @@ class ModelRunner:
         may_overflow = self._loss_scale is not None and not self._loss_scale.is_least
         pulled = self._pulled(dense, rows)
         gradients = self.step.train(
-            batch.spec, batch.features, batch.labels, batch.weights, pulled, seed=step_seed, scale=scale
+            batch.spec,
+            batch.features,
+            batch.labels,
+            batch.weights,
+            pulled,
+            seed=step_seed,
+            scale=scale,
+            reducer=reducer or Alone(),
         )
         loss, finite = float(gradients.loss), bool(gradients.finite)
         if self._loss_scale is not None:
             self._loss_scale.update(finite=finite)
-        return StepResult(
+        result = StepResult(
             loss=loss,
             dense_gradient=np.asarray(gradients.dense),
             statistics_update=np.asarray(gradients.statistics_update),
@@ -189,7 +222,16 @@ class ModelRunner:
             finite=finite,
             overflow=may_overflow and not finite and math.isfinite(loss),
             problem="" if finite else self._problem(gradients),
+            predictions=gradients.predictions,
         )
+        if reducer is None:
+            self.measure(batch, result)
+        return result
+
+    def measure(self, batch: Batch, result: StepResult) -> None:
+        """Update the training metrics with a batch, unless its step has done so."""
+        if self.synchronizes:
+            self.step.measure(batch.labels, result.predictions, batch.weights, result.loss)
 
     def evaluate(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS, *, step_seed: int = 0) -> float:
         """Update the evaluation metrics with one batch; arguments as for ``train``.
@@ -273,6 +315,14 @@ class ModelRunner:
                 return f"the layer state {spec.name} becomes NaN or infinite"
         scaled = "" if self._loss_scale is None else f", also with the smallest loss scale of {LOSS_SCALE_MIN:g}"
         return f"a gradient is NaN or infinite{scaled}"
+
+    def _check_overlap(self) -> None:
+        if self.synchronizes and not self.step.can_overlap:
+            raise UserError(
+                f"{self.module.path}: BatchNormalization(synchronized=True) needs steps that can run side by side, "
+                "but the training step draws from tf.random, runs Python code (py_function) or runs uncompiled",
+                hint="Draw from keras.random and use TensorFlow operations only, or remove synchronized=True.",
+            )
 
     def _check_weights(self) -> None:
         if self.example.weights is not None and not self.module.loss_takes_weights():

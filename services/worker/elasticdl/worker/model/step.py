@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import keras
@@ -26,11 +26,13 @@ from elasticdl.worker.model.embeddings.recording import record_ids
 from elasticdl.worker.model.gradients import all_finite, clip
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import TranslatedOptimizer
+from elasticdl.worker.model.synchronized import StepSums, reducing
 from elasticdl.worker.model.tensors import lend_copy
 from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
 from elasticdl.worker.model.user.randomness import BatchRandomness
+from elasticdl.worker.ports import Reducer
 
 NOTHING: tuple[()] = ()
 """Stands for absent weights: a traced function takes tensors and structures of tensors only."""
@@ -51,13 +53,17 @@ class PulledTensors(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What the traced training function gives; see ``runner.StepResult``."""
+    """What the traced training function gives; see ``runner.StepResult``.
+
+    ``predictions`` is ``NOTHING`` where the function updates the metrics itself.
+    """
 
     loss: Any
     dense: Any
     statistics_update: Any
     rows: list[Any]
     finite: Any
+    predictions: Any
 
 
 class CompiledStep:
@@ -71,6 +77,7 @@ class CompiledStep:
         metrics: accumulators of purpose ``train`` and ``evaluate``.
         scales: the loss is scaled, for float16.
         eager: never trace.
+        synchronizes: a training step needs the other batches of its round.
 
     Attributes:
         traces: how often each function has been traced.
@@ -86,6 +93,7 @@ class CompiledStep:
         *,
         scales: bool,
         eager: bool,
+        synchronizes: bool = False,
     ) -> None:
         self._module = module
         self._loss = module.required("loss")
@@ -95,6 +103,7 @@ class CompiledStep:
         self._metrics = metrics
         self._scales = scales
         self._eager = eager
+        self._synchronizes = synchronizes
         self._specs = [table.spec for table in built.tables]
         self._layers = [table.layer for table in built.tables]
         self._trainable = [n for n, spec in enumerate(self._specs) if spec.kind is VariableKind.TRAINABLE]
@@ -103,6 +112,9 @@ class CompiledStep:
         """The last loss scale, and its tensor."""
         self._randomness = {kind: BatchRandomness(eager=eager) for kind in ("train", "evaluate")}
         self._functions: dict[tuple[str, str], TracedFunction] = {}
+        self._measure: Callable[..., None] = self._update_metrics
+        if not eager:
+            self._measure = tf.function(self._update_metrics, autograph=False, reduce_retracing=True)
         self._places_of_ids: dict[str, list[int]] = {}
         """For each function that finds ids: per table, which of its outputs holds the table's ids."""
         self.traces: Counter[str] = Counter()
@@ -112,6 +124,11 @@ class CompiledStep:
         if not self._eager:
             with user_code(self._module.path, "the model"):
                 self._function(kind, spec)
+
+    @property
+    def can_overlap(self) -> bool:
+        """Whether several batches can be trained side by side: no random generator outlives a batch."""
+        return not self._eager and not self._randomness["train"].is_shared
 
     def traced(self, kind: str, spec: BatchSpec) -> TracedFunction | None:
         """A function that has been traced; None if it has not been, or runs uncompiled."""
@@ -138,16 +155,26 @@ class CompiledStep:
         *,
         seed: int,
         scale: float,
+        reducer: Reducer,
     ) -> Gradients:
-        """Gradients of one batch; the training metrics are updated."""
+        """Gradients of one batch. The training metrics are updated, but for a step that needs its round: ``measure``.
+
+        Such steps may run side by side.
+        """
         seeds = np.random.SeedSequence(seed).generate_state(2 * len(self._seeds)).reshape(-1, 2)
-        if scale != self._scale[0]:
-            self._scale = scale, tf.constant(scale, tf.float32)
-        with self._randomness["train"].batch(seed):
+        held = self._scale
+        if scale != held[0]:
+            held = self._scale = scale, tf.constant(scale, tf.float32)
+        with self._randomness["train"].batch(seed), self._call_number(reducer, scale) as number:
             result: Gradients = self._call(
-                "train", spec, features, labels, _present(weights), pulled, lend_copy(seeds), self._scale[1]
+                "train", spec, features, labels, _present(weights), pulled, lend_copy(seeds), held[1], number
             )
         return result
+
+    def measure(self, labels: Any, predictions: Any, weights: Any, loss: float) -> None:
+        """Update the training metrics with a batch whose step left that out."""
+        with user_code(self._module.path, "the metrics"):
+            self._measure(labels, predictions, _present(weights), tf.constant(loss, tf.float32))
 
     def evaluate(
         self, spec: BatchSpec, features: Any, labels: Any, weights: Any, pulled: PulledTensors, *, seed: int
@@ -160,6 +187,15 @@ class CompiledStep:
     def predict(self, spec: BatchSpec, features: Any, pulled: PulledTensors) -> Any:
         """The model's outputs."""
         return self._call("predict", spec, features, pulled)
+
+    @contextmanager
+    def _call_number(self, reducer: Reducer, scale: float) -> Iterator[Any]:
+        """What a step is called with to find its reducer."""
+        if not self._synchronizes:
+            yield NOTHING
+            return
+        with reducing(reducer, scale) as number:
+            yield tf.constant(number, tf.int64)
 
     def _call(self, kind: str, spec: BatchSpec, *arguments: Any) -> Any:
         with user_code(self._module.path, "the model"):
@@ -185,8 +221,9 @@ class CompiledStep:
         )
         labelled = (spec.features, spec.labels, _present(spec.weights), pulled)
         seeds = (tf.TensorSpec([len(self._seeds), 2], tf.uint32), tf.TensorSpec([], tf.float32))
+        number = tf.TensorSpec([], tf.int64) if self._synchronizes else NOTHING
         signatures: dict[str, tuple[Any, ...]] = {
-            "train": (*labelled, *seeds),
+            "train": (*labelled, *seeds, number),
             "evaluate": labelled,
             "predict": (spec.features, pulled),
         }
@@ -212,7 +249,7 @@ class CompiledStep:
         return distinct
 
     def _train(
-        self, features: Any, labels: Any, weights: Any, pulled: PulledTensors, seeds: Any, scale: Any
+        self, features: Any, labels: Any, weights: Any, pulled: PulledTensors, seeds: Any, scale: Any, number: Any
     ) -> Gradients:
         self._traced("train")
         values = self._dense.split(pulled.dense)
@@ -221,7 +258,8 @@ class CompiledStep:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(watched)
             drawn = zip(self._seeds, tf.unstack(seeds, len(self._seeds)), strict=True)
-            with self._stateless(values, pulled, seeds=list(drawn)) as scope:
+            sums = StepSums(number).taking() if self._synchronizes else nullcontext()
+            with self._stateless(values, pulled, seeds=list(drawn)) as scope, sums:
                 predictions = self._model(features, training=True)
                 loss = self._mean_loss(labels, predictions, weights, pulled)
             aim = loss * scale if self._scales else loss
@@ -233,8 +271,14 @@ class CompiledStep:
         update = self._dense.state_update(pulled.dense[self._dense.trainable_size :][: tf.size(state)], state)
         finite = all_finite([loss, update, *gradients])
         clipped = clip(gradients, self._optimizer)
+        if not self._synchronizes:
+            self._metrics["train"].update(labels, predictions, _absent(weights), loss)
+            predictions = NOTHING
+        return Gradients(loss, flat_concat(clipped[:count]), update, clipped[count:], finite, predictions)
+
+    def _update_metrics(self, labels: Any, predictions: Any, weights: Any, loss: Any) -> None:
+        self._traced("measure")
         self._metrics["train"].update(labels, predictions, _absent(weights), loss)
-        return Gradients(loss, flat_concat(clipped[:count]), update, clipped[count:], finite)
 
     def _evaluate(self, features: Any, labels: Any, weights: Any, pulled: PulledTensors) -> Any:
         self._traced("evaluate")

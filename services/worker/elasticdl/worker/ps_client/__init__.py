@@ -17,6 +17,7 @@ request again. What a pull returned is a view of buffers that are reused after `
 from elasticdl.worker.ps_client.calls import PsCalls
 from elasticdl.worker.ps_client.client import PsClient
 from elasticdl.worker.ps_client.connection import PsClientSettings
+from elasticdl.worker.ps_client.exchange import RoundSum
 from elasticdl.worker.ps_client.requests import Pulled, PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ps_client.rules import PinLostError, PullDelayedError
 from elasticdl.worker.ps_client.sent_requests import SentPush, SentRequest
@@ -33,6 +34,7 @@ __all__ = [
     "Pulled",
     "PushOutcome",
     "PushRequest",
+    "RoundSum",
     "SentPush",
     "SentRequest",
     "TaskProgress",

@@ -19,9 +19,10 @@ from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.client import Ticket, WireClient
 from elasticdl.shared.wire.message_codec import decode_reply, encode_request
-from elasticdl.shared.wire.messages import NO_FLOATS, Floats, Ids, PullReply
+from elasticdl.shared.wire.messages import NO_FLOATS, Exchange, Floats, Ids, PullReply
 from elasticdl.worker.ps_client.calls import PsCalls
 from elasticdl.worker.ps_client.connection import PsClientSettings
+from elasticdl.worker.ps_client.exchange import ExchangeCalls, RoundSum
 from elasticdl.worker.ps_client.gathering import Gathering
 from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances, Pulled, PushOutcome, PushRequest, TaskProgress
 from elasticdl.worker.ps_client.sent_requests import SentPush, SentRequest, Settled
@@ -58,6 +59,9 @@ class PsClient:
     ) -> None:
         settings = settings or PsClientSettings()
         self.signature = signature
+        self._directory = directory
+        self._settings = settings
+        self._idle_exchanges: list[ExchangeCalls] = []
         self._pool = BufferPool()
         self._calls = PsCalls(directory, plan=plan, signature=signature, clock=SystemClock(), settings=settings)
         self._sockets = SocketDriver(directory, token=token, peer=peer, pool=self._pool, settings=settings)
@@ -118,6 +122,17 @@ class PsClient:
         """See ``PsCalls.push_and_pull``."""
         outcome, settled, pull_s = self._sockets.run(self._calls.push_and_pull(request, ids, batch))
         return outcome, None if settled is None else self._gathered(settled), pull_s
+
+    def exchange(self, request: Exchange) -> RoundSum:
+        """See ``ExchangeCalls.exchange``. Requests that are under way at the same time have a connection each."""
+        try:
+            calls = self._idle_exchanges.pop()
+        except IndexError:
+            calls = ExchangeCalls(self._directory, clock=SystemClock(), settings=self._settings)
+        try:
+            return self._sockets.run(calls.exchange(request))
+        finally:
+            self._idle_exchanges.append(calls)
 
     def close(self) -> None:
         """Close all connections; calls that wait fail with TransientError."""

@@ -22,6 +22,7 @@ from tensorflow.python.data.util import random_seed as dataset_seeds  # No publi
 from tensorflow.python.framework import random_seed  # dataset.shuffle() and tf.random.*, and what gives them seeds.
 from tensorflow.python.ops import gen_random_ops
 
+from elasticdl.worker.model.synchronized import EXCHANGE_MARK
 from elasticdl.worker.model.traced import TracedFunction
 
 _SEEDS = 1 << 32
@@ -50,6 +51,11 @@ class BatchRandomness:
         self._runs_python = eager
 
     @property
+    def is_shared(self) -> bool:
+        """Whether batches that are computed side by side would draw from the same generator."""
+        return self._draws or self._runs_python
+
+    @property
     def variable(self) -> Any:
         """The generator's state."""
         return self._generator.state
@@ -69,7 +75,8 @@ class BatchRandomness:
             traced = TracedFunction(function)
         definition = traced.graph.as_graph_def()
         nodes = [*definition.node, *(node for function in definition.library.function for node in function.node_def)]
-        self._runs_python = self._runs_python or any(node.op in _PYTHON_OPERATIONS for node in nodes)
+        python = (node for node in nodes if node.op in _PYTHON_OPERATIONS and EXCHANGE_MARK not in node.name)
+        self._runs_python = self._runs_python or any(True for _ in python)
         return traced
 
     @contextmanager

@@ -1,0 +1,85 @@
+"""Sums over all batches of a round, which the gate adds up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from elasticdl.shared.model.placement import Placement
+from elasticdl.shared.names import Incarnation, Service, pod_name
+from elasticdl.shared.process.clock import Clock
+from elasticdl.shared.process.procedures import Procedure
+from elasticdl.shared.wire.messages import Doubles, Exchange, ExchangeReply
+from elasticdl.worker.ps_client.connection import PsClientSettings, PsConnection
+from elasticdl.worker.ps_client.rules import MovedError
+from elasticdl.worker.ps_client.sent_requests import checked
+from elasticdl.worker.ps_client.steps import Pause, PsDirectory
+
+_PLACEMENT_POLL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSum:
+    """What the gate answered to a contribution.
+
+    Attributes:
+        origin: the instance of the gate and its generation of the round; changes when contributions were forgotten.
+        missing: tasks whose batches have not contributed yet.
+        values: float64, the sum; empty while batches are missing.
+    """
+
+    origin: tuple[Incarnation, int]
+    missing: tuple[int, ...] = ()
+    values: Doubles
+
+
+class ExchangeCalls:
+    """Sends contributions to the gate, one at a time on a connection of their own. Pure procedures.
+
+    On a shared connection, a contribution would wait behind a request that waits for this very contribution.
+
+    Args:
+        directory: addresses and placement.
+        clock: monotonic time.
+        settings: how long to wait for the gate.
+    """
+
+    def __init__(self, directory: PsDirectory, *, clock: Clock, settings: PsClientSettings) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._settings = settings
+        self._connection: PsConnection | None = None
+
+    def exchange(self, request: Exchange) -> Procedure[RoundSum]:
+        """Contribute, and wait a little for the other batches.
+
+        Args:
+            request: the contribution; its ``placement_version`` is replaced.
+
+        Raises:
+            TransientError: the gate was unavailable for too long, or the client was closed.
+            UserError, ProtocolError: the gate refused.
+        """
+        while True:
+            placement = self._directory.placement()
+            connection = self._gate(placement)
+            pending = yield from connection.send(replace(request, placement_version=placement.version))
+            try:
+                answer = yield from connection.settle(pending, placement.version, self._is_latest)
+            except MovedError:
+                yield Pause(_PLACEMENT_POLL_S, placement.version)
+                continue
+            reply = checked(answer, ExchangeReply)
+            found = RoundSum(
+                origin=(answer.incarnation, reply.generation), missing=reply.missing, values=reply.values.copy()
+            )
+            answer.release()
+            return found
+
+    def _gate(self, placement: Placement) -> PsConnection:
+        name = pod_name(Service.PS, placement.gate)
+        if self._connection is None or self._connection.ps != name:
+            self._connection = PsConnection(name, directory=self._directory, clock=self._clock, settings=self._settings)
+        return self._connection
+
+    def _is_latest(self, version: int) -> bool:
+        return self._directory.placement().version <= version
