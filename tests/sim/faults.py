@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from tests.sim.network import BROKER
 
+from elasticdl.shared.names import PodName
+
 if TYPE_CHECKING:
     from tests.sim.process import Process
     from tests.sim.world import World
@@ -151,6 +153,26 @@ def _zombie(world: World, targets: tuple[str, ...], for_s: float) -> None:
         world.loop.later(for_s, process.end, -9)
 
 
+def _lose_node(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """The node of a process is lost with the process, and nobody reports its end."""
+    process = world.running(targets[0])
+    if process and world.launcher:
+        world.launcher.lose_node(process)
+
+
+def _disconnect(world: World, _targets: tuple[str, ...], for_s: float) -> None:
+    """The platform of the pods can't be reached: no orders, no changes."""
+    if launcher := world.launcher:
+        launcher.pods.disconnect()
+        world.loop.later(for_s, launcher.pods.reconnect)
+
+
+def _repeat(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """All changes of all pods of a name are reported once more."""
+    if launcher := world.launcher:
+        launcher.pods.repeat(PodName(targets[0]))
+
+
 def _cut(world: World, targets: tuple[str, ...], for_s: float) -> None:
     one, other = targets
     world.network.cut(one, other)
@@ -235,6 +257,9 @@ ACTIONS: dict[str, Action] = {
     "freeze": _freeze,
     "hang": _hang,
     "zombie": _zombie,
+    "lose_node": _lose_node,
+    "disconnect": _disconnect,
+    "repeat": _repeat,
     "cut": _cut,
     "hang_up": _hang_up,
     "restart": _restart,

@@ -118,6 +118,13 @@ class Launcher(Process):
         elif decision.message:
             self.world.fail(f"{process.incarnation} ended the job")
 
+    def lose_node(self, process: Process) -> None:
+        """The node of a pod is lost, and its process with it."""
+        if process.service is not Service.MASTER and self.kept.get(process.name) is process:
+            del self.kept[process.name]
+            self.pods.vanish(process.name)
+            process.end(-9)
+
     def begin(self, process: Process) -> None:
         """Run a process under its name."""
         self.kept[process.name] = process

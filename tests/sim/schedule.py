@@ -88,6 +88,32 @@ def _clock_faults(seed: int, shape: Shape, horizon_s: float) -> tuple[Fault, ...
     return tuple(faults)
 
 
+POD_FAULTS = 0.15
+"""Share of all schedules in which the platform of the pods loses nodes, can't be reached, or repeats itself."""
+
+
+def _pod_faults(seed: int, shape: Shape, horizon_s: float) -> tuple[Fault, ...]:
+    """What is wrong with the pods; drawn apart, like the clocks."""
+    random = Random(seed * 7919 + 24)
+    if random.random() >= POD_FAULTS:
+        return ()
+    faults = []
+    for _ in range(random.randint(1, 3)):
+        name = random.choice([f"ps-{random.randrange(shape.ps)}", f"worker-{random.randrange(shape.workers)}"])
+        at_s = round(random.uniform(0.0, horizon_s * 0.9), 3)
+        match random.randrange(3):
+            case 0:
+                faults.append(Fault(at_s=at_s, action="lose_node", targets=(name,)))
+            case 1:
+                for_s = round(0.05 + 6.0 * random.random() ** 2, 3)
+                faults.append(Fault(at_s=at_s, action="disconnect", for_s=for_s))
+            case _:
+                again_s = round(at_s + 0.3 + random.random(), 3)
+                faults.append(Fault(at_s=at_s, action="kill", targets=(name,)))
+                faults.append(Fault(at_s=again_s, action="repeat", targets=(name,)))
+    return tuple(faults)
+
+
 SYNCHRONOUS = 0.2
 """Share of all schedules in which training is synchronous."""
 
@@ -119,7 +145,8 @@ def random_schedule(seed: int) -> Schedule:
     schedule = _with_epochs(_schedule(seed))
     schedule = replace(schedule, shape=_bounded(seed, _synchronous(seed, schedule.shape)))
     clocks = _clock_faults(seed, schedule.shape, schedule.horizon_s)
-    return replace(schedule, faults=clocks + schedule.faults)
+    pods = _pod_faults(seed, schedule.shape, schedule.horizon_s)
+    return replace(schedule, faults=clocks + schedule.faults + pods)
 
 
 EVALUATED_EPOCHS = 0.12

@@ -213,6 +213,11 @@ class World:
             return None
         return self._launcher.kept.get(PodName(name))
 
+    @property
+    def launcher(self) -> Launcher | None:
+        """The present launcher."""
+        return self._launcher
+
     def lose_sight(self, process: Process) -> None:
         """The launcher loses sight of a process."""
         self._notify_launcher(process, -9)

@@ -54,6 +54,15 @@ def test_a_running_job_shows_the_tasks_of_each_worker(log: Log) -> None:
     assert "training  epoch 1/1" in text and "workers 1/2" in text
 
 
+def test_a_pod_that_can_not_start_yet_shows_why(log: Log) -> None:
+    other = PodName("worker-1")
+    log.decide(commands.StartPod(pod=other, service=Service.WORKER))
+    pending = events.PodPending(pod=other, service=Service.WORKER, reason="no room on any node")
+    log.add(Service.LAUNCHER, PodName("launcher"), pending)
+    assert "pending: no room on any node" in shown(log.state)
+    assert "pending" not in shown(without_processes(log.state))
+
+
 def test_an_interrupted_job_shows_no_processes(log: Log) -> None:
     text = shown(without_processes(log.state))
     assert own_instance() not in text and "running" not in text

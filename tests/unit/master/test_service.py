@@ -10,7 +10,7 @@ import pytest
 from tests.unit.master.driver import job_spec, plan
 
 from elasticdl.master.core import State, fold
-from elasticdl.master.service import Master
+from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.errors import FencedError
@@ -22,6 +22,7 @@ from elasticdl.shared.messages.commands import Command, JobState
 from elasticdl.shared.messages.events import Envelope, Event, GroupLedger, LogRecord
 from elasticdl.shared.model.placement import ALL
 from elasticdl.shared.names import NOBODY, GroupId, Incarnation, PodInstance, PodName, Purpose, Service, new_incarnation
+from elasticdl.shared.pods.memory import MemoryPods
 from elasticdl.shared.process.clock import SystemClock
 
 PS = PodName("ps-0")
@@ -73,7 +74,10 @@ class Cluster:
             return
         instance = PodInstance(order.pod)
         await self.launcher.say(events.PodStarted(pod=order.pod, service=order.service, instance=instance))
-        if order.service is Service.PS:
+        await self.report_ready(order.service)
+
+    async def report_ready(self, service: Service) -> None:
+        if service is Service.PS:
             await self.ps.say(events.PsStarted(address="127.0.0.1:1"))
         else:
             await self.worker.say(events.WorkerStarted())
@@ -127,8 +131,25 @@ async def cluster(training: Plan) -> AsyncIterator[Cluster]:
         working.cancel()
 
 
-def master(services: Cluster, incarnation: str = "m1") -> Master:
-    return Master(services.broker.connect(), SystemClock(), Incarnation(incarnation), services.ledgers)
+class ClusterNode:
+    """Runs the pods that a master creates itself."""
+
+    def __init__(self, services: Cluster) -> None:
+        self.pods = MemoryPods(self)
+        self._services = services
+        self._reports: set[asyncio.Task[None]] = set()
+
+    def start(self, pod: PodName, service: Service) -> None:
+        self.pods.run(pod, PodInstance(pod))
+        self._reports.add(asyncio.create_task(self._services.report_ready(service)))
+
+    def stop(self, pod: PodName, *, kill: bool) -> None:
+        self.pods.exit(pod, -9 if kill else 0)
+
+
+def master(services: Cluster, incarnation: str = "m1", pods: MemoryPods | None = None) -> Master:
+    options = MasterOptions(pods=pods)
+    return Master(services.broker.connect(), SystemClock(), Incarnation(incarnation), services.ledgers, options)
 
 
 async def read_log(services: Cluster) -> list[LogRecord]:
@@ -157,6 +178,26 @@ async def test_a_successor_continues_the_job_of_a_killed_master() -> None:
         final = await master(services, "m2").run()
         assert final.term == 2
         await check(services, final)
+
+
+async def test_masters_that_are_given_pods_create_and_watch_them() -> None:
+    """The second one finds the pods of the first one."""
+    async with cluster(plan(records=20_000, epochs=2)) as services:
+        pods = ClusterNode(services).pods
+        first = asyncio.create_task(master(services, pods=pods).run())
+        while services.ledger.step < 50:
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        final = await master(services, "m2", pods).run()
+        await check(services, final)
+        starts = [
+            record.envelope
+            for record in await read_log(services)
+            if isinstance(record.envelope.event, events.PodStarted)
+        ]
+        assert {envelope.service for envelope in starts} == {Service.MASTER}
+        assert final.pods[WORKER].starts == final.pods[PS].starts == 1
 
 
 async def test_a_fenced_master_is_refused() -> None:

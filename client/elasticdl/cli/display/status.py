@@ -17,7 +17,7 @@ from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.master.core import State
-from elasticdl.master.core.pods.state import PodPhase
+from elasticdl.master.core.pods.state import Pod, PodPhase
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import NO_INSTANCE, JobId
 from elasticdl.shared.pod_instances import pid_of
@@ -34,9 +34,13 @@ def without_processes(state: State) -> State:
         state,
         job_state=state.job_state if state.is_final else JobState.STOPPED,
         stop_reason=state.stop_reason if state.is_final else INTERRUPTED,
-        pods={name: replace(pod, phase=PodPhase.EXITED, instance=NO_INSTANCE) for name, pod in state.pods.items()},
+        pods={name: _ended(pod) for name, pod in state.pods.items()},
         running_attempts={},
     )
+
+
+def _ended(pod: Pod) -> Pod:
+    return replace(pod, phase=PodPhase.EXITED, instance=NO_INSTANCE, pending="")
 
 
 def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, Any]:

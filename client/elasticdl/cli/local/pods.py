@@ -15,6 +15,8 @@ from elasticdl.shared.pods.causes import OUT_OF_MEMORY, classify_exit
 from elasticdl.shared.pods.ports import Ended, Pending, PodStatus, Running
 from elasticdl.shared.pods.table import PodTable
 
+IMPORTING = "its Python modules are being imported"
+
 
 class Preparation(Protocol):
     """Something that has to finish before the processes of a service start: ``ForkServer``."""
@@ -91,7 +93,7 @@ class LocalPods:
         preparation = self._preparations.get(service)
         if preparation is None or preparation.is_settled:
             return self._start(pod, service, order)
-        pending = PodStatus(pod=pod, service=service, order=order, phase=Pending(reason="waits for imports"))
+        pending = PodStatus(pod=pod, service=service, order=order, phase=Pending(reason=IMPORTING))
         self._table.set(pending)
         self._waiting[pod] = asyncio.create_task(self._start_when_prepared(pending, preparation))
         return pending

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from elasticdl.shared.errors import TransientError
 from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.names import PodInstance, PodName, Service
 from elasticdl.shared.pods.causes import classify_exit
@@ -36,10 +37,12 @@ class MemoryPods:
         self._node = node
         self._table = PodTable()
         self._deleted: set[PodName] = set()
+        self._is_available = True
         self._history: dict[PodName, list[PodStatus]] = {}
 
     async def create(self, pod: PodName, service: Service, order: int) -> PodStatus:
         """See ``Pods.create``."""
+        self._check_available()
         if self._table.admits(pod, order):
             self._deleted.discard(pod)
             self._set(PodStatus(pod=pod, service=service, order=order, phase=Pending(reason="")))
@@ -49,6 +52,7 @@ class MemoryPods:
 
     async def delete(self, pod: PodName, instance: PodInstance, order: int, *, kill: bool) -> None:
         """See ``Pods.delete``."""
+        self._check_available()
         status = self._table.to_delete(pod, instance, order)
         if status is None:
             return
@@ -60,6 +64,7 @@ class MemoryPods:
 
     async def list(self) -> Sequence[PodStatus]:
         """See ``Pods.list``."""
+        self._check_available()
         return self._table.list()
 
     def watch(self) -> AsyncIterator[PodStatus]:
@@ -106,9 +111,22 @@ class MemoryPods:
         """The connection of the watcher breaks; it misses changes until it lists again."""
         self._table.break_watch("the watch has ended")
 
+    def disconnect(self) -> None:
+        """The platform can't be reached until ``reconnect``."""
+        self._is_available = False
+        self.break_watch()
+
+    def reconnect(self) -> None:
+        """The platform can be reached again."""
+        self._is_available = True
+
     def get(self, pod: PodName) -> PodStatus | None:
         """The latest pod of a name."""
         return self._table.get(pod)
+
+    def _check_available(self) -> None:
+        if not self._is_available:
+            raise TransientError("the platform can't be reached")
 
     def _latest(self, pod: PodName) -> PodStatus:
         status = self._table.get(pod)

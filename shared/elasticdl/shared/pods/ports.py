@@ -12,7 +12,7 @@ from elasticdl.shared.names import NO_INSTANCE, PodInstance, PodName, Service
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """The pod has no process yet; ``reason`` says why, for people."""
+    """The pod has no process yet; ``reason`` says why, for people; empty: it was just created."""
 
     reason: str
 

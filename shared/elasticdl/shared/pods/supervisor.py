@@ -93,6 +93,8 @@ class PodSupervisor:
             return
         self._reported[status.pod] = status
         match status.phase:
+            case Pending(reason=""):
+                pass
             case Pending(reason=reason):
                 self._publish(PodPending(pod=status.pod, service=status.service, reason=reason))
             case Running():
@@ -123,7 +125,9 @@ class PodSupervisor:
 
 def _is_news(status: PodStatus, former: PodStatus) -> bool:
     place, former_place = ((each.order, _RANKS[type(each.phase)]) for each in (status, former))
-    return place > former_place or (place == former_place and isinstance(status.phase, Pending) and status != former)
+    if isinstance(status.phase, Pending) and isinstance(former.phase, Pending) and status.order == former.order:
+        return status.phase.reason not in ("", former.phase.reason)
+    return place > former_place
 
 
 def _instance(status: PodStatus) -> PodInstance:

@@ -1,0 +1,130 @@
+"""The supervisor over pods in memory: late, repeated and lost changes, and pods that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.deadline import DEADLINE_S
+
+from elasticdl.shared.errors import PermanentError
+from elasticdl.shared.messages.commands import ClosePin, StartPod, StopPod
+from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodPending, PodStarted
+from elasticdl.shared.names import PodInstance, PodName, Service
+from elasticdl.shared.pods.memory import MemoryPods
+from elasticdl.shared.pods.ports import PodStatus, Running
+from elasticdl.shared.pods.supervisor import PodSupervisor
+
+PS, WORKER = PodName("ps-0"), PodName("worker-0")
+FIRST, SECOND = PodInstance("first"), PodInstance("second")
+START = StartPod(pod=PS, service=Service.PS)
+MARK = PodName("ps-9")
+"""A pod whose start shows that everything before it was reported."""
+
+
+class Scripted:
+    """A supervisor over scripted pods, and what it published."""
+
+    def __init__(self, *known: PodStatus) -> None:
+        self.pods = MemoryPods()
+        self.published: list[Event] = []
+        self.supervisor = PodSupervisor(self.pods, lambda event, cause="": self._publish(event), known)
+        self._marked = asyncio.Event()
+        self._marks = 0
+        self.running = asyncio.create_task(self.supervisor.run())
+
+    def _publish(self, event: Event) -> None:
+        if isinstance(event, PodStarted) and event.pod == MARK:
+            self._marked.set()
+        elif not (isinstance(event, PodExited) and event.pod == MARK):
+            self.published.append(event)
+
+    async def take(self) -> list[Event]:
+        """What was published since the last call."""
+        self._marked.clear()
+        self._marks += 2
+        await self.pods.create(MARK, Service.PS, self._marks)
+        self.pods.run(MARK, PodInstance(f"mark {self._marks}"))
+        await asyncio.wait_for(self._marked.wait(), DEADLINE_S)
+        self.pods.exit(MARK, 0)
+        published, self.published = self.published, []
+        return published
+
+    async def start(self, order: int, instance: PodInstance) -> None:
+        await self.supervisor.execute(START, str(order))
+        self.pods.run(PS, instance)
+        assert await self.take() == [PodStarted(pod=PS, service=Service.PS, instance=instance)]
+
+
+@pytest.fixture
+async def scripted() -> AsyncIterator[Scripted]:
+    scripted = Scripted()
+    yield scripted
+    scripted.running.cancel()
+
+
+def lost(instance: PodInstance) -> PodExited:
+    return PodExited(pod=PS, service=Service.PS, instance=instance, cause=ExitCause.NODE_LOST, exit_code=0)
+
+
+async def test_late_and_repeated_changes_are_not_reported_again(scripted: Scripted) -> None:
+    await scripted.start(5, FIRST)
+    scripted.pods.exit(PS, 3)
+    scripted.pods.repeat(PS)
+    (exited,) = await scripted.take()
+    assert isinstance(exited, PodExited) and exited.instance == FIRST
+    await scripted.start(7, SECOND)
+    scripted.pods.repeat(PS)
+    assert await scripted.take() == []
+
+
+async def test_a_pod_that_is_gone_has_lost_its_node(scripted: Scripted) -> None:
+    await scripted.start(5, FIRST)
+    scripted.pods.vanish(PS)
+    assert await scripted.take() == [lost(FIRST)]
+    await scripted.start(7, SECOND)
+
+
+async def test_what_happens_while_the_platform_is_away_is_reported_afterwards(scripted: Scripted) -> None:
+    await scripted.start(5, FIRST)
+    scripted.pods.disconnect()
+    scripted.pods.exit(PS, -9, "Evicted")
+    await asyncio.sleep(0)
+    scripted.pods.reconnect()
+    (exited,) = await scripted.take()
+    assert isinstance(exited, PodExited) and (exited.instance, exited.cause) == (FIRST, ExitCause.PREEMPTED)
+
+
+async def test_the_reason_why_a_pod_is_pending_is_reported_when_it_changes(scripted: Scripted) -> None:
+    await scripted.supervisor.execute(START, "5")
+    for reason in ("no room on any node", "no room on any node", "the image is being pulled"):
+        scripted.pods.pend(PS, reason)
+    assert await scripted.take() == [
+        PodPending(pod=PS, service=Service.PS, reason="no room on any node"),
+        PodPending(pod=PS, service=Service.PS, reason="the image is being pulled"),
+    ]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_a_successor_reports_what_became_of_the_pods_that_it_finds(is_there: bool) -> None:
+    scripted = Scripted(PodStatus(pod=PS, service=Service.PS, order=0, phase=Running(), instance=FIRST))
+    if is_there:
+        await scripted.pods.create(PS, Service.PS, 5)
+        scripted.pods.run(PS, FIRST)
+    started = PodStarted(pod=PS, service=Service.PS, instance=FIRST)
+    assert await scripted.take() == [started if is_there else lost(FIRST)]
+    scripted.running.cancel()
+
+
+async def test_a_pod_that_is_deleted_before_it_starts_is_reported_with_a_name_of_its_own(scripted: Scripted) -> None:
+    await scripted.supervisor.execute(START, "5")
+    await scripted.supervisor.execute(StopPod(pod=PS, reason="scaled down"), "6")
+    started, exited = await scripted.take()
+    assert isinstance(started, PodStarted) and isinstance(exited, PodExited)
+    assert started.instance == exited.instance == "never started 5"
+
+
+async def test_other_commands_are_refused(scripted: Scripted) -> None:
+    with pytest.raises(PermanentError, match="ClosePin is not a command about a pod"):
+        await scripted.supervisor.execute(ClosePin(ps=PS, evaluation=1), "5")
