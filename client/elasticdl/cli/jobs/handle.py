@@ -1,4 +1,4 @@
-"""A job as the commands see it, wherever it runs. ``LocalJobHandle`` is the one for a job on this machine.
+"""The job handle: a job as commands see it, wherever it runs. ``LocalJobHandle`` is the one for a job on this machine.
 
 These commands use the run directory instead: ``train``, ``resume``, ``export`` and ``chaos``, because they start or
 kill processes of this machine, and ``jobs`` and ``clean``, because they go through all folders.
