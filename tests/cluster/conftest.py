@@ -19,6 +19,7 @@ from tests.cluster.readiness import CTR
 from tests.cluster.sites import IMAGES, REPOSITORY, Site
 
 WATCH_LIMIT_S = 120
+CONTAINER_FIELDS = {"args", "resources", "securityContext", "volumeMounts"}
 NEEDS_NODE = "This test needs the node of tests/cluster. Unset KUBECONFIG."
 
 
@@ -43,7 +44,11 @@ class Cluster:
         site = self.node_site()
         archive = image.replace("/", "-").replace(":", "-") + ".tar"
         write_image(site.folder / IMAGES.name / archive, image, program)
-        command = host.inside(site, *CTR, "images", "import", str(IMAGES / archive))
+        self.import_archive(IMAGES / archive)
+
+    def import_archive(self, archive: Path) -> None:
+        """Make the image in an archive known to the node; the path is one inside the node."""
+        command = host.inside(self.node_site(), *CTR, "images", "import", str(archive))
         subprocess.run(command, check=True, capture_output=True)
 
     def create_pod(self, namespace: str, name: str, image: str, **facts: Any) -> None:
@@ -53,10 +58,10 @@ class Cluster:
             namespace: Where.
             name: Name of the pod, and of its label ``app``.
             image: Image of the container.
-            facts: ``args``, ``resources`` of the container; all others are fields of the pod's ``spec``.
+            facts: Fields of the container, if they are in ``CONTAINER_FIELDS``; else fields of the pod's ``spec``.
         """
         container = {"name": "main", "image": image, "imagePullPolicy": "Never"}
-        container |= {field: facts.pop(field) for field in ("args", "resources") if field in facts}
+        container |= {field: facts.pop(field) for field in CONTAINER_FIELDS & facts.keys()}
         spec = {"containers": [container], "terminationGracePeriodSeconds": 5, **facts}
         self.core.create_namespaced_pod(
             namespace, {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec}, _request_timeout=30

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 PACKAGES = {
@@ -31,11 +32,18 @@ def missing(*, built: bool) -> str:
         return "The test cluster needs Linux."
     if os.geteuid() != 0:
         return "The test cluster needs root, for namespaces and control groups. Run it as root, or set KUBECONFIG."
-    packages = {package for program, package in PACKAGES.items() if not shutil.which(program)}
-    if not (CNI_PLUGINS / "ptp").exists():
-        packages.add("containernetworking-plugins")
-    if packages:
-        return f"The test cluster needs more programs. Run: apt-get install {' '.join(sorted(packages))}"
+    if lacking := missing_packages(PACKAGES | {str(CNI_PLUGINS / "ptp"): "containernetworking-plugins"}):
+        return lacking
     if not built and not shutil.which("go"):
         return f"The test cluster is compiled with Go {GO_NEEDED} or later, which is not on PATH. Install it."
     return ""
+
+
+def missing_packages(packages: Mapping[str, str]) -> str:
+    """One sentence that says how to install what is missing; empty when nothing is.
+
+    Args:
+        packages: Program or path of a program -> Debian package.
+    """
+    lacking = sorted({package for program, package in packages.items() if not shutil.which(program)})
+    return f"The test cluster needs more programs. Run: apt-get install {' '.join(lacking)}" if lacking else ""
