@@ -166,7 +166,8 @@ def _take_down(site: Site) -> None:
         _ip("link", "delete", site.link)
     for folder in control_groups(site):
         folder.rmdir()
-    shutil.rmtree(site.folder, ignore_errors=True)
+    if site.folder.exists():
+        shutil.rmtree(site.folder)
 
 
 def _ip(*arguments: str) -> None:
