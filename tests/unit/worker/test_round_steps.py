@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,10 +17,10 @@ from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.names import PodName, TaskId
-from elasticdl.shared.wire.messages import NO_FLOATS, Exchange
+from elasticdl.shared.wire.messages import NO_FLOATS, NO_IDS, Exchange
 from elasticdl.worker.execution.batch_store import LoadedBatch
 from elasticdl.worker.execution.round_steps import RoundAbortedError, RoundSettings, RoundSteps
-from elasticdl.worker.ports import Doubles, Reducer
+from elasticdl.worker.ports import Doubles, Reducer, TableIds
 from elasticdl.worker.ps_client import PsClient, Pulled, RoundSum
 
 ROUNDS = Rounds(plan=PLAN, tasks_per_cohort=3)
@@ -75,7 +75,6 @@ class Network:
     def train(self, batch: Any, dense: Any, rows: Any, *, step_seed: int, reducer: Reducer | None = None) -> Result:
         np.testing.assert_array_equal(dense, DENSE)
         assert step_seed == 100 + batch
-        assert not rows
         assert reducer is not None
         self.trained.append(batch)
         total = np.zeros(2)
@@ -102,6 +101,8 @@ class Worker:
     empty: set[int] = field(default_factory=set)
     unreadable: set[int] = field(default_factory=set)
     network: Network = field(default_factory=Network)
+    rows_from: int | None = None
+    """Number of updates that the rows of helpers contain; None: there are no tables."""
     iteration: int = 7
     patience_s: float = 0.2
     steps: RoundSteps = field(init=False)
@@ -113,12 +114,14 @@ class Worker:
     def load(self, task: TaskId, batch: int) -> LoadedBatch:
         if task in self.unreadable:
             raise RoundAbortedError("storage is away")
-        return LoadedBatch(
-            batch=None if task in self.empty else int(task), records=RECORDS[task], checksum=0, tables={}
-        )
+        fed = None if task in self.empty else int(task)
+        ids = TableIds(unique=NO_IDS, inverse=np.empty(0, np.int32))
+        tables = {} if self.rows_from is None else {"a": ids}
+        return LoadedBatch(batch=fed, records=RECORDS[task], checksum=0, tables=tables)
 
     def pull_rows(self, loaded: LoadedBatch) -> Pulled:
-        raise AssertionError("there are no tables")
+        assert self.rows_from is not None
+        return replace(self.weights(), iterations={PodName("ps-0"): self.rows_from})
 
     def exchange(self, request: Exchange) -> RoundSum:
         return self.client.exchange(request)
@@ -129,7 +132,7 @@ class Worker:
     def weights(self) -> Pulled:
         return Pulled(
             dense=DENSE.copy(),
-            rows={},
+            rows={"a": NO_FLOATS},
             iterations={PodName("ps-0"): self.iteration},
             step=0,
             release=lambda: None,
@@ -280,6 +283,14 @@ def test_a_batch_that_can_not_be_read_ends_the_step(servers: Servers) -> None:
     with pytest.raises(RoundAbortedError, match="task 2, batch 0: storage is away"):
         worker.train(0)
     worker.unreadable.clear()
+    np.testing.assert_allclose(worker.train(0), expected(), rtol=1e-12)
+
+
+def test_rows_of_other_weights_are_not_used(servers: Servers) -> None:
+    worker = worker_of(servers, rows_from=8)
+    with pytest.raises(RoundAbortedError, match="its rows have changed since"):
+        worker.train(0)
+    worker.iteration = 8
     np.testing.assert_allclose(worker.train(0), expected(), rtol=1e-12)
 
 
