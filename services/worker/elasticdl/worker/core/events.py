@@ -41,9 +41,10 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDelivered:
-    """The queue delivered a task."""
+    """The queue delivered a task, and ``more`` that were fetched ahead with it."""
 
     lease: LeasedTask
+    more: tuple[LeasedTask, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
