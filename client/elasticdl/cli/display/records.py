@@ -15,6 +15,8 @@ from elasticdl.shared.names import Purpose
 
 _LONG = frozenset({"spec", "ledgers", "states", "log_tail", "traceback", "notes", "reply", "owners"})
 """Fields that are too long for a line."""
+_WHOLE_MIN = 1e6
+"""From here on numbers, such as times since 1970, are not rounded to a few digits."""
 _VALUE_CHARS_MAX = 80
 
 
@@ -118,7 +120,7 @@ def _value(value: object) -> str:
         case Enum():
             return str(value.value)
         case float():
-            return f"{value:.6g}"
+            return f"{value:.6g}" if abs(value) < _WHOLE_MIN else f"{value:.3f}"
         case Mapping():
             return "{" + ", ".join(f"{name}: {_value(each)}" for name, each in value.items()) + "}"
         case events.RunningBatch():
