@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,7 +19,6 @@ from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import codec, commands, events
 from elasticdl.shared.messages.events import Event, GroupLedger
-from elasticdl.shared.messages.tasks_taken import TasksTaken
 from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import (
     LAUNCHER,
@@ -36,12 +34,9 @@ from elasticdl.shared.names import (
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.proto import control_pb2 as pb
-from elasticdl.worker.core.core import TASKS_AHEAD_MAX
 
 RUN = new_incarnation()
 SNAPSHOT_INTERVAL_S = 30.0
-FETCH_AHEAD_S = 0.25
-"""As in the worker's ``CoreSettings``."""
 POLL_S = 0.05
 """Seconds before a worker that found no task asks again."""
 
@@ -132,12 +127,7 @@ class Worker(Process):
         self._pull_subject = (
             f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{subjects.task_consumer(Purpose.TRAIN, again=False)}"
         )
-        # As a real worker, which takes the first task with a request of its own.
-        several = 1 + (TASKS_AHEAD_MAX if not load.task_s else min(TASKS_AHEAD_MAX, int(FETCH_AHEAD_S / load.task_s)))
-        self._pull = json.dumps({"batch": several, "no_wait": True}).encode()
-        self._several = several
-        self._received: list[tuple[int, str]] = []
-        self._waiting: deque[tuple[int, int, str]] = deque()
+        self._pull = json.dumps({"batch": 1, "no_wait": True}).encode()
         self._inbox = f"_INBOX.pull.{name}"
         self._task = pb.TaskMessage()
         connection.subscribe(self._inbox, self._on_task)
@@ -149,8 +139,8 @@ class Worker(Process):
             absorbed_by: digest of the ps that absorb the tasks.
         """
         task = TaskRef(purpose=Purpose.TRAIN, number=0)
-        self._taken = self._prototype(events.TaskTaken(task=task, dispatch=1, attempt=1, reply=""))
-        self._taken_together = self._prototype(TasksTaken(dispatch=1, tasks=()))
+        taken = events.TaskTaken(task=task, dispatch=1, attempt=1, reply="")
+        self._taken = self._prototype(taken)
         seconds = dict.fromkeys(("read", "feed", "pull", "compute", "push"), 0.0123)
         self._finished = self._prototype(
             events.TaskFinished(
@@ -183,34 +173,17 @@ class Worker(Process):
             self.connection.publish(self._pull_subject, self._pull, reply=self._inbox)
 
     def _on_task(self, _subject: str, reply: str, _headers: bytes, data: bytes) -> None:
-        if data:
-            self._task.ParseFromString(data)
-            self._received.append((self._task.task.number, reply))
-        if self._received and (not data or len(self._received) == self._several):
-            self._take(self._task.dispatch)
-        elif not data:  # There is no task.
+        if not data:  # There is no task.
             self._load.later(POLL_S, self._ask)
-
-    def _take(self, dispatch: int) -> None:
-        """Say which tasks were received, then train them one after the other."""
-        received, self._received = self._received, []
-        self.totals.taken += len(received)
-        self._waiting.extend((number, dispatch, reply) for number, reply in received)
-        if len(received) == 1:
-            taken = self._taken.task_taken
-            taken.task.number, taken.dispatch = received[0][0], dispatch
-            taken.reply = short_reply(self._stream, received[0][1])
-            self._append_prototype(self._taken, self._train)
             return
-        together = self._taken_together.tasks_taken
-        together.dispatch = dispatch
-        del together.tasks[:]
-        for number, reply in received:
-            together.tasks.add(number=number, reply=short_reply(self._stream, reply))
-        self._append_prototype(self._taken_together, self._train)
+        self._task.ParseFromString(data)
+        number, dispatch = self._task.task.number, self._task.dispatch
+        taken = self._taken.task_taken
+        taken.task.number, taken.dispatch, taken.reply = number, dispatch, short_reply(self._stream, reply)
+        self.totals.taken += 1
+        self._append_prototype(self._taken, lambda: self._train(number, dispatch, reply))
 
-    def _train(self) -> None:
-        number, dispatch, reply = self._waiting.popleft()
+    def _train(self, number: int, dispatch: int, reply: str) -> None:
         if self._load.task_s:
             self._load.later(
                 self._load.task_s * random.uniform(0.5, 1.5), lambda: self._finish(number, dispatch, reply)
@@ -226,10 +199,7 @@ class Worker(Process):
     def _acknowledge(self, reply: str) -> None:
         self.connection.request(reply, b"+ACK", lambda *_: None)
         self.totals.finished += 1
-        if self._waiting:
-            self._train()
-        else:
-            self._ask()
+        self._ask()
 
 
 @dataclass(slots=True, kw_only=True)
