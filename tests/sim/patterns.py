@@ -160,7 +160,6 @@ def _at_probe(around: Around) -> list[Fault]:
             (around.ps(), "ModelInitialised.stored", 1),
             (around.worker(), "pushed", around.batches()),
             (around.worker(), "TaskTaken.stored", around.batches()),
-            (around.worker(), "TasksTaken.stored", around.batches()),
             (around.worker(), "TaskFinished.stored", around.batches()),
             (around.worker(), "TaskFinished.acked", around.batches()),
             (around.worker(), "ack.stored", around.batches()),

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 BATCH_DEADLINE_S = 30.0
 PULL_POLL_S = 0.02
-FETCH_AHEAD_S = 30.0
-"""Tasks are long here: enough for several to be fetched at once."""
 STOP_LIMIT_S = 1.8
 UNREADABLE = 0.005
 """Share of reads that fail while faults are on, because storage does not answer."""
@@ -76,7 +74,6 @@ class WorkerProcess(Process):
                 pull_poll_s=PULL_POLL_S,
                 lease_s=LEASE_S,
                 batch_deadline_s=BATCH_DEADLINE_S,
-                fetch_ahead_s=FETCH_AHEAD_S,
                 patience_s=0.2,
             )
         )
@@ -151,7 +148,7 @@ class WorkerProcess(Process):
 
     async def _take(self, command: commands.TakeTask) -> events.Event:
         try:
-            return await self._deliveries.take(command.wait_s, command.ahead)
+            return await self._deliveries.take(command.wait_s)
         except TransientError:
             return events.QueueEmpty(is_unavailable=True)
 

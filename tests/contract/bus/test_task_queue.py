@@ -39,29 +39,6 @@ async def test_tasks_come_in_order_and_an_acknowledged_one_never_again(bus: Bus)
     assert await bus.tasks.take(TRAIN) is None
 
 
-async def test_several_tasks_are_taken_in_one_request_as_far_as_there_are_any(bus: Bus) -> None:
-    assert await bus.tasks.take(TRAIN) is None
-    await bus.tasks.publish([(task(number), False) for number in range(5)])
-    first = await bus.tasks.take(TRAIN)
-    assert first is not None
-    assert first.is_first
-    some = await bus.tasks.take_more(Purpose.TRAIN, 2)
-    assert [delivery.task.task.number for delivery in some] == [1, 2]
-    rest = await bus.tasks.take_more(Purpose.TRAIN, 7)
-    assert [delivery.task.task.number for delivery in rest] == [3, 4]
-    assert await bus.tasks.take_more(Purpose.TRAIN, 7) == []
-    for delivery in (*some, *rest):
-        assert delivery.is_first
-        await delivery.ack()
-    await first.nak()
-    (returned,) = await bus.tasks.take_more(Purpose.TRAIN, 7)
-    assert (returned.attempt, returned.is_first) == (2, False)
-    await bus.tasks.publish([(task(9), True)])
-    again = await bus.tasks.take(TRAIN)
-    assert again is not None
-    assert not again.is_first
-
-
 async def test_a_task_is_given_to_one_worker_only(connect_bus: Connect) -> None:
     first, second = await connect_bus(), await connect_bus()
     await first.tasks.publish([(task(0), False)])

@@ -14,7 +14,6 @@ from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause, FailureKind
-from elasticdl.shared.messages.tasks_taken import TakenTask, TasksTaken
 from elasticdl.shared.names import Incarnation, PodInstance, PodName, Purpose, Service
 
 
@@ -134,16 +133,6 @@ def test_the_deliveries_of_a_killed_worker_are_returned(driver: Driver) -> None:
     driver.exit_pod("worker-1", ExitCause.PREEMPTED)
     assert [command.reply for command in driver.take(commands.ReturnDelivery)] == ["$JS.ACK.x"]
     assert [command.pod for command in driver.take(commands.StartPod)] == ["worker-1"]
-
-
-def test_the_tasks_that_a_killed_worker_fetched_ahead_are_returned(driver: Driver) -> None:
-    driver.start_all()
-    tasks = tuple(TakenTask(number=number, reply=f"r{number}") for number in range(3))
-    taken = TasksTaken(dispatch=1, tasks=tasks)
-    driver.feed(taken, Service.WORKER, "worker-1", driver.incarnation("worker-1"))
-    driver.finish(1, worker="worker-1")
-    driver.exit_pod("worker-1", ExitCause.PREEMPTED)
-    assert [command.reply for command in driver.take(commands.ReturnDelivery)] == ["r0", "r2"]
 
 
 def test_user_code_that_fails_everywhere_ends_the_job(driver: Driver) -> None:

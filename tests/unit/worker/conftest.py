@@ -59,26 +59,20 @@ class FakeTasks:
     again: deque[tuple[TaskMessage, int]] = field(default_factory=deque)
     deliveries: list[FakeDelivery] = field(default_factory=list)
     deliveries_max: int = 30
-    are_first: bool = False
-    """Whether the tasks count as new, and may be fetched ahead."""
 
     def publish(self, *messages: TaskMessage) -> None:
         self.waiting.extend((message, 1) for message in messages)
 
-    def take(self, command: commands.TakeTask) -> TaskDelivered | QueueEmpty:
+    def take(self, _: commands.TakeTask) -> TaskDelivered | QueueEmpty:
         source = self.again or self.waiting
         if source and len(self.deliveries) < self.deliveries_max:
-            ahead = min(command.ahead, len(source) - 1) if self.are_first and not self.again else 0
-            lease, *more = [self._deliver(*source.popleft()) for _ in range(1 + ahead)]
-            return TaskDelivered(lease=lease, more=tuple(more))
+            message, attempt = source.popleft()
+            self.deliveries.append(FakeDelivery(message, attempt))
+            lease = LeasedTask(number=len(self.deliveries), message=message, attempt=attempt)
+            return TaskDelivered(lease=lease)
         if all(delivery.answer for delivery in self.deliveries):
             self.stop("drained")
         return QueueEmpty()
-
-    def _deliver(self, message: TaskMessage, attempt: int) -> LeasedTask:
-        self.deliveries.append(FakeDelivery(message, attempt))
-        is_first = self.are_first and attempt == 1
-        return LeasedTask(number=len(self.deliveries), message=message, attempt=attempt, is_first=is_first)
 
     def ack(self, command: commands.AckTask) -> None:
         self.deliveries[command.lease.number - 1].answer = "ack"

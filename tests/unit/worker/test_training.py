@@ -14,9 +14,7 @@ from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.messages.events import Envelope, FailureKind, TaskFinished, TaskTaken, WorkerStopped
-from elasticdl.shared.messages.tasks_taken import TasksTaken
 from elasticdl.shared.names import Incarnation, PodName, Purpose, TaskId
-from elasticdl.worker.core.core import TASKS_AHEAD_MAX
 
 if TYPE_CHECKING:
     from .conftest import MakeWorld, World
@@ -123,32 +121,6 @@ def test_a_task_begins_where_the_slowest_group_stands(world: World) -> None:
     world.tasks.publish(train(1))
     world.run()
     assert [(push.task, push.batch) for push in world.ps.pushes] == [(0, 0), (0, 1), (1, 1)]
-
-
-def test_short_tasks_are_fetched_ahead_and_said_to_be_taken_together(make_world: MakeWorld) -> None:
-    world = make_world(epochs=8, per_task=1)
-    world.tasks.are_first = True
-    world.tasks.deliveries_max = world.plan.tasks
-    world.publish_plan()
-    world.run()
-    assert_absorbed_exactly_once(world)
-    together = [len(event.tasks) for event in world.events(TasksTaken)]
-    assert together
-    assert max(together) <= 1 + TASKS_AHEAD_MAX
-    taken = [each.number for event in world.events(TasksTaken) for each in event.tasks]
-    taken += [event.task.number for event in world.events(TaskTaken)]
-    assert sorted(taken) == list(range(world.plan.tasks))
-    assert {delivery.answer for delivery in world.tasks.deliveries} == {"ack"}
-
-
-def test_a_new_task_of_which_a_ledger_has_a_part_continues_there(world: World) -> None:
-    world.tasks.are_first = True
-    for group in world.ps.groups:
-        group.absorb(TaskId(1), 0, 2, 2, 0)
-    world.tasks.publish(train(1))
-    world.run()
-    assert [(push.task, push.batch) for push in world.ps.pushes] == [(1, 0), (1, 1)]
-    assert [event.task.number for event in world.finished()] == [1]
 
 
 def test_a_second_delivery_shares_the_fate_of_the_first(world: World) -> None:

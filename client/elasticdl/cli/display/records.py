@@ -10,8 +10,6 @@ from elasticdl.cli.display.quantities import time_of_day
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.events import LogRecord
-from elasticdl.shared.messages.tasks_taken import TasksTaken
-from elasticdl.shared.names import Purpose
 
 _LONG = frozenset({"spec", "ledgers", "states", "log_tail", "traceback", "notes", "reply", "owners"})
 """Fields that are too long for a line."""
@@ -55,25 +53,14 @@ def task_history(records: Iterable[LogRecord], task: TaskRef) -> Iterator[str]:
             yield f"#{record.seq} {time_of_day(envelope.time_s)} {envelope.name}: {text}"
 
 
-def _taken(event: events.TaskTaken | TasksTaken, task: TaskRef, replies: set[str]) -> Iterator[str]:
-    if isinstance(event, events.TaskTaken):
-        if event.task == task:
-            replies.add(event.reply)
-            yield f"received the task (dispatch {event.dispatch}, attempt {event.attempt})"
-        return
-    for taken in event.tasks if task.purpose is Purpose.TRAIN else ():
-        if taken.number == task.number:
-            replies.add(taken.reply)
-            yield f"received the task with {len(event.tasks) - 1} others (dispatch {event.dispatch}, attempt 1)"
-
-
 def _about(event: events.Event, task: TaskRef, replies: set[str]) -> Iterator[str]:
     match event:
         case events.Decided():
             for command in event.commands:
                 yield from _command_about(command, task, replies)
-        case events.TaskTaken() | TasksTaken():
-            yield from _taken(event, task, replies)
+        case events.TaskTaken() if event.task == task:
+            replies.add(event.reply)
+            yield f"received the task (dispatch {event.dispatch}, attempt {event.attempt})"
         case events.TaskFinished() if event.task == task:
             seconds = event.seconds_by_part.get("total")
             took = f" in {seconds:.3f} s" if seconds is not None else ""

@@ -97,11 +97,6 @@ class Delivery(Protocol):
         ...
 
     @property
-    def is_first(self) -> bool:
-        """Whether the task was neither dispatched nor delivered before."""
-        ...
-
-    @property
     def reply(self) -> str:
         """What any client may return the delivery with (``TaskQueue.give_back``)."""
         ...
@@ -142,13 +137,6 @@ class TaskQueue(Protocol):
 
         Raises:
             TransientError: NATS is unreachable.
-        """
-        ...
-
-    async def take_more(self, purpose: Purpose, limit: int) -> Sequence[Delivery]:
-        """Up to ``limit`` tasks of a purpose that were not dispatched before, in one request; none if there are none.
-
-        What the broker's answer did not bring in time is delivered again when its lease expires.
         """
         ...
 

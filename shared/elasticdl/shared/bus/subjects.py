@@ -133,11 +133,6 @@ def task(job: JobId, purpose: Purpose, *, again: bool = False) -> str:
     return _join(job, "task", purpose.value, *(("again",) if again else ()))
 
 
-def is_again(subject: str) -> bool:
-    """Whether a subject of tasks is for those that were dispatched before."""
-    return subject.endswith(".again")
-
-
 def event(job: JobId, service: Service, name: PodName) -> str:
     """The subject of a process's events."""
     return _join(job, "event", service.value, name)

@@ -12,7 +12,6 @@ from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
-from elasticdl.shared.messages.tasks_taken import TasksTaken
 from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, GroupId, Incarnation, PodInstance, PodName, Service
 
@@ -502,7 +501,6 @@ Event = (
     | WorkerStopped
     | WorkerFailed
     | TaskTaken
-    | TasksTaken
     | TaskFinished
     | TaskReturned
     | TaskFailed

@@ -1722,51 +1722,6 @@ class TaskTaken(_message.Message):
 Global___TaskTaken: _TypeAlias = TaskTaken  # noqa: Y015
 
 @_typing.final
-class TakenTask(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NUMBER_FIELD_NUMBER: _builtins.int
-    REPLY_FIELD_NUMBER: _builtins.int
-    number: _builtins.int
-    reply: _builtins.str
-    def __init__(
-        self,
-        *,
-        number: _builtins.int = ...,
-        reply: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "reply", b"reply"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TakenTask: _TypeAlias = TakenTask  # noqa: Y015
-
-@_typing.final
-class TasksTaken(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DISPATCH_FIELD_NUMBER: _builtins.int
-    TASKS_FIELD_NUMBER: _builtins.int
-    dispatch: _builtins.int
-    @_builtins.property
-    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TakenTask]: ...
-    def __init__(
-        self,
-        *,
-        dispatch: _builtins.int = ...,
-        tasks: _abc.Iterable[Global___TakenTask] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dispatch", b"dispatch", "tasks", b"tasks"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TasksTaken: _TypeAlias = TasksTaken  # noqa: Y015
-
-@_typing.final
 class TaskFinished(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2623,7 +2578,6 @@ class Envelope(_message.Message):
     POD_PENDING_FIELD_NUMBER: _builtins.int
     RUN_MEASURED_FIELD_NUMBER: _builtins.int
     PROCESS_MEASURED_FIELD_NUMBER: _builtins.int
-    TASKS_TAKEN_FIELD_NUMBER: _builtins.int
     service: Global___Service.ValueType
     name: _builtins.str
     incarnation: _builtins.str
@@ -2692,8 +2646,6 @@ class Envelope(_message.Message):
     def run_measured(self) -> Global___RunMeasured: ...
     @_builtins.property
     def process_measured(self) -> Global___ProcessMeasured: ...
-    @_builtins.property
-    def tasks_taken(self) -> Global___TasksTaken: ...
     def __init__(
         self,
         *,
@@ -2735,13 +2687,12 @@ class Envelope(_message.Message):
         pod_pending: Global___PodPending | None = ...,
         run_measured: Global___RunMeasured | None = ...,
         process_measured: Global___ProcessMeasured | None = ...,
-        tasks_taken: Global___TasksTaken | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "tasks_taken", b"tasks_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "instance", b"instance", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run", b"run", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "tasks_taken", b"tasks_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "instance", b"instance", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run", b"run", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held", "round_delayed", "pod_pending", "run_measured", "process_measured", "tasks_taken"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held", "round_delayed", "pod_pending", "run_measured", "process_measured"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

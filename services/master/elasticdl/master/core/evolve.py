@@ -20,7 +20,6 @@ from elasticdl.master.core.training import apply as training
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope, Event, LogRecord
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
-from elasticdl.shared.messages.tasks_taken import TasksTaken
 from elasticdl.shared.names import Service
 
 
@@ -72,7 +71,6 @@ def _apply(state: State, envelope: Envelope) -> None:
 
 LEAVES_PODS = (
     events.TaskTaken,
-    TasksTaken,
     events.TaskFinished,
     events.TaskReturned,
     events.RoundDelayed,
@@ -120,7 +118,6 @@ HANDLERS: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     events.PsStarted: pods.on_ps_started,
     events.ModelInitialised: pods.on_model_initialised,
     events.TaskTaken: training.on_task_taken,
-    TasksTaken: training.on_tasks_taken,
     events.TaskFinished: training.on_task_finished,
     events.TaskReturned: training.on_task_returned,
     events.TaskFailed: training.on_task_failed,

@@ -36,11 +36,9 @@ class TakeTask:
 
     Attributes:
         wait_s: seconds to wait for one.
-        ahead: train tasks that are taken at once, besides the first.
     """
 
     wait_s: float
-    ahead: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

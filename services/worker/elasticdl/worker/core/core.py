@@ -15,13 +15,7 @@ from elasticdl.shared.errors import (
     UserError,
 )
 from elasticdl.shared.job.tasks import TaskRef
-from elasticdl.shared.messages.events import (
-    TaskTaken,
-    WorkerFailed,
-    WorkerStarted,
-    WorkerStopped,
-)
-from elasticdl.shared.messages.tasks_taken import TakenTask, TasksTaken
+from elasticdl.shared.messages.events import TaskTaken, WorkerFailed, WorkerStarted, WorkerStopped
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.core_runner import SetTimer, TimerFired
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
@@ -48,8 +42,6 @@ from elasticdl.worker.core.training import PULL_TIMER, Training
 
 LEASE_TIMER = "extend leases"
 GRACE_TIMER = "stop grace"
-TASKS_AHEAD_MAX = 7
-"""Tasks that are taken at once, besides the first; their event stays below 512 bytes."""
 
 
 class WorkerCore:
@@ -153,47 +145,11 @@ class WorkerCore:
 
     def _on_task_delivered(self, event: events.TaskDelivered) -> None:
         self._is_taking = False
-        leases = (event.lease, *event.more)
         if self._is_stopping or self._is_ending:
-            for lease in leases:
-                self._effects.issue(NakTask(lease=lease))
+            self._effects.issue(NakTask(lease=event.lease))
             return
         self._queue_is_empty = False
-        new: dict[int, list[LeasedTask]] = {}
-        for lease in leases:
-            if self._is_new(lease):
-                new.setdefault(lease.message.dispatch, []).append(lease)
-            else:
-                self._effects.start(self._begin(lease))
-        for dispatch, several in new.items():
-            self._effects.start(self._begin_new(dispatch, several))
-
-    def _is_new(self, lease: LeasedTask) -> bool:
-        """Whether no worker has begun a task: then it is trained without asking the ps how far it is.
-
-        If a ledger has a part of it all the same, because a part of the log was lost, the answer to the first push says
-        so.
-        In synchronous training that would come too late: a round that is over refuses the pull.
-        """
-        task = lease.message.task
-        is_train = task.purpose is Purpose.TRAIN and self._settings.rounds is None
-        return is_train and lease.is_first and not self.leases.has(task)
-
-    def _begin_new(self, dispatch: int, leases: Sequence[LeasedTask]) -> Procedure[None]:
-        for lease in leases:
-            self.leases.add(lease, self._effects.now_s)
-        self._beginning += len(leases)
-        first, *others = leases
-        if others:
-            tasks = tuple(TakenTask(number=lease.message.task.number, reply=lease.reply) for lease in leases)
-            yield PublishEvent(event=TasksTaken(dispatch=dispatch, tasks=tasks))
-        else:
-            task = first.message.task
-            yield PublishEvent(event=TaskTaken(task=task, dispatch=dispatch, attempt=first.attempt, reply=first.reply))
-        for lease in leases:
-            if self.leases.is_leased(lease):
-                self.training.begin(lease.message.task)
-        self._beginning -= len(leases)
+        self._effects.start(self._begin(event.lease))
 
     def _on_queue_empty(self, event: events.QueueEmpty) -> None:
         self._is_taking = False
@@ -211,17 +167,13 @@ class WorkerCore:
             event=TaskTaken(task=task, dispatch=lease.message.dispatch, attempt=lease.attempt, reply=lease.reply)
         )
         if not is_known and self.leases.is_leased(lease):
-            if task.purpose is not Purpose.TRAIN:
-                self._auxiliary.add(lease)
-            elif lease.is_first and self._settings.rounds is None:
-                # No other worker has begun it. If a ledger has some of it all the same, because a part of the log was
-                # lost, the answer to the first push says so.
-                self.training.begin(task)
-            else:
+            if task.purpose is Purpose.TRAIN:
                 batches = self._settings.plan.batches_of(TaskId(task.number))
                 progress = yield AskProgress(task=TaskId(task.number), batches=batches)
                 if self.leases.is_leased(lease) and not self._is_stopping:
                     self.training.begin(task, progress)
+            else:
+                self._auxiliary.add(lease)
         self._beginning -= 1
 
     def _on_batch(self, event: Any) -> None:
@@ -255,7 +207,7 @@ class WorkerCore:
             self._end_if_idle()
         elif self._wants_task():
             self._is_taking = True
-            self._effects.issue(TakeTask(wait_s=self._patience_s(), ahead=self._tasks_ahead()))
+            self._effects.issue(TakeTask(wait_s=self._patience_s()))
 
     def _may_start_auxiliary(self) -> bool:
         return self._auxiliary.waits and pipelining.may_start_auxiliary(self.training.window, self._settings.pipeline)
@@ -280,12 +232,6 @@ class WorkerCore:
             return False
         waits = pipelining.waits_for_successor(self.training.window, self._settings.pipeline)
         return waits or not self._auxiliary.waits
-
-    def _tasks_ahead(self) -> int:
-        """How many further tasks to take at once: little work, so that other workers do not lack it at the end."""
-        if self._settings.rounds is not None:
-            return 0
-        return min(int(self._settings.fetch_ahead_s * self.training.tasks_per_s), TASKS_AHEAD_MAX)
 
     def _patience_s(self) -> float:
         """Nothing may follow the last task of an epoch for a while, so its last batch need not wait for a successor."""

@@ -41,10 +41,9 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDelivered:
-    """The queue delivered a task, and ``more`` that were fetched ahead with it."""
+    """The queue delivered a task."""
 
     lease: LeasedTask
-    more: tuple[LeasedTask, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

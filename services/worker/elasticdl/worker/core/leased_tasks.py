@@ -15,14 +15,12 @@ class LeasedTask:
         number: identifies the delivery among those of this worker.
         message: the task.
         attempt: which delivery of this message it is, from 1.
-        is_first: whether the task was neither dispatched nor delivered before.
         reply: where any client may return the delivery to the queue.
     """
 
     number: int
     message: TaskMessage
     attempt: int
-    is_first: bool = False
     reply: str = ""
 
 

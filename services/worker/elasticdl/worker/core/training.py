@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.rounds import RoundKey
 from elasticdl.shared.job.tasks import TaskRef
@@ -43,10 +41,6 @@ from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import PushOutcome, TaskProgress
 
 PULL_TIMER = "pull again"
-TASKS_PER_S_AT_FIRST = 0.1
-"""What is assumed of a worker before it has finished two tasks."""
-RECENT_TASKS = 9
-"""The rate of a worker is that of its last finished tasks."""
 
 
 class Training:
@@ -74,32 +68,18 @@ class Training:
         self._leases = leases
         self._outcomes = outcomes
         self._tallies: dict[TaskRef, Tally] = {}
-        self._finished_s: deque[float] = deque(maxlen=RECENT_TASKS)
         self._pulls_pause = False
         """Bounded staleness: whether no batch is pulled until the timer."""
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
-    def begin(self, task: TaskRef, progress: TaskProgress | None = None) -> None:
-        """Train a leased task from where the ledgers are; a complete one is finished without reading.
-
-        Args:
-            task: the task.
-            progress: what the ledgers have of it; None: nothing, as far as is known.
-        """
-        progress = progress or TaskProgress(next_batch=0, credits={})
+    def begin(self, task: TaskRef, progress: TaskProgress) -> None:
+        """Train a leased task from where the ledgers are; a complete one is finished without reading."""
         batches = self._plan.batches_of(TaskId(task.number))
         if self._round_wait:
             self._round_wait.on_task(task)
         if not self.order.begin(task, batches=batches, next_batch=progress.next_batch):
             self._finish(task, progress)
-
-    @property
-    def tasks_per_s(self) -> float:
-        """Tasks that this worker finished lately in a second."""
-        if len(self._finished_s) < 2:
-            return TASKS_PER_S_AT_FIRST
-        return (len(self._finished_s) - 1) / max(self._finished_s[-1] - self._finished_s[0], 1e-3)
 
     def returning(self, task: TaskRef, reason: str, *, measured: bool) -> Procedure[None]:
         """Return a task to the queue, whatever its purpose.
@@ -359,7 +339,6 @@ class Training:
 
     def _finish(self, task: TaskRef, absorbed: PushOutcome | TaskProgress) -> None:
         tally = self._tallies.pop(task, None) or Tally()
-        self._finished_s.append(self._effects.now_s)
         self._effects.start(self._outcomes.finish(self._leases.release(task), tally, absorbed=absorbed))
 
     def _fail(self, ref: BatchRef, failure: Failure, step: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 import structlog
 
@@ -33,8 +32,8 @@ class Deliveries:
         self._numbers = itertools.count(1)
         self._deliveries: dict[int, Delivery] = {}
 
-    async def take(self, wait_s: float, ahead: int = 0) -> TaskDelivered | QueueEmpty:
-        """The next task, waiting at most ``wait_s`` for one; with a first train task, up to ``ahead`` further ones.
+    async def take(self, wait_s: float) -> TaskDelivered | QueueEmpty:
+        """The next task, waiting at most ``wait_s`` for one.
 
         Raises:
             TransientError: the broker is unavailable.
@@ -45,20 +44,10 @@ class Deliveries:
             delivery = await self._queue.take(PURPOSES)
         if delivery is None:
             return QueueEmpty()
-        more: Sequence[Delivery] = ()
-        if ahead and delivery.is_first and delivery.task.task.purpose is Purpose.TRAIN:
-            more = await self._queue.take_more(Purpose.TRAIN, ahead)
-        return TaskDelivered(lease=self._lease(delivery), more=tuple(map(self._lease, more)))
-
-    def _lease(self, delivery: Delivery) -> LeasedTask:
         number = next(self._numbers)
         self._deliveries[number] = delivery
-        return LeasedTask(
-            number=number,
-            message=delivery.task,
-            attempt=delivery.attempt,
-            is_first=delivery.is_first,
-            reply=delivery.reply,
+        return TaskDelivered(
+            lease=LeasedTask(number=number, message=delivery.task, attempt=delivery.attempt, reply=delivery.reply)
         )
 
     async def ack(self, lease: LeasedTask) -> None:
@@ -97,7 +86,7 @@ class BrokerLane:
     def take(self, command: TakeTask) -> TaskDelivered | QueueEmpty:
         """Take a task; while the broker is unavailable there is none."""
         try:
-            return self._loop.call(self._deliveries.take(command.wait_s, command.ahead))
+            return self._loop.call(self._deliveries.take(command.wait_s))
         except TransientError as error:
             _log.info("no task taken", reason=str(error))
             return QueueEmpty(is_unavailable=True)

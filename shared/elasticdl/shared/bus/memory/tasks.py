@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.shared.bus.memory.transport import Changes, Client
-from elasticdl.shared.errors import TransientError
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages import codec
 from elasticdl.shared.names import Purpose
@@ -52,7 +51,6 @@ class Delivered:
 
     number: int
     attempt: int
-    is_first: bool
     data: bytes
 
 
@@ -94,26 +92,14 @@ class Queue:
         """A waiting task of the first purpose that has one, under a new lease."""
         self._expire()
         for subject in ((purpose, again) for purpose in purposes for again in (True, False)):
-            if delivered := self._deliver(subject):
-                return delivered
+            waiting = self._waiting.get(subject)
+            queued = waiting.pop() if waiting else None
+            if queued is not None:
+                queued.attempt += 1
+                self._delivered[queued.number] = queued
+                self.extend(queued.number)
+                return Delivered(number=queued.number, attempt=queued.attempt, data=queued.data)
         return None
-
-    def take_more(self, purpose: Purpose, limit: int) -> list[Delivered]:
-        """Waiting tasks of a purpose that were not dispatched before."""
-        self._expire()
-        taken = (self._deliver((purpose, False)) for _ in range(limit))
-        return [delivered for delivered in taken if delivered is not None]
-
-    def _deliver(self, subject: tuple[Purpose, bool]) -> Delivered | None:
-        waiting = self._waiting.get(subject)
-        queued = waiting.pop() if waiting else None
-        if queued is None:
-            return None
-        queued.attempt += 1
-        self._delivered[queued.number] = queued
-        self.extend(queued.number)
-        is_first = queued.attempt == 1 and not subject[1]
-        return Delivered(number=queued.number, attempt=queued.attempt, is_first=is_first, data=queued.data)
 
     def extend(self, number: int) -> None:
         """Begin a new lease."""
@@ -160,7 +146,6 @@ class MemoryDelivery:
         self._number = delivered.number
         self.task = codec.decode_task(delivered.data)
         self.attempt = delivered.attempt
-        self.is_first = delivered.is_first
         self.reply = f"memory.{delivered.number}.{delivered.attempt}"
 
     async def ack(self) -> None:
@@ -198,14 +183,6 @@ class MemoryTaskQueue:
         self._listen()  # before looking: a task that is published from now on must end the next wait
         delivered = await self.client.transport.request("take", lambda: self.state.take(purposes))
         return None if delivered is None else MemoryDelivery(self, delivered)
-
-    async def take_more(self, purpose: Purpose, limit: int) -> list[MemoryDelivery]:
-        """Tasks that wait, in one request."""
-        try:
-            taken = await self.client.transport.request("take", lambda: self.state.take_more(purpose, limit))
-        except TransientError:
-            return []
-        return [MemoryDelivery(self, delivered) for delivered in taken]
 
     async def wait(self, timeout_s: float) -> None:
         """Until there may be a task."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
-from contextlib import suppress
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -37,7 +35,6 @@ class NatsDelivery:
         self._queue = queue
         self.task: TaskMessage = codec.decode_task(message.data)
         self.attempt: int = message.metadata.num_delivered
-        self.is_first: bool = self.attempt == 1 and not subjects.is_again(message.subject)
         self.reply: str = short_reply(queue.stream, message.reply)
 
     async def ack(self) -> None:
@@ -95,29 +92,6 @@ class NatsTaskQueue:
                 return NatsDelivery(self, message)
             self._empty_until_s[_consumer(purpose, again)] = now_s + _EMPTY_S
         return None
-
-    async def take_more(self, purpose: Purpose, limit: int) -> list[NatsDelivery]:
-        """Tasks of one consumer, in one request."""
-        messages: list[Msg] = []
-        is_over = asyncio.Event()
-
-        async def on_message(message: Msg) -> None:
-            if (message.headers or {}).get("Status") is None:
-                messages.append(message)
-            if len(messages) == limit or (message.headers or {}).get("Status"):
-                is_over.set()
-
-        client = self._connection.client
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{_consumer(purpose, again=False)}"
-        inbox = client.new_inbox()
-        with suppress(nats.errors.Error, OSError, TimeoutError):
-            subscription = await client.subscribe(inbox, cb=on_message)
-            try:
-                await client.publish(subject, json.dumps({"batch": limit, "no_wait": True}).encode(), reply=inbox)
-                await asyncio.wait_for(is_over.wait(), self._connection.settings.answer_s)
-            finally:
-                await subscription.unsubscribe()
-        return [NatsDelivery(self, message) for message in messages]
 
     async def wait(self, timeout_s: float) -> None:
         """Until there may be a task."""

@@ -10,7 +10,6 @@ from elasticdl.master.core.job.failure import failure_text
 from elasticdl.master.core.pods.crashes import forget_crashes
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import RunningAttempt
-from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import Dispatch
 from elasticdl.shared.messages.events import (
     Envelope,
@@ -21,7 +20,6 @@ from elasticdl.shared.messages.events import (
     TaskReturned,
     TaskTaken,
 )
-from elasticdl.shared.messages.tasks_taken import TasksTaken
 from elasticdl.shared.names import Incarnation, Purpose, TaskId
 
 FATAL_FAILURES = (FailureKind.NOT_FINITE, FailureKind.DATA, FailureKind.ENVIRONMENT)
@@ -38,13 +36,6 @@ def on_task_taken(state: State, envelope: Envelope, event: TaskTaken) -> None:
         reply=event.reply,
         since_s=envelope.time_s,
     )
-
-
-def on_tasks_taken(state: State, envelope: Envelope, event: TasksTaken) -> None:
-    """Apply that a worker has taken several tasks."""
-    for taken in event.tasks:
-        task = TaskRef(purpose=Purpose.TRAIN, number=taken.number)
-        on_task_taken(state, envelope, TaskTaken(task=task, dispatch=event.dispatch, attempt=1, reply=taken.reply))
 
 
 def on_task_finished(state: State, envelope: Envelope, event: TaskFinished) -> None:
