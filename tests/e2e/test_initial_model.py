@@ -17,6 +17,6 @@ def test_a_job_starts_from_the_weights_of_another_one(elastic: Elastic) -> None:
     write_model(elastic.folder, LINEAR.replace("SGD(0.05)", "SGD(0.0)"))
     second = elastic.train(*flags, f"--initial_model={first.job}", "--output=second")
     assert f"Initial weights: job {first.job} at step " in second.output
-    assert f"Weights of job {first.job} at step " in second.output
+    assert f"Loaded 2 of 2 variables from job {first.job} at step " in second.output
     assert second.report["audit"]["exact"]
     assert weights_of(elastic.folder / "second/model.keras") == weights_of(elastic.folder / "first/model.keras")

@@ -105,8 +105,8 @@ def test_variables_of_another_name_or_shape_keep_the_values_of_the_model_file_an
     np.testing.assert_array_equal(rows, expected[1][: len(rows)])
     note = job.await_event(ModelInitialised).note
     assert note == (
-        "Weights of job first at step 3: 4 of 7 variables taken over. Other shapes: bias (2,) (there (3,)). "
-        "Not in that job: head, c. Not in this model: b."
+        "Loaded 4 of 7 variables from job first at step 3. Different shape: bias (2,) (there (3,)). "
+        "New in this model: head, c. Unused: b."
     )
 
 

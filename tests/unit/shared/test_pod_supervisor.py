@@ -86,6 +86,15 @@ async def test_a_pod_that_is_gone_has_lost_its_node(scripted: Scripted) -> None:
     await scripted.start(7, SECOND)
 
 
+async def test_an_order_is_not_executed_again_after_its_pod_has_lost_its_node(scripted: Scripted) -> None:
+    await scripted.start(3, FIRST)
+    scripted.pods.vanish(PS)
+    assert await scripted.take() == [lost(FIRST)]
+    await scripted.supervisor.execute(START, "3")  # A successor of the master repeats it.
+    assert scripted.pods.get(PS) is None
+    await scripted.start(9, SECOND)
+
+
 async def test_what_happens_while_the_platform_is_away_is_reported_afterwards(scripted: Scripted) -> None:
     await scripted.start(5, FIRST)
     scripted.pods.disconnect()

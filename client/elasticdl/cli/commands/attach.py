@@ -67,7 +67,9 @@ def _show_end(job: JobHandle, console: JobConsole) -> int:
     """Print the end of the job as ``elasticdl train`` does; returns the exit code."""
     state = asyncio.run(_end_of(job))
     step = find_next_step(job, state)
-    if state.spec is None or (state.measured is None or not state.measured.ended_s):
+    # The launcher measures a run at its end; logs of earlier versions have no measurement.
+    has_ended = state.is_final or bool(state.measured and state.measured.ended_s)
+    if state.spec is None or not has_ended:
         raise UserError(f"{job.job} was interrupted: its launcher is not running", hint=step)
     print_summary(build(state), console)
     guilty = state.failure.guilty if state.failure else ""

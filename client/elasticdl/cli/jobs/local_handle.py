@@ -104,7 +104,7 @@ class LocalLogs:
         def wanted(pod: str) -> bool:
             return not pods or pod in pods
 
-        found, ends = [], {}
+        found, ends = [], {file: file.stat().st_size for file in self._files() if not wanted(file.stem)}
         for file in filter(lambda file: wanted(file.stem), self._files()):
             last, ends[file] = tail_and_end(file, lines, complete=True)
             found += [(file.stem, line) for line in last]

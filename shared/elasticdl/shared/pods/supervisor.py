@@ -52,6 +52,8 @@ class PodSupervisor:
             PermanentError: the platform refuses, or it is not a command about a pod.
         """
         match command:
+            case StartPod(pod=pod) if self._has_ended(pod, int(cause)):
+                pass  # The platform may have forgotten that pod with its node, and would create it again.
             case StartPod(pod=pod, service=service):
                 self._report(await self._pods.create(pod, service, int(cause)))
             case StopPod(pod=pod, instance=instance, kill=kill):
@@ -78,6 +80,11 @@ class PodSupervisor:
                 _log.warning("watching the pods again", reason=str(error))
                 await asyncio.sleep(error.retry_after_s)
 
+    def _has_ended(self, pod: PodName, order: int) -> bool:
+        """Whether the end of the pod that an order created, or of a later one, was reported."""
+        reported = self._reported.get(pod)
+        return reported is not None and isinstance(reported.phase, Ended) and reported.order >= order
+
     def _report_missing(self, reported: Iterable[PodStatus], listed: Sequence[PodStatus]) -> None:
         """Report the end of pods that the platform does not know any more."""
         latest = {status.pod: status for status in listed}
@@ -89,7 +96,7 @@ class PodSupervisor:
     def _report(self, status: PodStatus) -> None:
         """Publish the events that follow from a status, if there are any."""
         former = self._reported.get(status.pod)
-        if former and not _is_news(status, former):
+        if former and not _is_newer(status, former):
             return
         self._reported[status.pod] = status
         match status.phase:
@@ -123,11 +130,12 @@ class PodSupervisor:
         )
 
 
-def _is_news(status: PodStatus, former: PodStatus) -> bool:
-    place, former_place = ((each.order, _RANKS[type(each.phase)]) for each in (status, former))
+def _is_newer(status: PodStatus, former: PodStatus) -> bool:
+    """Whether a status is later than the reported one: a later order, a later phase, or a new reason to be pending."""
+    progress, former_progress = ((each.order, _RANKS[type(each.phase)]) for each in (status, former))
     if isinstance(status.phase, Pending) and isinstance(former.phase, Pending) and status.order == former.order:
         return status.phase.reason not in ("", former.phase.reason)
-    return place > former_place
+    return progress > former_progress
 
 
 def _instance(status: PodStatus) -> PodInstance:

@@ -5,7 +5,7 @@ The ledger, the optimizer's slots and its iteration stay behind: a new job train
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -48,8 +48,9 @@ class WarmStart:
         flat = np.zeros(sum(variable.size for variable in signature.dense), np.float32)
         part.scatter(initial, flat)
         source, sources = self.weights.whole_dense(), _places(self.weights.signature.dense)
+        taken = self._matching(signature)
         for name, place in _places(signature.dense).items():
-            if name in sources and self._matches(signature, name):
+            if name in sources and name in taken:
                 flat[place] = source[sources[name]]
         return part.gather(flat)
 
@@ -68,23 +69,23 @@ class WarmStart:
 
     def matches_nothing(self, signature: ModelSignature) -> bool:
         """Whether the two models have no variable and no table in common."""
-        return not any(self._matches(signature, name) for name in _shapes(signature))
+        return not self._matching(signature)
 
     def note(self, signature: ModelSignature) -> str:
         """What the new model takes over and what it does not, for people."""
         wanted, there = _shapes(signature), _shapes(self.weights.signature)
-        taken = [name for name in wanted if self._matches(signature, name)]
-        other = [
-            f"{name} {wanted[name]} (there {there[name]})" for name in wanted if name in there and name not in taken
-        ]
-        fresh = [name for name in wanted if name not in there]
+        taken = self._matching(signature)
+        different = [f"{name} {wanted[name]} (there {there[name]})" for name in wanted if name in there.keys() - taken]
+        new = [name for name in wanted if name not in there]
         unused = [name for name in there if name not in wanted]
-        text = f"Weights of job {self.job} at step {self.step:,}: {len(taken)} of {len(wanted)} variables taken over."
-        lists = (("Other shapes", other), ("Not in that job", fresh), ("Not in this model", unused))
+        text = f"Loaded {len(taken)} of {len(wanted)} variables from job {self.job} at step {self.step:,}."
+        lists = (("Different shape", different), ("New in this model", new), ("Unused", unused))
         return text + "".join(f" {title}: {_list(names)}." for title, names in lists if names)
 
-    def _matches(self, signature: ModelSignature, name: str) -> bool:
-        return _shapes(signature)[name] == _shapes(self.weights.signature).get(name)
+    def _matching(self, signature: ModelSignature) -> Set[str]:
+        """Names of the variables and tables that both models have with the same shape."""
+        there = _shapes(self.weights.signature)
+        return {name for name, shape in _shapes(signature).items() if there.get(name) == shape}
 
 
 def _shapes(signature: ModelSignature) -> Mapping[str, tuple[int, ...]]:
