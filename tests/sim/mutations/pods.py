@@ -37,7 +37,7 @@ def late_changes_of_pods_are_ignored() -> Iterator[None]:
         if event.pod in state.pods:
             original(state, envelope, replace(event, instance=state.pods[event.pod].instance))
 
-    with replaced(supervisor, "_is_news", lambda status, former: True), _handled(events.PodExited, on_pod_exited):
+    with replaced(supervisor, "_is_newer", lambda status, former: True), _handled(events.PodExited, on_pod_exited):
         yield
 
 
