@@ -9,7 +9,6 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 PARALLEL ?= -n 2 --dist worksteal
 EPOCHS ?= 30
-COV ?= $(if $(CI),--cov --cov-report=)
 SEED_START ?= 0
 N ?= 10000
 PROTOC := ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=protoc-gen-mypy=../$(BIN)/protoc-gen-mypy --python_out=. --mypy_out=quiet:.
@@ -20,7 +19,7 @@ TEST_TOOLS := hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster s3-server lowest cov lint format type imports proto proto-fresh bench bench-chaos bench-moves quality check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster bench-cluster s3-server lowest cov lint format type imports proto proto-fresh bench bench-chaos bench-moves quality check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -61,9 +60,8 @@ quality: $(READY) ## Compare the models of jobs with those of fit, in about an h
 
 ##- Testing
 
-test: $(READY) s3-server ## Run all tests; with CI=true say how much of the code the unit tests reach
-	$(PYTEST) tests/unit $(PARALLEL) $(COV)
-	$(if $(COV),@echo "Percent of the code that the unit tests reach: $$($(BIN)/coverage report --format=total)")
+test: $(READY) s3-server ## Run all tests
+	$(PYTEST) tests/unit $(PARALLEL)
 	$(PYTEST) tests/contract tests/sim tests/integration $(PARALLEL)
 	$(PYTEST) tests/e2e -n 3 --dist worksteal
 
@@ -95,7 +93,11 @@ cluster-down: $(READY) ## Take the Kubernetes node for tests down
 	@$(BIN)/python -m tests.cluster down
 
 test-cluster: $(READY) ## Run the tests that need a Kubernetes cluster: the one of KUBECONFIG, else the node of cluster-up
-	$(PYTEST) tests/cluster -m cluster
+	-$(BIN)/python -m tests.cluster prepare
+	$(PYTEST) tests/cluster -m 'cluster and not bench_cluster'
+
+bench-cluster: $(READY) ## Measure jobs that share a Kubernetes cluster, in about half an hour; writes build/cluster
+	$(BIN)/python -m tests.cluster prepare && $(PYTEST) tests/cluster -m bench_cluster
 
 s3-server: $(READY) ## Provide an S3 server for the tests: build MinIO once if it is not installed
 	$(BIN)/python -m tests.contract.servers.s3

@@ -27,7 +27,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 POLL_S = 0.05
 _COUNT = struct.Struct("<Q")
-"""The last field of a worker's file of running batches: how many it has computed."""
+"""The last field of an older worker's file of running batches: how many it has computed."""
+_HEAD = re.compile(rb"^ *(\d+) batches computed")
+"""The first line of a worker's file of running batches."""
 Thread = tuple[int, int]
 """Process and thread id."""
 
@@ -93,7 +95,7 @@ def _service(command: str) -> str:
 
 
 def computed(folder: Path) -> int:
-    """Batches that all workers of a job have computed so far."""
+    """Batches that all workers of a job have computed so far, from their files of running batches."""
     total = 0
     for parent, _, files in os.walk(folder):
         for name in files:
@@ -102,7 +104,9 @@ def computed(folder: Path) -> int:
                 data = path.read_bytes() if path.stat().st_size < 1 << 12 else b""
             except OSError:
                 continue
-            if data.startswith((b"EDLbatch", b"EDLhand")):  # The second: before the file was renamed.
+            if (head := _HEAD.match(data)) is not None:
+                total += int(head[1])
+            elif data.startswith((b"EDLbatch", b"EDLhand")):  # As checkouts before the text wrote it.
                 total += _COUNT.unpack(data[-_COUNT.size :])[0]
     return total
 

@@ -27,36 +27,15 @@ from typing import Any
 
 import psutil
 from benchmarks.control_plane.connection import Connection
-from benchmarks.control_plane.processes import Launcher, Load, Totals
+from benchmarks.control_plane.processes import JOB, Launcher, Load, Totals, job_spec, send_heartbeats
 
 from elasticdl.shared.bus import nats_bus, subjects
 from elasticdl.shared.bus.server import NatsServer
-from elasticdl.shared.job.plan import Plan, Shuffle, Source
-from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
-from elasticdl.shared.names import MASTER, JobId, Purpose
+from elasticdl.shared.names import MASTER, Purpose
 from elasticdl.shared.process.settings import MasterSettings, to_environment
 
-JOB = JobId("control-plane-1")
-TASKS = 1_000_000
 WARM_UP_S = 3.0
 _LOOP_FILE = "CONTROL_PLANE_LOOP_FILE"
-
-
-def job_spec(workers: int, ps: int) -> JobSpec:
-    """A job of a million tasks of one batch of 64 records."""
-    source = Source(uri="file:///data/a.csv", size_bytes=1 << 30, etag="1", records=64 * TASKS)
-    plan = Plan(sources=(source,), minibatch_size=64, minibatches_per_task=1, epochs=1, shuffle=Shuffle.RECORDS, seed=1)
-    return JobSpec(
-        job=JOB,
-        created_s=time.time(),
-        plan=plan,
-        checksum=0,
-        data=DataSpec(format="csv"),
-        model=ModelSpec(path="/models/m.py", symbol="custom_model"),
-        storage="memory://storage",
-        workers=workers,
-        ps=ps,
-    )
 
 
 # --- the master's process ---------------------------------------------------------------------------------------
@@ -103,16 +82,6 @@ def run_master() -> int:
 # --- the benchmark ----------------------------------------------------------------------------------------------
 
 
-async def heartbeats(launcher: Launcher) -> None:
-    """Every process sends one heartbeat per second, spread over the second."""
-    slices = 20
-    while True:
-        for part in range(slices):
-            for process in launcher.processes[part::slices]:
-                process.send_heartbeat()
-            await asyncio.sleep(1 / slices)
-
-
 def cpu_s(processes: dict[str, psutil.Process]) -> dict[str, float]:
     """CPU seconds that each process has used."""
     return {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
@@ -146,7 +115,7 @@ async def measure(arguments: argparse.Namespace, url: str, server: NatsServer, f
         master = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.control_plane", "--master"], env=environment, stderr=log
         )
-    beating = asyncio.create_task(heartbeats(launcher))
+    beating = asyncio.create_task(send_heartbeats(lambda: launcher.processes))
     try:
         pods = arguments.workers + arguments.ps
         while len(launcher.processes) < pods:

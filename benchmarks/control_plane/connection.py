@@ -39,6 +39,10 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
+    def close(self) -> None:
+        """Close the connection; what was not sent is lost."""
+        self._transport.abort()
+
     def subscribe(self, subject: str, receive: Receive) -> None:
         """Call ``receive`` with each message on a subject."""
         sid = str(len(self._receivers)).encode()
@@ -124,5 +128,6 @@ class Connection(asyncio.Protocol):
         self._out.append(data)
 
     def _flush(self) -> None:
-        self._transport.write(b"".join(self._out))
+        if not self._transport.is_closing():
+            self._transport.write(b"".join(self._out))
         self._out.clear()

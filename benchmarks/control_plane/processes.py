@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from benchmarks.control_plane.connection import Connection
 
@@ -15,7 +16,8 @@ from elasticdl.shared.bus.nats_bus.tasks import short_reply
 from elasticdl.shared.bus.stored_events import to_stored
 from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.ledger import LedgerRecord
-from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.job.plan import Plan, Shuffle, Source
+from elasticdl.shared.job.spec import DataSpec, JobSpec, ModelSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import codec, commands, events
 from elasticdl.shared.messages.events import Event, GroupLedger
@@ -25,6 +27,8 @@ from elasticdl.shared.names import (
     NO_INSTANCE,
     NOBODY,
     GroupId,
+    Incarnation,
+    JobId,
     PodInstance,
     PodName,
     Purpose,
@@ -35,6 +39,8 @@ from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.proto import control_pb2 as pb
 
+JOB = JobId("control-plane-1")
+TASKS = 1_000_000
 RUN = new_incarnation()
 SNAPSHOT_INTERVAL_S = 30.0
 POLL_S = 0.05
@@ -53,36 +59,83 @@ class Totals:
     finished: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who a simulated process says that it is.
+
+    Attributes:
+        service: its kind.
+        name: its pod name.
+        instance: of its pod.
+        run: that its pod belongs to.
+        incarnation: of the process.
+    """
+
+    service: Service
+    name: PodName
+    instance: PodInstance = NO_INSTANCE
+    run: Incarnation = NOBODY
+    incarnation: Incarnation = field(default_factory=new_incarnation)
+
+
+def job_spec(workers: int, ps: int, job: JobId = JOB) -> JobSpec:
+    """A job of a million tasks of one batch of 64 records."""
+    source = Source(uri="file:///data/a.csv", size_bytes=1 << 30, etag="1", records=64 * TASKS)
+    plan = Plan(sources=(source,), minibatch_size=64, minibatches_per_task=1, epochs=1, shuffle=Shuffle.RECORDS, seed=1)
+    return JobSpec(
+        job=job,
+        created_s=time.time(),
+        plan=plan,
+        checksum=0,
+        data=DataSpec(format="csv"),
+        model=ModelSpec(path="/models/m.py", symbol="custom_model"),
+        storage="memory://storage",
+        workers=workers,
+        ps=ps,
+    )
+
+
+async def send_heartbeats(processes: Callable[[], Sequence[Process]]) -> None:
+    """Send one heartbeat per second of every process, spread over the second."""
+    slices = 20
+    while True:
+        for part in range(slices):
+            for process in processes()[part::slices]:
+                process.send_heartbeat()
+            await asyncio.sleep(1 / slices)
+
+
 class Process:
     """A simulated process that appends events.
 
     Args:
         connection: to the broker.
         spec: the job.
-        service: its kind.
-        name: its pod name.
-        totals: counts the bytes.
+        identity: of the process.
+        totals: counts tasks.
     """
 
-    def __init__(self, connection: Connection, spec: JobSpec, service: Service, name: PodName, totals: Totals) -> None:
+    def __init__(self, connection: Connection, spec: JobSpec, identity: Identity, totals: Totals) -> None:
         self.connection = connection
         self.spec = spec
-        self.name = name
+        self.name = identity.name
         self.totals = totals
-        is_pod = service is not Service.LAUNCHER
-        self.incarnation = new_incarnation() if is_pod else RUN
-        self.instance = PodInstance(f"1000-{self.incarnation}") if is_pod else NO_INSTANCE
+        self.incarnation = identity.incarnation
+        self.instance = identity.instance
         self.envelopes = EnvelopeFactory(
-            service=service,
-            name=name,
+            service=identity.service,
+            name=identity.name,
             clock=SystemClock(),
-            incarnation=self.incarnation,
-            run=RUN if is_pod else NOBODY,
-            instance=self.instance,
+            incarnation=identity.incarnation,
+            run=identity.run,
+            instance=identity.instance,
         )
-        self._subject = subjects.event(spec.job, service, name)
+        self._subject = subjects.event(spec.job, identity.service, identity.name)
         heartbeat = self.envelopes.heartbeat({"rss_bytes": 1e8, "batches": 100.0, "records": 1e5, "progress": 100.0})
-        self._heartbeat = (subjects.heartbeat(spec.job, service, name), codec.encode_heartbeat(heartbeat))
+        self._heartbeat = (
+            subjects.heartbeat(spec.job, identity.service, identity.name),
+            codec.encode_heartbeat(heartbeat),
+        )
 
     def append(self, event: Event, then: Callable[[], None] | None = None) -> None:
         """Append an event; ``then`` is called when the broker has stored it."""
@@ -116,21 +169,25 @@ class Worker(Process):
     """Takes tasks, says so, and says that they are finished.
 
     Args:
-        connection, spec, name, totals: see ``Process``.
+        connection, spec, identity, totals: see ``Process``.
         load: how it works.
     """
 
-    def __init__(self, connection: Connection, spec: JobSpec, name: PodName, totals: Totals, load: Load) -> None:
-        super().__init__(connection, spec, Service.WORKER, name, totals)
+    def __init__(self, connection: Connection, spec: JobSpec, identity: Identity, totals: Totals, load: Load) -> None:
+        super().__init__(connection, spec, identity, totals)
         self._load = load
         self._stream = subjects.tasks_stream(spec.job)
         self._pull_subject = (
             f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{subjects.task_consumer(Purpose.TRAIN, again=False)}"
         )
         self._pull = json.dumps({"batch": 1, "no_wait": True}).encode()
-        self._inbox = f"_INBOX.pull.{name}"
+        self._inbox = f"_INBOX.pull.{identity.incarnation}"
         self._task = pb.TaskMessage()
         connection.subscribe(self._inbox, self._on_task)
+
+    def declare(self) -> None:
+        """Report ready."""
+        self.append(events.WorkerStarted())
 
     def start(self, absorbed_by: int) -> None:
         """Begin to take tasks, once every ps is ready.
@@ -220,10 +277,10 @@ class Load:
 class Ps(Process):
     """Reports itself ready, and takes a snapshot every 30 s and whenever it is told to."""
 
-    def __init__(self, connection: Connection, spec: JobSpec, name: PodName, totals: Totals, load: Load) -> None:
-        super().__init__(connection, spec, Service.PS, name, totals)
+    def __init__(self, connection: Connection, spec: JobSpec, identity: Identity, totals: Totals, load: Load) -> None:
+        super().__init__(connection, spec, identity, totals)
         self._load = load
-        connection.subscribe(subjects.order(spec.job, name), self._on_order)
+        connection.subscribe(subjects.order(spec.job, identity.name), self._on_order)
 
     def start(self) -> None:
         """Report ready and hold the model's part."""
@@ -263,7 +320,8 @@ class Launcher(Process):
     """
 
     def __init__(self, connection: Connection, spec: JobSpec, totals: Totals, load: Load) -> None:
-        super().__init__(connection, spec, Service.LAUNCHER, LAUNCHER, totals)
+        identity = Identity(service=Service.LAUNCHER, name=LAUNCHER, incarnation=RUN)
+        super().__init__(connection, spec, identity, totals)
         self.workers: list[Worker] = []
         self.ps: list[Ps] = []
         self._load = load
@@ -286,15 +344,19 @@ class Launcher(Process):
         self.connection.publish(reply, b"")
         if not isinstance(command, commands.StartPod):
             raise RuntimeError(f"the master orders {command}")
-        process: Process
+        incarnation = new_incarnation()
+        instance = PodInstance(f"1000-{incarnation}")
+        identity = Identity(
+            service=command.service, name=command.pod, instance=instance, run=RUN, incarnation=incarnation
+        )
         if command.service is Service.PS:
-            process = ps = Ps(self.connection, self.spec, command.pod, self.totals, self._load)
+            ps = Ps(self.connection, self.spec, identity, self.totals, self._load)
             self.ps.append(ps)
         else:
-            process = worker = Worker(self.connection, self.spec, command.pod, self.totals, self._load)
+            worker = Worker(self.connection, self.spec, identity, self.totals, self._load)
             self.workers.append(worker)
-        self.append(events.PodStarted(pod=command.pod, service=command.service, instance=process.instance))
+        self.append(events.PodStarted(pod=command.pod, service=command.service, instance=instance))
         if command.service is Service.PS:
             ps.start()
         else:
-            worker.append(events.WorkerStarted())
+            worker.declare()

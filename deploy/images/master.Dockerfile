@@ -5,22 +5,39 @@
 # BASE is any image that has Python 3.11 to 3.13 with its venv module, and CA certificates.
 ARG BASE=python:3.12-slim
 
-FROM ${BASE} AS build
+FROM ${BASE} AS requirements
 WORKDIR /build
-# The dependencies first, so that a change of the sources does not install them again.
-COPY constraints.txt pyproject.toml deploy/images/dependencies.py ./
+COPY pyproject.toml deploy/images/dependencies.py ./
+# The same time of change lets an unchanged file find its cached layer.
+RUN python3 dependencies.py master > requirements.txt && touch --date=@0 requirements.txt
+
+# A layer that only other dependencies, or new versions of them, change.
+FROM ${BASE} AS dependencies
+WORKDIR /build
+COPY constraints.txt ./
+COPY --from=requirements /build/requirements.txt ./
 RUN python3 -m venv /opt/elasticdl \
-    && python3 dependencies.py master > requirements.txt \
-    && /opt/elasticdl/bin/pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt
-COPY LICENSE README.md ./
+    && /opt/elasticdl/bin/pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt \
+    && /opt/elasticdl/bin/pip uninstall --quiet --yes setuptools pip \
+    && echo /opt/elasticdl/code > "$(echo /opt/elasticdl/lib/python3.*/site-packages)/elasticdl.pth"
+
+# This package: a small layer.
+FROM ${BASE} AS code
+WORKDIR /build
+COPY constraints.txt ./
+RUN python3 -m venv /tools && /tools/bin/pip install --no-cache-dir --constraint constraints.txt hatchling
+COPY pyproject.toml LICENSE README.md ./
 COPY model_zoo model_zoo
 COPY shared shared
 COPY client client
 COPY services services
-RUN /opt/elasticdl/bin/pip install --no-cache-dir --no-deps . \
-    && /opt/elasticdl/bin/pip uninstall --yes setuptools pip
+RUN /tools/bin/pip install --no-cache-dir --no-deps --no-build-isolation --target /opt/elasticdl/code .
 
 FROM ${BASE}
-COPY --from=build /opt/elasticdl /opt/elasticdl
+COPY --from=dependencies /opt/elasticdl /opt/elasticdl
+COPY --from=code /opt/elasticdl/code /opt/elasticdl/code
+COPY deploy/images/start /opt/elasticdl/start
+ENV PATH=/opt/elasticdl/bin:$PATH
 USER 65532:65532
-ENTRYPOINT ["/opt/elasticdl/bin/python", "-m", "elasticdl.master.main"]
+ENTRYPOINT ["/opt/elasticdl/start"]
+CMD ["-m", "elasticdl.master.main"]

@@ -1,28 +1,56 @@
-# The image of a worker, with TensorFlow. To build it, in the top folder of the repository:
+# The image of a worker, with TensorFlow; it also submits jobs from inside a cluster. To build it, in the top folder of the repository:
 #
 #   docker build --file deploy/images/worker.Dockerfile --tag elasticdl-worker .
 #
 # BASE is any image that has Python 3.11 to 3.13 with its venv module, and CA certificates.
 ARG BASE=python:3.12-slim
 
-FROM ${BASE} AS build
+FROM ${BASE} AS requirements
 WORKDIR /build
-# The dependencies first, so that a change of the sources does not install them again.
-COPY constraints.txt pyproject.toml deploy/images/dependencies.py ./
+COPY pyproject.toml deploy/images/dependencies.py ./
+# The same time of change lets an unchanged file find its cached layer.
+RUN python3 dependencies.py worker > requirements.txt && touch --date=@0 requirements.txt
+
+# A layer that only other dependencies, or new versions of them, change.
+FROM ${BASE} AS dependencies
+WORKDIR /build
+COPY constraints.txt ./
+COPY --from=requirements /build/requirements.txt ./
 RUN python3 -m venv /opt/elasticdl \
-    && python3 dependencies.py worker > requirements.txt \
-    && /opt/elasticdl/bin/pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt
-COPY LICENSE README.md ./
+    && /opt/elasticdl/bin/pip install --no-cache-dir --constraint constraints.txt --requirement requirements.txt \
+    && rm -r /opt/elasticdl/lib/python3.*/site-packages/tensorflow/include \
+    && /opt/elasticdl/bin/pip uninstall --quiet --yes setuptools pip \
+    && echo /opt/elasticdl/code > "$(echo /opt/elasticdl/lib/python3.*/site-packages)/elasticdl.pth"
+
+# The kernels, compiled from their own files only, so that other changes do not compile them again.
+FROM dependencies AS kernels
+ENV NUMBA_CACHE_DIR=/opt/elasticdl/kernels
+COPY deploy/images/start /opt/elasticdl/start
+COPY shared/elasticdl/shared/model/*kernel*.py /opt/elasticdl/code/elasticdl/shared/model/
+COPY shared/elasticdl/shared/data/*kernel*.py /opt/elasticdl/code/elasticdl/shared/data/
+RUN mkdir "$NUMBA_CACHE_DIR" && /opt/elasticdl/start -c "import elasticdl.shared.model.dedup_kernels, elasticdl.shared.data.hash_kernels"
+
+# This package: a small layer.
+FROM ${BASE} AS code
+WORKDIR /build
+COPY constraints.txt ./
+RUN python3 -m venv /tools && /tools/bin/pip install --no-cache-dir --constraint constraints.txt hatchling
+COPY pyproject.toml LICENSE README.md ./
 COPY model_zoo model_zoo
 COPY shared shared
 COPY client client
 COPY services services
-RUN /opt/elasticdl/bin/pip install --no-cache-dir --no-deps . \
-    && /opt/elasticdl/bin/pip uninstall --yes setuptools pip
+RUN /tools/bin/pip install --no-cache-dir --no-deps --no-build-isolation --target /opt/elasticdl/code .
 
 FROM ${BASE}
-COPY --from=build /opt/elasticdl /opt/elasticdl
-# The compiled loops are cached here; a pod with a read-only root file system needs a volume at /tmp.
-ENV NUMBA_CACHE_DIR=/tmp/numba
+COPY --from=dependencies /opt/elasticdl /opt/elasticdl
+COPY --from=kernels /opt/elasticdl/kernels /opt/elasticdl/kernels
+ENV NUMBA_CACHE_DIR=/tmp/elasticdl-kernels
+COPY --from=code /opt/elasticdl/code /opt/elasticdl/code
+COPY deploy/images/start /opt/elasticdl/start
+# TensorFlow's warnings are about the machine, not about the job.
+ENV TF_CPP_MIN_LOG_LEVEL=2
+ENV PATH=/opt/elasticdl/bin:$PATH
 USER 65532:65532
-ENTRYPOINT ["/opt/elasticdl/bin/python", "-m", "elasticdl.worker.main"]
+ENTRYPOINT ["/opt/elasticdl/start"]
+CMD ["-m", "elasticdl.worker.main"]

@@ -14,6 +14,10 @@ from pathlib import Path
 from tests.cluster.sites import cache_folder
 
 SOURCES = Path(__file__).resolve().parent / "node"
+OBEDIENT = SOURCES.with_name("obedient")
+KWOK = SOURCES.with_name("kwok")
+KWOK_PACKAGE = "sigs.k8s.io/kwok/cmd/kwok"
+COMPILE_LIMIT_S = 1500
 
 
 def binaries() -> Path:
@@ -47,11 +51,49 @@ def build() -> Path:
     return folder
 
 
+def build_obedient() -> Path:
+    """The program of ``obedient``, compiled if it does not exist; takes a second."""
+    return _provide(OBEDIENT, ".")
+
+
+def build_kwok() -> Path:
+    """The program kwok of the version in ``kwok/go.mod``, compiled if it does not exist; takes minutes."""
+    return _provide(KWOK, KWOK_PACKAGE)
+
+
+def kwok() -> Path:
+    """The program kwok; it does not exist before it is built."""
+    return _program(KWOK)
+
+
+def _program(module: Path) -> Path:
+    digest = hashlib.sha256()
+    for path in sorted(path for path in module.iterdir() if path.suffix in {".go", ".mod", ".sum"}):
+        digest.update(path.read_bytes())
+    return cache_folder() / f"{module.name}-{digest.hexdigest()[:16]}" / module.name
+
+
+def _provide(module: Path, package: str) -> Path:
+    """The program of a package that belongs to, or is required by, a module.
+
+    Raises:
+        RuntimeError: the compiler failed; its messages are in the terminal.
+    """
+    program = _program(module)
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        command = ["go", "build", "-trimpath", "-ldflags=-s -w", "-o", str(program), package]
+        if subprocess.run(command, cwd=module, env=os.environ | {"CGO_ENABLED": "0"}, check=False).returncode:
+            raise RuntimeError(f"Go could not compile {package} in {module}. Its messages are above.")
+    return program
+
+
 def _compile_into(folder: Path) -> None:
     partial = Path(tempfile.mkdtemp(prefix="compiling-", dir=folder.parent))
     try:
         command = ["go", "build", *_flags(), "-o", f"{partial}/", ".", "./pod"]
-        if subprocess.run(command, cwd=SOURCES, env=os.environ | {"CGO_ENABLED": "0"}, check=False).returncode:
+        environment = os.environ | {"CGO_ENABLED": "0"}
+        if subprocess.run(command, cwd=SOURCES, env=environment, check=False, timeout=COMPILE_LIMIT_S).returncode:
             raise RuntimeError(f"Go could not compile the test cluster in {SOURCES}. Its messages are above.")
         partial.rename(folder)
     finally:

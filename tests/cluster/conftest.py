@@ -13,13 +13,23 @@ from typing import Any
 
 import pytest
 from kubernetes import client, config, watch
-from tests.cluster import build, host, requirements
+from tests.cluster import build, host, kustomize, requirements
+from tests.cluster.deployment import BUCKET, Deployment, delete, deploy
 from tests.cluster.images import write_image
+from tests.cluster.preparation import SERVICES
 from tests.cluster.readiness import CTR
+from tests.cluster.scenarios.command_line import CommandLine
+from tests.cluster.service_images import is_built, provide_service_image
 from tests.cluster.sites import IMAGES, REPOSITORY, Site
+from tests.contract.servers.s3 import minio_binary
+
+from elasticdl.shared.storage import open_store
 
 WATCH_LIMIT_S = 120
-CONTAINER_FIELDS = {"args", "resources", "securityContext", "volumeMounts"}
+CONTAINER_FIELDS = {"args", "command", "envFrom", "resources", "securityContext", "volumeMounts"}
+CLICK_RECORDS = 20_000
+NEEDS_IMAGES = "This test needs images of the services. Run: make test-cluster"
+NEEDS_KUSTOMIZE = "This test needs kustomize. Run: make test-cluster"
 NEEDS_NODE = "This test needs the node of tests/cluster. Unset KUBECONFIG."
 
 
@@ -39,11 +49,11 @@ class Cluster:
             pytest.skip(NEEDS_NODE)
         return self.site
 
-    def load_image(self, image: str, program: Path) -> None:
-        """Make an image of a static program known to the node."""
+    def load_image(self, image: str, program: Path, entry_point: str = "") -> None:
+        """Make an image of a static program known to the node, see ``write_image``."""
         site = self.node_site()
         archive = image.replace("/", "-").replace(":", "-") + ".tar"
-        write_image(site.folder / IMAGES.name / archive, image, program)
+        write_image(site.folder / IMAGES.name / archive, image, program, entry_point)
         self.import_archive(IMAGES / archive)
 
     def import_archive(self, archive: Path) -> None:
@@ -96,7 +106,8 @@ def cluster() -> Iterator[Cluster]:
     skip_if_something_is_missing()
     site = Site()
     ran_before = host.is_running(site)
-    run_command("up")
+    if error := attempt_command("up"):
+        pytest.skip(f"The test cluster does not start on this machine: {error}")
     try:
         yield _connect(site.kubeconfig, site)
     finally:
@@ -117,6 +128,44 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     cluster.core.delete_namespace(name)
 
 
+@pytest.fixture(scope="session")
+def elasticdl_namespace(cluster: Cluster) -> Iterator[Deployment]:
+    """A namespace with NATS, object storage and everything else that jobs need; deleted at the end."""
+    site = cluster.node_site()
+    if not kustomize.is_provided():
+        pytest.skip(NEEDS_KUSTOMIZE)
+    if minio_binary() is None:
+        pytest.skip("MinIO is needed. Build it: make s3-server")
+    name = f"elasticdl-{uuid.uuid4().hex[:8]}"
+    try:
+        yield deploy(site, name)
+    finally:
+        delete(site, name)
+
+
+@pytest.fixture(scope="session")
+def service_images(cluster: Cluster) -> None:
+    """The images of master, ps and worker as the sources are now, known to the node."""
+    site = cluster.node_site()
+    for service in SERVICES:
+        if not is_built(service):
+            pytest.skip(NEEDS_IMAGES)
+        provide_service_image(site, service)
+
+
+@pytest.fixture(scope="session")
+def click_data(cluster: Cluster, elasticdl_namespace: Deployment, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URI of a folder in the bucket with ``train`` and ``test`` records for the model ``deepfm``."""
+    folder = tmp_path_factory.mktemp("clicks")
+    command_line = CommandLine(kubeconfig=cluster.kubeconfig, namespace=elasticdl_namespace.namespace, folder=folder)
+    command_line.run("zoo", "data", "deepfm", str(folder), f"--records={CLICK_RECORDS}")
+    uri = f"s3://{BUCKET}/clicks"
+    store = open_store(uri, elasticdl_namespace.storage())
+    for path in folder.rglob("*.parquet"):
+        store.write(f"{uri}/{path.relative_to(folder)}", path)
+    return uri
+
+
 def other_kubeconfig() -> Path | None:
     """What ``KUBECONFIG`` names, unless it is the node of this folder."""
     given = os.environ.get("KUBECONFIG")
@@ -126,10 +175,21 @@ def other_kubeconfig() -> Path | None:
 def skip_if_something_is_missing() -> None:
     if lacking := requirements.missing(built=build.is_built()):
         pytest.skip(lacking)
+    if not build.is_built():
+        pytest.skip("The test cluster is not compiled yet, which takes minutes. Run: make test-cluster")
 
 
 def run_command(command: str, *arguments: str) -> None:
     """Run ``python -m tests.cluster COMMAND``; fails the test with its messages."""
+    error = attempt_command(command, *arguments)
+    assert not error, error
+
+
+def attempt_command(command: str, *arguments: str) -> str:
+    """Run ``python -m tests.cluster COMMAND``; returns its messages if it fails, else nothing.
+
+    It is a process of its own, because it leaves the node running.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "tests.cluster", command, *arguments],
         cwd=REPOSITORY,
@@ -137,7 +197,7 @@ def run_command(command: str, *arguments: str) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    return f"{done.stderr.strip()} (exit code {done.returncode})" if done.returncode else ""
 
 
 def _connect(kubeconfig: Path, site: Site | None) -> Cluster:

@@ -51,6 +51,8 @@ def main() -> None:
     print(UNSHARED, flush=True)  # noqa: T201
     if sys.stdin.readline() != f"{LINKED}\n":
         sys.exit("The process that started the node has ended.")
+    # Under `nice`, the node's programs would wait for its pods, whose control group has a weight of its own.
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
     set_up_mounts(folder)
     set_up_network(addresses)
     running: list[Running] = []

@@ -14,19 +14,20 @@ _USER = "65532"
 """Not root, because namespaces may enforce the Pod Security Standard ``restricted``."""
 
 
-def write_image(archive: Path, image: str, program: Path) -> None:
-    """Write an image whose only file and entry point is ``program``.
+def write_image(archive: Path, image: str, program: Path, entry_point: str = "") -> None:
+    """Write an image whose only file is ``program``.
 
     Args:
         archive: The file to write, in the format of ``docker save``.
         image: The name of the image, such as ``localhost/nats:1``.
         program: A statically linked program.
+        entry_point: What a container runs; by default the program.
     """
     layer = _tar({program.name: program.read_bytes()})
     config = {
         "architecture": _ARCHITECTURES[platform.machine()],
         "os": "linux",
-        "config": {"Entrypoint": [f"/{program.name}"], "User": _USER},
+        "config": {"Entrypoint": [entry_point or f"/{program.name}"], "User": _USER},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
     manifest = [{"Config": "config.json", "RepoTags": [image], "Layers": ["layer.tar"]}]

@@ -65,7 +65,7 @@ def programs(binaries: Path, addresses: Addresses) -> list[Program]:
 
 
 def _etcd_flags() -> list[str]:
-    """A crash of the machine may lose data, which nobody misses in a test."""
+    """A crash of the machine may lose data; a test does not need it any more."""
     peers = "http://127.0.0.1:2380"
     return [
         *[f"--data-dir={INSIDE}/etcd", "--unsafe-no-fsync", "--log-level=warn"],

@@ -19,6 +19,9 @@ PACKAGES = {
 }
 """Program -> Debian package."""
 CNI_PLUGINS = Path("/usr/lib/cni")
+NODE_PACKAGES = PACKAGES | {str(CNI_PLUGINS / "ptp"): "containernetworking-plugins"}
+IMAGE_PACKAGES = {"buildah": "buildah", "debootstrap": "debootstrap"}
+"""For images of the services."""
 GO_NEEDED = "1.26"
 
 
@@ -32,7 +35,7 @@ def missing(*, built: bool) -> str:
         return "The test cluster needs Linux."
     if os.geteuid() != 0:
         return "The test cluster needs root, for namespaces and control groups. Run it as root, or set KUBECONFIG."
-    if lacking := missing_packages(PACKAGES | {str(CNI_PLUGINS / "ptp"): "containernetworking-plugins"}):
+    if lacking := missing_packages(NODE_PACKAGES):
         return lacking
     if not built and not shutil.which("go"):
         return f"The test cluster is compiled with Go {GO_NEEDED} or later, which is not on PATH. Install it."
@@ -45,5 +48,10 @@ def missing_packages(packages: Mapping[str, str]) -> str:
     Args:
         packages: Program or path of a program -> Debian package.
     """
-    lacking = sorted({package for program, package in packages.items() if not shutil.which(program)})
-    return f"The test cluster needs more programs. Run: apt-get install {' '.join(lacking)}" if lacking else ""
+    lacking = " ".join(to_install(packages))
+    return f"The test cluster needs more programs. Run: apt-get install {lacking}" if lacking else ""
+
+
+def to_install(packages: Mapping[str, str]) -> list[str]:
+    """The packages of those programs that this machine lacks."""
+    return sorted({package for program, package in packages.items() if not shutil.which(program)})

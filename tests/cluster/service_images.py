@@ -1,18 +1,24 @@
-"""Build the images of the services from ``deploy/images``, without a Docker engine and without a registry."""
+"""The images of the services, built from ``deploy/images`` without a Docker engine and without a registry."""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import subprocess
+import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.cluster.sites import REPOSITORY, cache_folder
+from tests.cluster import host, requirements
+from tests.cluster.readiness import CTR
+from tests.cluster.sites import IMAGES, REPOSITORY, Site, cache_folder
 
-PACKAGES: Mapping[str, str] = {"buildah": "buildah", "debootstrap": "debootstrap"}
-"""Program -> Debian package."""
 BASE = "localhost/elasticdl-base:bookworm"
+BUILD_LIMIT_S = 1500
 _BASE_CONTENTS = "--include=python3,python3-venv,ca-certificates"
+_NAME = "org.opencontainers.image.ref.name"
 _PIP_SETTINGS = [Path("/etc/pip.conf"), Path("/etc/ssl/certs")]
 """What pip needs on machines that reach packages in their own way; other machines have the second one only."""
 
@@ -21,17 +27,41 @@ def service_image(service: str) -> str:
     return f"localhost/elasticdl-{service}:test"
 
 
-def build_service_image(service: str, archive: Path) -> None:
-    """Build the image of a service and write it to a file, in the format of ``docker save``.
+def provide_service_image(site: Site, service: str) -> None:
+    """Build the image of a service and make it known to the node.
 
     The first build takes minutes: it installs Debian for the base image, and the service's dependencies. Later ones
-    take the layers of both from the cache folder.
+    take the layers of both from the cache folder, and only new layers are loaded into the node.
 
     Args:
+        site: The node, which must run.
         service: ``master``, ``ps`` or ``worker``.
-        archive: The file to write.
     """
+    build_service_image(service)
     image = service_image(service)
+    with _locked():
+        layout = _storage().with_name(f"layout-{service}")
+        _buildah("push", "--quiet", "--disable-compression", image, f"oci:{layout}:{image}")
+        _remove_unused_blobs(layout)
+        known = _run(*host.inside(site, *CTR, "content", "ls", "--quiet")).split()
+        archive = f"{service}.tar"
+        _write_archive(layout, site.folder / IMAGES.name / archive, without=frozenset(known))
+        _run(*host.inside(site, *CTR, "images", "import", str(IMAGES / archive)))
+        (site.folder / IMAGES.name / archive).unlink()
+
+
+def is_built(service: str) -> bool:
+    """Whether the image was built before, perhaps from earlier sources: then it takes seconds and not minutes."""
+    return not requirements.missing_packages(requirements.IMAGE_PACKAGES) and bool(_image_id(service_image(service)))
+
+
+def build_service_image(service: str) -> None:
+    """Build the image of a service into the cache folder."""
+    with _locked():
+        _build(service, service_image(service))
+
+
+def _build(service: str, image: str) -> None:
     _provide_base()
     before = _image_id(image)
     mounts = [f"--volume={path}:{path}:ro" for path in _PIP_SETTINGS if path.exists()]
@@ -41,9 +71,6 @@ def build_service_image(service: str, archive: Path) -> None:
     )
     if before and before != _image_id(image):
         _buildah("rmi", before)
-    archive.unlink(missing_ok=True)
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    _buildah("push", "--quiet", image, f"docker-archive:{archive}:{image}")
 
 
 def _provide_base() -> None:
@@ -58,9 +85,40 @@ def _provide_base() -> None:
         _buildah("bud", "--quiet", "--isolation=chroot", f"--file={dockerfile}", f"--tag={BASE}", str(root))
 
 
+def _write_archive(layout: Path, archive: Path, *, without: Set[str]) -> None:
+    """Write an OCI image layout to a file, without the blobs that the node has already (digests)."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive, "w") as tar:
+        for path in sorted(path for path in layout.rglob("*") if path.is_file()):
+            if f"sha256:{path.name}" not in without:
+                tar.add(path, str(path.relative_to(layout)))
+
+
+def _remove_unused_blobs(layout: Path) -> None:
+    """Delete the earlier versions of the image in a layout, which have lost their name to the latest one."""
+    blobs, index = layout / "blobs" / "sha256", layout / "index.json"
+    content = json.loads(index.read_text())
+    content["manifests"] = [entry for entry in content["manifests"] if _NAME in entry.get("annotations", ())]
+    index.write_text(json.dumps(content))
+    (manifest,) = content["manifests"]
+    content = json.loads((blobs / manifest["digest"].removeprefix("sha256:")).read_text())
+    used = {manifest["digest"], content["config"]["digest"], *(layer["digest"] for layer in content["layers"])}
+    for blob in blobs.iterdir():
+        if f"sha256:{blob.name}" not in used:
+            blob.unlink()
+
+
 def _image_id(image: str) -> str:
     """The id of an image; empty when there is none."""
     return _buildah("images", "--quiet", "--no-trunc", "--filter", f"reference={image}").strip()
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """Builds run one after the other, also those of several sessions of tests."""
+    with _storage().with_name("lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _storage() -> Path:
@@ -82,7 +140,7 @@ def _run(*command: str) -> str:
     Raises:
         RuntimeError: it failed.
     """
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=BUILD_LIMIT_S)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return done.stdout

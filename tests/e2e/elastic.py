@@ -151,7 +151,7 @@ class Elastic:
         """Run a command to its end."""
         report = self.folder / "report.json"
         report.unlink(missing_ok=True)
-        extra = ["--report", str(report)] if arguments[0] in ("train", "resume") else []
+        extra = ["--report", str(report)] if arguments[0] in ("train", "evaluate", "predict", "resume") else []
         with self.start(*arguments, *extra, folder=folder) as running:
             exit_code = running.wait(timeout_s)
         facts = json.loads(report.read_text()) if report.exists() else {}

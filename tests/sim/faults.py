@@ -154,10 +154,18 @@ def _zombie(world: World, targets: tuple[str, ...], for_s: float) -> None:
 
 
 def _lose_node(world: World, targets: tuple[str, ...], _for_s: float) -> None:
-    """The node of a process is lost with the process, and nobody reports its end."""
+    """The node of a process is lost; the end of the process is not reported."""
     process = world.running(targets[0])
     if process and world.launcher:
         world.launcher.lose_node(process)
+
+
+def _evict(world: World, targets: tuple[str, ...], _for_s: float) -> None:
+    """The cluster needs the room of a worker's or ps' pod: the process has time to stop."""
+    process = world.running(targets[0])
+    if process:
+        process.exit_reason = "EvictionByEvictionAPI"
+        process.terminate()
 
 
 def _disconnect(world: World, _targets: tuple[str, ...], for_s: float) -> None:
@@ -258,6 +266,7 @@ ACTIONS: dict[str, Action] = {
     "hang": _hang,
     "zombie": _zombie,
     "lose_node": _lose_node,
+    "evict": _evict,
     "disconnect": _disconnect,
     "repeat": _repeat,
     "cut": _cut,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
-from elasticdl.shared.job.spec import BestModel, DataSpec, JobSpec, Limits, ModelSpec
+from elasticdl.shared.job.spec import BestModel, DataSpec, JobKind, JobSpec, Limits, ModelSpec
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.model.signature import (
     DenseVariable,
@@ -46,11 +46,13 @@ class Shape:
         staleness_by_workers: without ``max_staleness``, one less than the workers that train.
         snapshot_s: seconds between snapshots.
         compute_s: seconds that a batch takes.
+        evaluates: the job evaluates a model and trains nothing; tasks and batches are those of its validation data.
         evaluate: whether there is validation data.
         evaluate_epochs: with validation data, the end of each epoch is evaluated.
         patience: epochs without a better result after which training ends; 0: never. With it, the best model is saved.
         evaluate_s: seconds between evaluations, with validation data; 0: none by the clock.
         export: whether there is an output.
+        callback_epochs: epochs after which a callback stops training; 0: there are no callbacks.
         empty_every: every so many-th batch is filtered empty; 0: none.
         shared_address: all lives of a ps are found under one address, as behind a Kubernetes service.
         chain_max: snapshots in a chain.
@@ -67,11 +69,13 @@ class Shape:
     staleness_by_workers: bool = False
     snapshot_s: float = 1.0
     compute_s: float = 0.05
+    evaluates: bool = False
     evaluate: bool = False
     evaluate_epochs: bool = False
     patience: int = 0
     evaluate_s: float = 0.0
     export: bool = False
+    callback_epochs: int = 0
     empty_every: int = 0
     shared_address: bool = False
     chain_max: int = 3
@@ -87,24 +91,28 @@ class SimJob:
 
     def __init__(self, shape: Shape, added_epochs: int = 0) -> None:
         self.shape = shape
-        self.plan = _plan(shape, epochs=shape.epochs)
+        self.validation = _plan(shape, epochs=1)
+        self.plan = replace(self.validation, sources=()) if shape.evaluates else _plan(shape, epochs=shape.epochs)
         self.epochs = shape.epochs + added_epochs
-        whole = _plan(shape, epochs=self.epochs)
-        self.batches = [(task, batch) for task in whole.task_ids() for batch in range(whole.batches_of(task))]
+        whole = replace(self.plan, epochs=self.epochs)
+        self.batches = _batches(whole)
         self.numbers = {place: number for number, place in enumerate(self.batches)}
         shards = [self.plan.shard(task) for task, _ in self.batches]
         self.checksums = [
             derive_key(11, shard.start, batch) & ((1 << 64) - 1)
             for shard, (_, batch) in zip(shards, self.batches, strict=True)
         ]
+        evaluated = sum(self.evaluation_checksum(*each) for each in _batches(self.validation)) % (1 << 64)
+        trained = sum(self.checksums[: self.plan.batches]) % (1 << 64)
         self.spec = JobSpec(
+            kind=JobKind.EVALUATE if shape.evaluates else JobKind.TRAIN,
             job=JobId("sim-1"),
             created_s=0.0,
             plan=self.plan,
-            checksum=sum(self.checksums[: self.plan.batches]) % (1 << 64),
+            checksum=evaluated if shape.evaluates else trained,
             data=DataSpec(format="tfrecord"),
-            validation=_plan(shape, epochs=1) if shape.evaluate else None,
-            validation_data=DataSpec(format="tfrecord") if shape.evaluate else None,
+            validation=self.validation if shape.evaluate or shape.evaluates else None,
+            validation_data=DataSpec(format="tfrecord") if shape.evaluate or shape.evaluates else None,
             model=ModelSpec(path="/model.py", symbol="model"),
             output="memory://output" if shape.export else "",
             storage="memory://storage",
@@ -120,6 +128,7 @@ class SimJob:
             max_staleness=shape.max_staleness,
             staleness_by_workers=shape.staleness_by_workers,
             limits=Limits(lease_s=LEASE_S),
+            callbacks=("Stopping",) if shape.callback_epochs else (),
         )
 
     @cached_property
@@ -127,7 +136,7 @@ class SimJob:
         """One weight per partition and batch, so that each partition counts for itself; one statistic per partition."""
         return ModelSignature(
             dense=(
-                DenseVariable(name="counts", shape=(PARTITIONS, len(self.batches)), kind=VariableKind.TRAINABLE),
+                DenseVariable(name="counts", shape=(PARTITIONS, self._columns), kind=VariableKind.TRAINABLE),
                 DenseVariable(name="absorbed", shape=(PARTITIONS,), kind=VariableKind.STATISTIC),
             ),
             tables=(RowTable(name="rows", width=WIDTH, initializer=RowInitializer(distribution="zeros")),),
@@ -138,7 +147,16 @@ class SimJob:
     @cached_property
     def initial(self) -> Floats:
         """Initial values of the dense variables."""
-        return np.zeros(PARTITIONS * (len(self.batches) + 1), np.float32)
+        return np.zeros(PARTITIONS * (self._columns + 1), np.float32)
+
+    @property
+    def _columns(self) -> int:
+        return max(1, len(self.batches))
+
+    @staticmethod
+    def evaluation_checksum(task: TaskId, batch: int) -> int:
+        """The checksum of a batch of the validation data."""
+        return derive_key(12, task, batch) & ((1 << 64) - 1)
 
     def is_empty(self, number: int) -> bool:
         """Whether the user's filter drops every record of a batch."""
@@ -180,6 +198,10 @@ def rows_of(number: int) -> tuple[Ids, Floats]:
     ids = np.array(sorted({(key >> shift) % ROWS for shift in (0, 8, 16)}), np.int64)
     values = [float((key >> (24 + 3 * place)) % 7 + 1) for place in range(ids.size * WIDTH)]
     return ids, np.array(values, np.float32).reshape(ids.size, WIDTH)
+
+
+def _batches(plan: Plan) -> list[tuple[TaskId, int]]:
+    return [(task, batch) for task in plan.task_ids() for batch in range(plan.batches_of(task))]
 
 
 def _plan(shape: Shape, *, epochs: int) -> Plan:

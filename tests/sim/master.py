@@ -14,11 +14,12 @@ from elasticdl.cli.local.restart_policy import RestartPolicy
 from elasticdl.master.core import fold
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.ps.snapshots.job_recovery import recover_job
+from elasticdl.shared.errors import TransientError
 from elasticdl.shared.messages.events import Event, ExitCause, GroupLedger, JobResumed, JobSubmitted
 from elasticdl.shared.model.manifests import read_manifest
-from elasticdl.shared.names import LAUNCHER, MASTER, PodName, Service
+from elasticdl.shared.names import LAUNCHER, MASTER, Incarnation, PodName, Service
 from elasticdl.shared.pods.memory import MemoryPods
-from elasticdl.shared.pods.ports import Ended
+from elasticdl.shared.pods.ports import Ended, Pods, PodStatus
 from elasticdl.shared.pods.supervisor import PodSupervisor
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 
@@ -29,6 +30,10 @@ BOOT_S = {Service.MASTER: 0.3, Service.PS: 0.3, Service.WORKER: 0.6}
 REACTION_S = 0.25
 """Seconds that the launcher takes to start another master, besides the backoff."""
 AGAIN_S = 0.5
+PENDING_SHARE, PENDING_S_MAX = 0.3, 5.0
+"""Share of the pods of a cluster for which there is no room at once, and the longest time until there is."""
+REMOVED_SHARE = 0.3
+"""Share of those that are removed while they are pending: by a user, or with a master that waited for quota."""
 
 
 class MasterProcess(Process):
@@ -38,8 +43,15 @@ class MasterProcess(Process):
 
     def __init__(self, world: World) -> None:
         super().__init__(world, MASTER)
-        options = MasterOptions(snapshot_records=1 + 7 * self.pid % 40)
+        options = MasterOptions(snapshot_records=1 + 7 * self.pid % 40, pods=self._pods if world.is_cluster else None)
         self.master = Master(self.bus, self.clock, self.incarnation, self._read_ledgers, options)
+
+    def _pods(self, run: Incarnation) -> Pods:
+        """What this master sees of its cluster, on which a former master may run, too."""
+        launcher = self.world.launcher
+        if launcher is None or launcher.incarnation != run:
+            raise TransientError("there is no such run")
+        return launcher.pods.view()
 
     async def main(self) -> None:
         self.spawn(self.heartbeat)
@@ -51,7 +63,10 @@ class MasterProcess(Process):
 
 
 class Launcher(Process):
-    """The launcher: the shipped supervisor of pods, rules of restarts and resume, on simulated processes."""
+    """The launcher: the shipped supervisor of pods, rules of restarts and resume, on simulated processes.
+
+    On a cluster it stands for the batch Job, which starts masters; they create and watch the other pods themselves.
+    """
 
     service = Service.LAUNCHER
 
@@ -69,8 +84,9 @@ class Launcher(Process):
         self.probe("starts")
         for event in await self._opening():
             await self._publisher.open(event)
-        await self.bus.signals.serve_orders(LAUNCHER, self._supervisor.execute)
-        self.spawn(self._supervisor.run)
+        if not self.world.is_cluster:
+            await self.bus.signals.serve_orders(LAUNCHER, self._supervisor.execute)
+            self.spawn(self._supervisor.run)
         self._start_master()
         await self._publisher.run()
 
@@ -109,7 +125,7 @@ class Launcher(Process):
         if process.service is not Service.MASTER:
             batches = process.running_batches if isinstance(process, WorkerProcess) else ()
             traces = Ended(cause=ExitCause.FINISHED, running_batches=batches)
-            self.pods.exit(process.name, exit_code, traces=traces)
+            self.pods.exit(process.name, exit_code, process.exit_reason, traces=traces)
             return
         decision = self._restart_policy.decide(exit_code, self.clock.monotonic(), lambda lines: "")
         if not decision.ends:
@@ -146,6 +162,24 @@ class SimNode:
 
     def start(self, pod: PodName, service: Service) -> None:
         """See ``Node``."""
+        if self._world.is_cluster and self._world.random.random() < PENDING_SHARE:
+            self._launcher.pods.pend(pod, "no room")
+            pending = self._launcher.pods.get(pod)
+            delay_s = PENDING_S_MAX * self._world.random.random()
+            self._world.loop.call_later(delay_s, self._start_pending, pending, context=self._launcher.instance.context)
+        else:
+            self._start(pod, service)
+
+    def _start_pending(self, pending: PodStatus) -> None:
+        """There is room for a pod now, if it is still wanted; some are removed before."""
+        if self._launcher.pods.get(pending.pod) != pending:
+            return
+        if self._world.random.random() < REMOVED_SHARE:
+            self._launcher.pods.vanish(pending.pod)
+        else:
+            self._start(pending.pod, pending.service)
+
+    def _start(self, pod: PodName, service: Service) -> None:
         kind = PsProcess if service is Service.PS else WorkerProcess
         process = kind(self._world, pod, self._launcher.incarnation)
         self._launcher.begin(process)

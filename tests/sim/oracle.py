@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 from tests.sim.job import ROWS, WIDTH, SimJob, rows_of
+from tests.sim.log_oracle import checked_fold, evaluated_wrongly, exported_before_the_audit
 
-from elasticdl.master.core import Fold, State
+from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.master.core.evaluation.triggers import FINAL
-from elasticdl.master.core.invariants import check
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.model_shard import ModelShard
@@ -63,12 +63,15 @@ class Oracle:
         if state.job_state is not JobState.SUCCEEDED:
             reason = state.failure.message if state.failure else state.stop_reason
             return [*problems, f"the job is {state.job_state.value}: {reason}"]
+        if self._job.shape.evaluates:
+            return problems + evaluated_wrongly(world.records(), state, self._job.spec)
         if state.closing.audit is None or not state.closing.audit.exact:
             problems.append(f"the audit is not exact: {state.closing.audit}")
         if state.repaired:
             problems.append(f"the audit repaired {state.repaired} tasks")
         problems += _overcounted(state)
         problems += _disorderly(world)
+        problems += exported_before_the_audit(world.records(), state)
         problems += self._evaluated_too_early(world.records())
         problems += self._not_an_epochs_end(state)
         problems += self._ended_wrongly(state)
@@ -162,11 +165,11 @@ class Oracle:
         if terms and master.incarnation in terms and terms[-1] != master.incarnation:
             return []
         try:
-            replayed = _checked_fold(known)
+            replayed, problems = checked_fold(known)
         except InvariantError as error:
             return [f"an invariant of the master does not hold: {error}"]
         if replayed == live.state:
-            return []
+            return problems
         differing = [name for name in State.__slots__ if getattr(replayed, name) != getattr(live.state, name)]
         return [f"replaying the log of {master.incarnation} gives another state: {', '.join(differing)}"]
 
@@ -254,17 +257,6 @@ class Oracle:
             return []
         wrong = ids[np.abs(found - expected[ids]).max(axis=1) > 1e-3].tolist()
         return [f"{ps}: rows {wrong} do not hold what the dense weights say was learned"]
-
-
-def _checked_fold(records: list[LogRecord]) -> State:
-    """Fold a log and verify the invariants after every record."""
-    folding = Fold()
-    for record in records:
-        folding.take(record)
-        check(folding.state)
-    state = folding.finish()
-    check(state)
-    return state
 
 
 def _evaluations(records: list[LogRecord]) -> dict[int, int]:

@@ -44,6 +44,8 @@ class Process:
             instance=self.pod_instance,
             clock=self.clock,
         )
+        self.exit_reason = ""
+        """Why the platform has ended its pod; empty: it has not."""
         self._in_order = asyncio.Lock()
 
     async def main(self) -> None:

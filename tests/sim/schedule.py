@@ -170,6 +170,33 @@ def _with_epochs(schedule: Schedule) -> Schedule:
     return replace(schedule, shape=shape)
 
 
+EVICTIONS = 0.5
+"""Share of the schedules of jobs on a cluster in which pods are evicted."""
+
+
+def cluster_schedule(seed: int) -> Schedule:
+    """The schedule of a seed, for a job on a cluster: its pods are evicted, too."""
+    schedule, random = random_schedule(seed), Random(seed * 7919 + 31)
+    if random.random() >= EVICTIONS:
+        return schedule
+    around = Around(random=random, shape=schedule.shape, horizon_s=schedule.horizon_s)
+    evictions = (
+        Fault(at_s=around.moment(), action="evict", targets=(random.choice([around.ps(), around.worker()]),))
+        for _ in range(random.randint(1, 3))
+    )
+    return replace(schedule, faults=(*schedule.faults, *evictions))
+
+
+def evaluation_schedule(seed: int) -> Schedule:
+    """The schedule of a seed, for a job that evaluates a model instead of training one."""
+    schedule = cluster_schedule(seed)
+    shape = schedule.shape
+    evaluates = Shape(
+        ps=shape.ps, workers=shape.workers, tasks=shape.tasks, batches=shape.batches, compute_s=2 * shape.compute_s
+    )
+    return replace(schedule, shape=replace(evaluates, evaluates=True, shared_address=shape.shared_address))
+
+
 def _schedule(seed: int) -> Schedule:
     """A schedule with good clocks.
 

@@ -42,6 +42,11 @@ class SimStore(MemoryStore):
         super().delete(uri)
         self._whole.pop(uri, None)
 
+    def move(self, uri: str, target: str) -> None:
+        self._check()
+        super().move(uri, target)
+        self._whole.pop(uri, None)
+
     def damage(self, uri: str, how: int) -> None:
         """Lose an object, its end, or one of its bits: a high one of a 32-bit number, so that its value differs."""
         data = self._objects.get(uri)

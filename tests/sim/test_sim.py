@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.sim.mutations.search import find
 from tests.sim.mutations.seeds import SEEDS as KNOWN
 from tests.sim.quiet import quiet
 from tests.sim.run import run_quietly, run_seed, tell
-from tests.sim.schedule import random_schedule
+from tests.sim.schedule import cluster_schedule, evaluation_schedule, random_schedule
 from tests.sim.world import simulate
 
 SEEDS = int(os.environ.get("ELASTICDL_SIM_SEEDS", "1000" if os.environ.get("CI") else "200"))
@@ -41,6 +42,39 @@ def test_finished_jobs_train_more_epochs(first: int) -> None:
         assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
 
 
+@pytest.mark.parametrize("first", range(0, SEEDS // 4, BLOCK))
+def test_jobs_with_callbacks_end_where_these_stop_them(first: int) -> None:
+    for seed in range(first, min(first + BLOCK, SEEDS // 4)):
+        schedule = random_schedule(seed)
+        shape = replace(schedule.shape, epochs=3, patience=0, callback_epochs=1 + seed % 4)
+        schedule = replace(schedule, shape=shape)
+        with quiet():
+            outcome = simulate(schedule)
+        assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS // 4, BLOCK))
+def test_jobs_on_a_cluster_survive_their_faults(first: int) -> None:
+    for seed in range(first, min(first + BLOCK, SEEDS // 4)):
+        schedule = cluster_schedule(seed)
+        with quiet():
+            outcome = simulate(schedule, is_cluster=True)
+        assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS // 4, BLOCK))
+def test_evaluation_jobs_survive_their_faults(first: int) -> None:
+    for seed in range(first, min(first + BLOCK, SEEDS // 4)):
+        schedule = evaluation_schedule(seed)
+        with quiet():
+            outcome = simulate(schedule, is_cluster=bool(seed % 2))
+        assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
+
+
+def test_a_ps_that_dies_before_its_first_snapshot_is_offered_the_exported_model_again() -> None:
+    assert not simulate(evaluation_schedule(478)).problems
+
+
 @pytest.mark.parametrize("path", sorted(scenarios.FOLDER.glob("*.txt")), ids=lambda path: path.stem)
 def test_scenarios_end_as_written(path: Path) -> None:
     text = path.read_text()
@@ -59,7 +93,7 @@ def test_schedules_are_text_and_back() -> None:
 
 
 def test_every_kind_of_fault_is_drawn() -> None:
-    drawn = {fault.action for seed in range(300) for fault in random_schedule(seed).faults}
+    drawn = {fault.action for seed in range(300) for fault in cluster_schedule(seed).faults}
     assert drawn == set(ACTIONS)
 
 

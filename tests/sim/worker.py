@@ -19,6 +19,7 @@ from tests.sim.runner import SimRunner
 
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import ElasticDLError, InvariantError, TransientError
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.model.placement import PARTITIONS, Placement, decode_placement
@@ -90,6 +91,7 @@ class WorkerProcess(Process):
             commands.InitialiseModel: self._initialise,
             commands.AskProgress: self._ask_progress,
             commands.PublishEvent: lambda command: self.say(command.event),
+            commands.PublishEvents: self._say_all,
             commands.TakeTask: self._take,
             commands.AckTask: lambda command: self._answer(self._deliveries.ack(command.lease)),
             commands.NakTask: lambda command: self._answer(self._deliveries.nak(command.lease)),
@@ -103,6 +105,7 @@ class WorkerProcess(Process):
             commands.CollectMetrics: self._collect,
             commands.DiscardMetrics: self._nothing,
             commands.MergeStates: self._merge,
+            commands.RunCallbacks: self._run_callbacks,
             commands.ExportModel: self._export,
             commands.SaveModel: self._save,
             commands.Exit: self._exit,
@@ -165,6 +168,8 @@ class WorkerProcess(Process):
     async def _initialise(self, _: commands.InitialiseModel) -> None:
         await self._known.wait()
         await drive(self, self._ps.initialise(self.world.job.initial))
+        if self.world.job.spec.kind is not JobKind.TRAIN:
+            await drive(self, self._ps.pull({}, dense=False))
 
     async def _ask_progress(self, command: commands.AskProgress) -> object:
         return await drive(self, self._ps.next_batch(command.task, command.batches))
@@ -222,9 +227,12 @@ class WorkerProcess(Process):
         await asyncio.sleep(0.1 * world.job.shape.compute_s * world.random.random())
         if not world.network.calm and world.random.random() < UNREADABLE:
             return events.BatchUnreadable(ref=ref, reason="storage is unavailable")
-        is_training = ref.task.purpose is Purpose.TRAIN
-        is_empty = is_training and world.job.is_empty(self._number(ref))
-        return events.BatchRead(ref=ref, records=1, is_empty=is_empty)
+        job = world.job
+        if ref.task.purpose is not Purpose.TRAIN:
+            task = TaskId(ref.task.number % job.validation.tasks)
+            records, checksum = job.validation.records_of(task, ref.batch), job.evaluation_checksum(task, ref.batch)
+            return events.BatchRead(ref=ref, records=records, checksum=checksum)
+        return events.BatchRead(ref=ref, records=1, is_empty=job.is_empty(self._number(ref)))
 
     async def _compute(self, command: commands.ComputeBatch) -> events.Event:
         ref, world = command.ref, self.world
@@ -253,9 +261,13 @@ class WorkerProcess(Process):
         if weights is not None and weights.is_released:
             raise InvariantError("receive buffers were returned while a step used them")
 
+    async def _say_all(self, command: commands.PublishEvents) -> None:
+        for event in command.events:
+            await self.say(event)
+
     async def _collect(self, command: commands.CollectMetrics) -> Mapping[str, tuple[bytes, ...]]:
         one = np.ones(1).tobytes()
-        return {} if command.task.purpose is Purpose.TRAIN else {"loss": (one, one)}
+        return {} if command.tasks[0].purpose is Purpose.TRAIN else {"loss": (one, one)}
 
     async def _nothing(self, _: commands.DiscardMetrics) -> None:
         return
@@ -263,6 +275,15 @@ class WorkerProcess(Process):
     async def _merge(self, _: commands.MergeStates) -> Mapping[str, float]:
         shape = self.world.job.shape
         return {"loss": float(self.world.results.randrange(4)) if shape.patience else 1.0}
+
+    async def _run_callbacks(self, command: commands.RunCallbacks) -> commands.MergeResult:
+        """The rate stays that of the optimizer: with it, weights count batches."""
+        epoch, is_end = command.number // 2, command.number % 2 == 0
+        stops = is_end and epoch >= self.world.job.shape.callback_epochs
+        results = {"learning_rate": 1.0} | ({"stop_training": 1.0} if stops else {})
+        if stops or (is_end and command.is_last):
+            results["ended"] = 1.0
+        return commands.MergeResult(results=results)
 
     async def _save(self, command: commands.SaveModel) -> float:
         settled = await drive(self, self._ps.pull({}, pin=command.pin))

@@ -84,9 +84,11 @@ class World:
     Args:
         schedule: decides the run.
         added_epochs: that a user adds with a resume when the job has finished.
+        is_cluster: whether masters create and watch pods themselves; otherwise the launcher does.
     """
 
-    def __init__(self, schedule: Schedule, added_epochs: int = 0) -> None:
+    def __init__(self, schedule: Schedule, added_epochs: int = 0, *, is_cluster: bool = False) -> None:
+        self.is_cluster = is_cluster
         self.random = Random(schedule.seed)
         self.loop = VirtualLoop()
         self._clocks: dict[str, ProcessClock] = {}
@@ -323,6 +325,6 @@ class World:
         return f"the job is stuck: {facts}"
 
 
-def simulate(schedule: Schedule, added_epochs: int = 0) -> Outcome:
+def simulate(schedule: Schedule, added_epochs: int = 0, *, is_cluster: bool = False) -> Outcome:
     """Run one schedule; arguments as ``World``."""
-    return World(schedule, added_epochs).run()
+    return World(schedule, added_epochs, is_cluster=is_cluster).run()

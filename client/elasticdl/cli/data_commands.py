@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from elasticdl.cli.data_flags import DataFlags
 from elasticdl.cli.options import Flag, command
 
 zoo = typer.Typer(no_args_is_help=True, help="Example models and example data.")
@@ -25,6 +26,21 @@ def zoo_data(
     from elasticdl.cli.commands.data import write_example
 
     write_example(name, folder, records, seed, source)
+
+
+@command(data, "inspect")
+def data_inspect(
+    path: Annotated[str, typer.Argument(metavar="DATA", help="File, folder or glob, local or s3://bucket/prefix.")],
+    flags: DataFlags,
+    samples: Annotated[int, Flag("Records to show.", metavar="N", limits=(0, 100))] = 3,
+) -> None:
+    """Show what a job would read: files, records, columns with their types, and the first records.
+
+    Reads all data once, as a job does before it starts, and names the first record that is wrong.
+    """
+    from elasticdl.cli.commands.inspect_data import inspect_data
+
+    inspect_data(path, flags, samples)
 
 
 @command(data, "put")

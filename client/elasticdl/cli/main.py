@@ -8,23 +8,20 @@ from __future__ import annotations
 import os
 import sys
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from elasticdl.cli import exit_codes
-from elasticdl.cli.background import Accept, run_in_background
+from elasticdl.cli import ended_job_commands, exit_codes
 from elasticdl.cli.data_commands import data, zoo
-from elasticdl.cli.options import Debug, Detach, Flag, Job, Json, ReportFile, RunDir, command, plain_switches
-from elasticdl.cli.submission.flags import PS_MAX, WORKERS_MAX, TrainFlags
+from elasticdl.cli.kubernetes.flags import KubernetesFlags, Namespace
+from elasticdl.cli.opening import open_job, root_of
+from elasticdl.cli.options import Flag, Job, Json, RunDir, command, plain_switches
+from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.job_flags import PS_MAX, WORKERS_MAX
+from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import ElasticDLError, UserError
-from elasticdl.shared.job.plan import EPOCHS_MAX
 
-if TYPE_CHECKING:
-    from elasticdl.cli.jobs.handle import JobHandle
-
-LATER = {"allow_extra_args": True, "ignore_unknown_options": True}
 JOBS, DATA, TRAIN = "Jobs", "Data and models", "Run"
 
 app = typer.Typer(
@@ -39,13 +36,13 @@ app = typer.Typer(
     epilog="First run: [bold]elasticdl zoo data mnist mnist[/bold], then [bold]elasticdl train "
     "--model_def=mnist_functional_api.custom_model --training_data=mnist/train --output=output[/bold]",
 )
-app.add_typer(zoo, name="zoo", rich_help_panel=DATA)
-app.add_typer(data, name="data", rich_help_panel=DATA)
+for name, group in (("zoo", zoo), ("data", data)):
+    app.add_typer(group, name=name, rich_help_panel=DATA)
 
 
 def main() -> None:
     """Run the command of this process, and end the process; ``elasticdl.cli.__main__`` handles signals."""
-    arguments = plain_switches(sys.argv[1:], TrainFlags)
+    arguments = plain_switches(sys.argv[1:], TrainFlags, EvaluateFlags, PredictFlags)
     try:
         app(args=arguments)
     except ElasticDLError as error:
@@ -81,17 +78,22 @@ def _root(
 
 
 @command(app, panel=TRAIN, bare_help=True)
-def train(flags: TrainFlags) -> None:
+def train(flags: TrainFlags, pods: KubernetesFlags) -> None:
     """Train a model.
 
     Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (the job can be resumed).
     """
     started_s = time.time()
     flags.check()
+    pods.check(flags.platform)
+    if flags.platform == "kubernetes":
+        from elasticdl.cli.kubernetes.new_job import train as cluster
+
+        raise typer.Exit(cluster.train(flags, pods, started_s))
     try:
         from elasticdl.cli.commands.train import train
 
-        code = train(flags, _root_of(flags.run_dir), started_s)
+        code = train(flags, root_of(flags.run_dir), started_s)
     except KeyboardInterrupt:
         what = "dry run" if flags.dry_run else "job"
         typer.echo(f"Interrupted before training began; nothing is left of the {what}.", err=True)
@@ -99,101 +101,46 @@ def train(flags: TrainFlags) -> None:
     raise typer.Exit(code)
 
 
-@app.command(rich_help_panel=TRAIN, context_settings=LATER)
-def evaluate() -> None:
-    """Evaluate a trained model (not available yet)."""
-    raise UserError(
-        "elasticdl evaluate is not available in this version; use elasticdl train with --validation_data.", usage=True
-    )
+@command(app, panel=TRAIN, bare_help=True)
+def evaluate(flags: EvaluateFlags) -> None:
+    """Evaluate a trained model on data with labels. Every record counts exactly once. Exit codes as of train."""
+    from elasticdl.cli.commands.trained_model import run
+
+    raise typer.Exit(run(flags, root_of(flags.run_dir), time.time()))
 
 
-@app.command(rich_help_panel=TRAIN, context_settings=LATER)
-def predict() -> None:
-    """Predict with a trained model (not available yet)."""
-    raise UserError(
-        "elasticdl predict is not available in this version; load OUTPUT/model.keras with Keras instead.", usage=True
-    )
+@command(app, panel=TRAIN, bare_help=True)
+def predict(flags: PredictFlags) -> None:
+    """Write the predictions of a trained model for data. Every record is predicted exactly once.
 
-
-@command(app, panel=TRAIN)
-def resume(
-    job: Job,
-    num_ps_pods: Annotated[
-        int, Flag("Number of parameter servers (0: as before).", metavar="N", limits=(0, PS_MAX))
-    ] = 0,
-    num_epochs: Annotated[
-        int,
-        Flag(
-            "New total number of epochs (0: as before). Also continues a finished job.",
-            metavar="N",
-            limits=(0, EPOCHS_MAX),
-        ),
-    ] = 0,
-    output: Annotated[
-        str, Flag("Folder or s3:// address for the exported model.", metavar="DIR", shows="as before")
-    ] = "",
-    run_dir: RunDir = None,
-    detach: Detach = False,
-    report: ReportFile = None,
-    debug: Debug = False,
-) -> None:
-    """Resume a stopped, interrupted or failed job from its latest snapshots.
-
-    With --num_epochs, a job that has finished or stopped early also continues, and trains more epochs.
+    Exit codes as of train.
     """
-    _check_idle(job, run_dir)
+    from elasticdl.cli.commands.trained_model import run
 
-    def run(accept: Accept | None) -> int:
-        from elasticdl.cli.commands.resume import ResumeSettings, resume
-
-        settings = ResumeSettings(
-            report=report, debug=debug, ps=num_ps_pods, epochs=num_epochs, output=output, accept=accept
-        )
-        return resume(job, _root_of(run_dir), settings)
-
-    try:
-        code = run_in_background(run) if detach else run(None)
-    except KeyboardInterrupt:
-        typer.echo("Interrupted before the job was resumed.", err=True)
-        code = exit_codes.INTERRUPTED
-    raise typer.Exit(code)
+    raise typer.Exit(run(flags, root_of(flags.run_dir), time.time()))
 
 
-@command(app, panel=TRAIN)
-def export(
-    job: Job,
-    output: Annotated[str, Flag("Folder or s3:// address for the model.", metavar="DIR", shows="as the job")] = "",
-    best: Annotated[bool, Flag("Export the best evaluated model, which a job with --save_best keeps.")] = False,
-    step: Annotated[
-        int | None,
-        Flag("Export the version of step N, if it is kept.", metavar="N", limits=(0, 1 << 62), shows="newest"),
-    ] = None,
-    run_dir: RunDir = None,
-) -> None:
-    """Export the model of a job that has ended, from its snapshots, without training."""
-    _check_idle(job, run_dir)
-    from elasticdl.cli.commands.export import ExportSettings, export
-
-    export(job, _root_of(run_dir), ExportSettings(output=output, best=best, step=step))
+for each in (ended_job_commands.resume, ended_job_commands.export):
+    command(app, panel=TRAIN)(each)
 
 
 @command(app, panel=JOBS)
-def attach(job: Job, run_dir: RunDir = None) -> None:
+def attach(job: Job, run_dir: RunDir = None, namespace: Namespace = "") -> None:
     """Show a running job as the terminal in which it was started does. Ctrl-C leaves it running.
 
     When the job ends, prints its report, and exits with its exit code.
     """
     from elasticdl.cli.commands.attach import attach
 
-    raise typer.Exit(attach(_open(job, run_dir)))
+    raise typer.Exit(attach(open_job(job, run_dir, namespace)))
 
 
 @command(app, panel=JOBS)
-def stop(job: Job, run_dir: RunDir = None) -> None:
+def stop(job: Job, run_dir: RunDir = None, namespace: Namespace = "") -> None:
     """Stop a running job. It can be resumed later."""
     from elasticdl.cli.commands import jobs
 
-    jobs.stop(_open(job, run_dir))
+    jobs.stop(open_job(job, run_dir, namespace))
 
 
 @command(app, panel=JOBS)
@@ -206,6 +153,7 @@ def scale(
         int | None, Flag("New number of parameter servers.", metavar="N", limits=(1, PS_MAX), shows="unchanged")
     ] = None,
     run_dir: RunDir = None,
+    namespace: Namespace = "",
 ) -> None:
     """Change the number of workers or parameter servers of a running job.
 
@@ -213,7 +161,15 @@ def scale(
     """
     from elasticdl.cli.commands import jobs
 
-    jobs.scale(_open(job, run_dir), workers=workers or 0, ps=ps or 0)
+    jobs.scale(open_job(job, run_dir, namespace), workers=workers or 0, ps=ps or 0)
+
+
+@command(app, panel=JOBS)
+def doctor(namespace: Namespace = "") -> None:
+    """Check whether jobs can run in a namespace of a Kubernetes cluster, and say what repairs it."""
+    from elasticdl.cli.kubernetes import doctor
+
+    raise typer.Exit(doctor.doctor(namespace))
 
 
 @command(app, panel=JOBS)
@@ -237,15 +193,21 @@ def chaos(
     from elasticdl.cli.commands import chaos as killing
 
     rates = [killing.parse_rate(text) for text in kill]
-    killing.chaos(job, _root_of(run_dir), rates, duration_s=duration, seed=seed)
+    killing.chaos(job, root_of(run_dir), rates, duration_s=duration, seed=seed)
 
 
 @command(app, "jobs", panel=JOBS)
-def list_jobs(run_dir: RunDir = None) -> None:
-    """List the jobs on this machine."""
+def list_jobs(run_dir: RunDir = None, namespace: Namespace = "") -> None:
+    """List the jobs on this machine, and those in the namespace of a Kubernetes cluster if there is a kubeconfig."""
     from elasticdl.cli.commands import jobs
+    from elasticdl.cli.kubernetes.lookup import has_cluster
 
-    jobs.list_jobs(_root_of(run_dir))
+    if not namespace:
+        jobs.list_jobs(root_of(run_dir))
+    if namespace or (has_cluster(os.environ) and not run_dir):
+        from elasticdl.cli.kubernetes.listing import list_jobs
+
+        list_jobs(namespace)
 
 
 @command(app, panel=JOBS)
@@ -271,7 +233,7 @@ def clean(
     from elasticdl.cli.commands.clean import CleanSettings, clean
 
     settings = CleanSettings(older_than_days=older_than_days, unfinished=everything, dry_run=dry_run, confirmed=yes)
-    clean(_root_of(run_dir), jobs or [], settings)
+    clean(root_of(run_dir), jobs or [], settings)
 
 
 @command(app, panel=JOBS)
@@ -280,22 +242,23 @@ def status(
     as_json: Json = False,
     evaluations: Annotated[int, Flag("Evaluations to show (0: all).", metavar="N", limits=(0, 1 << 31))] = 5,
     run_dir: RunDir = None,
+    namespace: Namespace = "",
 ) -> None:
     """Show the status of a job: progress, processes, evaluations, snapshots."""
     from elasticdl.cli.commands import inspect
 
-    inspect.status(_open(job, run_dir), as_json=as_json, evaluations=evaluations)
+    inspect.status(open_job(job, run_dir, namespace), as_json=as_json, evaluations=evaluations)
 
 
 @command(app, panel=JOBS)
-def report(job: Job, as_json: Json = False, run_dir: RunDir = None) -> None:
+def report(job: Job, as_json: Json = False, run_dir: RunDir = None, namespace: Namespace = "") -> None:
     """Print the report of a job, as at the end of its training. A running job has a report, too.
 
     The report follows from the event log alone. With --json it is the object that train --report=FILE writes.
     """
     from elasticdl.cli.commands import inspect
 
-    inspect.report(_open(job, run_dir), as_json=as_json)
+    inspect.report(open_job(job, run_dir, namespace), as_json=as_json)
 
 
 @command(app, panel=JOBS)
@@ -307,24 +270,26 @@ def tasks(
     ] = "",
     limit: Annotated[int, Flag("Show at most this many tasks.", metavar="N", limits=(1, 1 << 31))] = 50,
     run_dir: RunDir = None,
+    namespace: Namespace = "",
 ) -> None:
     """List the tasks of a job and their states. Finished tasks are shown once the job has ended, or with --state."""
     from elasticdl.cli.commands import inspect
 
-    inspect.tasks(_open(job, run_dir), limit, state)
+    inspect.tasks(open_job(job, run_dir, namespace), limit, state)
 
 
 @command(app, panel=JOBS)
 def task(
     job: Job,
     number: Annotated[int, typer.Argument(metavar="N", min=0, help="The number of the task.")],
-    purpose: Annotated[str, Flag("Kind of task: train, evaluate, merge or export.", metavar="KIND")] = "train",
+    purpose: Annotated[str, Flag("Kind of task: train, evaluate, predict, merge or export.", metavar="KIND")] = "train",
     run_dir: RunDir = None,
+    namespace: Namespace = "",
 ) -> None:
     """Show the history of one task: every dispatch, delivery, failure and result."""
     from elasticdl.cli.commands import inspect
 
-    inspect.task(_open(job, run_dir), number, purpose)
+    inspect.task(open_job(job, run_dir, namespace), number, purpose)
 
 
 @command(app, panel=JOBS)
@@ -332,11 +297,12 @@ def events(
     job: Job,
     follow: Annotated[bool, Flag("Print new events until the job ends or its launcher is gone.", letter="f")] = False,
     run_dir: RunDir = None,
+    namespace: Namespace = "",
 ) -> None:
     """Print the event log of a job, one line per event."""
     from elasticdl.cli.commands import inspect
 
-    inspect.events(_open(job, run_dir), follow=follow)
+    inspect.events(open_job(job, run_dir, namespace), follow=follow)
 
 
 @command(app, panel=JOBS)
@@ -349,11 +315,12 @@ def logs(
     lines: Annotated[int, Flag("Lines of each log to print.", metavar="N", limits=(1, 1 << 31))] = 30,
     follow: Annotated[bool, Flag("Print new lines until the job's launcher has ended.", letter="f")] = False,
     run_dir: RunDir = None,
+    namespace: Namespace = "",
 ) -> None:
     """Print what the processes of a job have logged, and what the model file has printed."""
     from elasticdl.cli.commands import logs as command
 
-    command.logs(_open(job, run_dir), pods or [], lines=lines, follow=follow)
+    command.logs(open_job(job, run_dir, namespace), pods or [], lines=lines, follow=follow)
 
 
 @command(app, panel=JOBS)
@@ -362,33 +329,13 @@ def replay(
     until: Annotated[int, Flag("Last event to apply (0: all).", metavar="SEQ", limits=(0, 1 << 62))] = 0,
     verify: Annotated[bool, Flag("Start at the first event, re-run every decision of the master and compare.")] = False,
     run_dir: RunDir = None,
+    namespace: Namespace = "",
 ) -> None:
     """Rebuild the master's state as it was after an event, from the event log."""
     from elasticdl.cli.commands import inspect
 
-    if not inspect.replay(_open(job, run_dir), until, check=verify):
+    if not inspect.replay(open_job(job, run_dir, namespace), until, check=verify):
         raise typer.Exit(exit_codes.FAILURE)
-
-
-def _root_of(run_dir: Path | None) -> Path:
-    from elasticdl.cli.jobs.run_directory import default_root
-
-    return run_dir.expanduser().absolute() if run_dir else default_root(os.environ)
-
-
-def _open(job: str, run_dir: Path | None) -> JobHandle:
-    from elasticdl.cli.jobs.local_handle import open_job
-
-    return open_job(_root_of(run_dir), job)
-
-
-def _check_idle(job: str, run_dir: Path | None) -> None:
-    """Refuse a running job at once: the imports of some commands take seconds."""
-    from elasticdl.cli.jobs.run_directory import find
-
-    run = find(_root_of(run_dir), job)
-    if run.is_locked():
-        raise run.in_use()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import inspect
 import logging
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -162,21 +162,25 @@ def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter],
     """The options of a function for typer, and the function that takes them."""
     hints = typing.get_type_hints(function, include_extras=True)
     options: list[inspect.Parameter] = []
+    in_file: dict[str, bool] = {}
     limited: dict[str, Flag] = {}
     repeated = {name for name, hint in hints.items() if _is_repeated(hint)}
-    group, owner = "", None
+    groups: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
         if dataclasses.is_dataclass(hints[parameter.name]):
-            group, owner = parameter.name, hints[parameter.name]
+            groups[parameter.name] = hints[parameter.name]
             continue
         options.append(_option(parameter.name, hints[parameter.name], parameter.default, panels=False))
         limited |= _limited(parameter.name, hints[parameter.name])
     own = {option.name for option in options}
-    fields = list(_fields(owner)) if owner else []
-    options += [_option(name, hint, default, panels=True) for name, hint, default in fields]
-    for name, hint, _ in fields:
-        limited |= _limited(name, hint)
-        repeated |= {name} if _is_repeated(hint) else set()
+    for owner in groups.values():
+        for name, hint, default in _fields(owner):
+            options.append(_option(name, hint, default, panels=True))
+            limited |= _limited(name, hint)
+            repeated |= {name} if _is_repeated(hint) else set()
+            in_file[name] = _is_repeated(hint)
+    if in_file:
+        options.append(_file_option(in_file))
     if "debug" not in {option.name for option in options}:
         options.append(_option("debug", Debug, False, panels=False))
 
@@ -186,11 +190,33 @@ def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter],
             flag.check(flag.name or name, values[name])
         values |= {name: ",".join(values[name]) for name in repeated}
         arguments = {name: values[name] for name in own}
-        if owner is not None:
-            arguments[group] = owner(**{name: values[name] for name, _, _ in fields})
+        for group, owner in groups.items():
+            arguments[group] = owner(**{name: values[name] for name, _, _ in _fields(owner)})
         function(**arguments)
 
     return options, run
+
+
+def _file_option(known: Mapping[str, bool]) -> inspect.Parameter:
+    """``--file``, whose flags count where the command line does not give them."""
+
+    def read(context: typer.Context, file: Path | None) -> None:
+        if file is not None:
+            from elasticdl.cli.job_file import read_job_file
+
+            context.default_map = read_job_file(file, known)
+
+    option = typer.Option(
+        *("--file", "-f"),
+        metavar="FILE",
+        help="YAML file with flags, such as num_workers: 4. Flags of the command line take precedence.",
+        callback=read,
+        is_eager=True,
+        expose_value=False,
+        rich_help_panel="Run",
+    )
+    hint = Annotated[Path | None, option]
+    return inspect.Parameter("file", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
 
 
 def _configure_logging(*, debug: bool) -> None:

@@ -10,13 +10,16 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from nats.aio.msg import Msg
 from tests.contract.bus.conftest import SETTINGS
 from tests.contract.bus.values import decision, fact, large_event, task
+from tests.deadline import DEADLINE_S
 from tests.unit.master.driver import job_spec, plan
 
 from elasticdl.shared.bus import BusSettings, KeyValueEntry, subjects
 from elasticdl.shared.bus.nats_bus import check_server, connect
 from elasticdl.shared.bus.nats_bus.connection import Connection, Publication, RefusedError, redact_url
+from elasticdl.shared.bus.nats_bus.stored_message_inbox import StoredMessageInbox
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.bus.stored_events import EVENT_BYTES_MAX
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
@@ -184,8 +187,8 @@ async def test_a_killed_server_loses_nothing_that_was_acknowledged(own_server: N
     reading = asyncio.create_task(read())
     for number in range(1, 51):
         await bus.log.append(fact(number))
-    await bus.tasks.publish([(task(number), False) for number in range(3)])
-    held = await bus.tasks.take([Purpose.TRAIN])
+    await bus.tasks.publish([(task(number, purpose=Purpose.MERGE), False) for number in range(3)])
+    held = await bus.tasks.take([Purpose.MERGE])
     assert held is not None
     first = await bus.log.append_fenced(decision(1), after=0)
     claim = await bus.registers.write("ps-0", b"claim", after=0)
@@ -204,10 +207,37 @@ async def test_a_killed_server_loses_nothing_that_was_acknowledged(own_server: N
     assert numbers[:50] == list(range(1, 51))
     assert await bus.log.last_seq() == 62
     assert await bus.registers.read("ps-0") == KeyValueEntry(value=b"claim", seq=claim)
-    left = [await bus.tasks.take([Purpose.TRAIN]) for _ in range(3)]
+    left = [await bus.tasks.take([Purpose.MERGE]) for _ in range(3)]
     assert [each.task.task.number if each else None for each in left] == [1, 2, None]
     await bus.close()
     await reading
+
+
+async def test_a_busy_reader_gets_every_record_in_order(nats_url: str, job: JobId) -> None:
+    bus = await connect(nats_url, job, replace(SETTINGS, gather_s=0.01, read_batch=7))
+    numbers = range(1, 301)
+
+    async def write() -> None:
+        for number in numbers:
+            await bus.log.append(fact(number))
+
+    writing = asyncio.create_task(write())
+    reading = aiter(bus.log.read(0))
+    assert [(await anext(reading)).envelope.number for _ in numbers] == list(numbers)
+    await writing
+    await bus.close()
+
+
+async def test_a_training_task_that_is_acknowledged_is_not_delivered_again(nats_url: str, job: JobId) -> None:
+    bus = await connect(nats_url, job, BusSettings(lease_s=0.2))
+    await bus.tasks.publish([(task(0), False), (task(1), False)])
+    for _ in range(2):
+        delivery = await bus.tasks.take([Purpose.TRAIN])
+        assert delivery is not None
+        await delivery.ack()
+    await bus.tasks.wait(0.4)  # Two leases.
+    assert await bus.tasks.take([Purpose.TRAIN]) is None
+    await bus.close()
 
 
 async def test_a_reader_notices_that_its_log_was_lost(nats_url: str, job: JobId) -> None:
@@ -223,6 +253,36 @@ async def test_a_reader_notices_that_its_log_was_lost(nats_url: str, job: JobId)
         await bus.log.append(fact(2))
     await connection.close()
     await bus.close()
+
+
+async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(nats_url: str, job: JobId) -> None:
+    asking = await Connection.open(nats_url, job, replace(SETTINGS, answer_s=DEADLINE_S))
+    answering = await Connection.open(nats_url, job, SETTINGS)
+    late: asyncio.Queue[bytes] = asyncio.Queue()
+    requests: list[Msg] = []
+    is_asked = asyncio.Event()
+
+    async def answer(message: Msg) -> None:
+        requests.append(message)
+        is_asked.set()
+        if len(requests) == 2:
+            for each in requests:
+                await answering.client.publish(each.reply, each.data)
+
+    async def on_late(message: Msg) -> None:
+        late.put_nowait(message.data)
+
+    subject = f"test.{job}"
+    await answering.client.subscribe(subject, cb=answer)
+    await answering.client.flush()
+    inbox = StoredMessageInbox(asking, on_late)
+    first = asyncio.create_task(inbox.ask(subject, b"first"))
+    await is_asked.wait()
+    first.cancel()
+    assert (await inbox.ask(subject, b"second")).data == b"second"
+    assert await late.get() == b"first"
+    await asking.close()
+    await answering.close()
 
 
 async def test_nobody_at_the_url_is_a_user_error_without_the_password() -> None:

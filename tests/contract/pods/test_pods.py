@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,7 +14,7 @@ from elasticdl.shared.errors import TransientError
 from elasticdl.shared.messages.commands import StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodPending, PodStarted
 from elasticdl.shared.names import NO_INSTANCE, PodName, Service
-from elasticdl.shared.pods.ports import Ended, Pending, PodStatus, Running
+from elasticdl.shared.pods.ports import Ended, Pending, Phase, PodStatus, Running
 from elasticdl.shared.pods.supervisor import PodSupervisor
 
 PS, WORKER = PodName("ps-0"), PodName("worker-0")
@@ -45,7 +46,8 @@ class Supervised:
         return await asyncio.wait_for(self._published.get(), DEADLINE_S)
 
     async def started(self) -> PodStarted:
-        event = await self.next()
+        while isinstance(event := await self.next(), PodPending):
+            pass
         assert isinstance(event, PodStarted)
         return event
 
@@ -79,33 +81,45 @@ async def supervised(platform: Platform) -> AsyncIterator[Supervised]:
     await supervised.stop()
 
 
-async def until_ended(platform: Platform, pod: PodName) -> PodStatus:
-    """The status of a pod once it has ended."""
+async def until(platform: Platform, pod: PodName, phase: type[Phase]) -> PodStatus:
+    """The status of a pod once it is in a phase."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             for status in await platform.pods.list():
-                if status.pod == pod and isinstance(status.phase, Ended):
+                if status.pod == pod and isinstance(status.phase, phase):
                     return status
-            await anext(platform.pods.watch())
+            with contextlib.suppress(TransientError):
+                await anext(platform.pods.watch())
+
+
+async def until_ended(platform: Platform, pod: PodName) -> PodStatus:
+    """The status of a pod once it has ended."""
+    return await until(platform, pod, Ended)
+
+
+async def run_ps(platform: Platform, order: int) -> PodStatus:
+    """Create a ps; returns its status once it runs."""
+    await platform.pods.create(PS, Service.PS, order)
+    return await until(platform, PS, Running)
 
 
 async def test_a_pod_is_created_once_by_one_order(platform: Platform) -> None:
-    first = await platform.pods.create(PS, Service.PS, 5)
-    assert isinstance(first.phase, Running) and first.instance
+    first = await run_ps(platform, 5)
+    assert first.order == 5 and first.instance
     assert await platform.pods.create(PS, Service.PS, 5) == first
     assert await platform.pods.create(PS, Service.PS, 6) == first
     await platform.finish(PS, 0)
     ended = await until_ended(platform, PS)
     assert await platform.pods.create(PS, Service.PS, 5) == ended
-    later = await platform.pods.create(PS, Service.PS, 7)
-    assert isinstance(later.phase, Running) and later.instance not in ("", first.instance)
+    later = await run_ps(platform, 7)
+    assert later.order == 7 and later.instance not in ("", first.instance)
 
 
 async def test_a_deletion_ends_no_later_pod(platform: Platform) -> None:
-    first = await platform.pods.create(PS, Service.PS, 5)
+    first = await run_ps(platform, 5)
     await platform.finish(PS, 3)
     await until_ended(platform, PS)
-    second = await platform.pods.create(PS, Service.PS, 7)
+    second = await run_ps(platform, 7)
     await platform.pods.delete(PS, first.instance, 8, kill=True)
     await platform.pods.delete(PS, NO_INSTANCE, 6, kill=True)
     assert await platform.pods.list() == (second,)

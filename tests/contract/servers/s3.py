@@ -108,7 +108,8 @@ def provide() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             ["go", "install", f"github.com/minio/minio@{MINIO_VERSION}"],
-            env=os.environ | {"GOBIN": str(folder)},
+            # Statically linked, so that it also is an image for tests/cluster.
+            env=os.environ | {"GOBIN": str(folder), "CGO_ENABLED": "0"},
             stderr=subprocess.DEVNULL,
             check=True,
         )

@@ -121,6 +121,18 @@ def test_delete(place: Place) -> None:
     assert list(place.store.list(place.prefix + "/")) == []
 
 
+def test_move(place: Place) -> None:
+    place.store.write(place.uri("folder/a"), b"1")
+    place.store.write(place.uri("b"), b"2")
+    place.store.move(place.uri("folder/a"), place.uri("b"))
+    assert [info.uri for info in place.store.list(place.prefix + "/")] == [place.uri("b")]
+    assert place.store.read(place.uri("b")) == b"1"
+    place.store.move(place.uri("b"), place.uri("new/c d"))
+    assert place.store.read(place.uri("new/c d")) == b"1"
+    with pytest.raises(ObjectNotFoundError, match="nobody"):
+        place.store.move(place.uri("nobody"), place.uri("b"))
+
+
 def test_streams_are_read_line_by_line(place: Place) -> None:
     place.store.write(place.uri("a"), b"one\ntwo\n")
     with place.store.open(place.uri("a")) as stream:

@@ -16,7 +16,8 @@ from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.main import app, main
 from elasticdl.cli.options import plain_switches
 from elasticdl.cli.submission.flag_items import parse_envs
-from elasticdl.cli.submission.flags import PS_MAX, TrainFlags
+from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.job_flags import PS_MAX
 from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.errors import UserError
@@ -90,18 +91,10 @@ def test_the_help_of_train_shows_every_flag_in_full_on_a_narrow_terminal() -> No
         assert f"─ {panel} ─" in shown
 
 
-@pytest.mark.parametrize("command", ["evaluate", "predict"])
-def test_commands_of_later_versions_are_refused_whatever_their_flags(command: str, elasticdl: Command) -> None:
-    done = elasticdl(command, "--model_def=model.py", "--checkpoint_dir_for_init=x")
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"Error: elasticdl {command} is not available in this version")
-    assert len(done.stderr.splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--platform=kubernetes", "--platform=kubernetes is not available in this version"),
+        ("--namespace=team", "--namespace needs --platform=kubernetes"),
         ("--distribution_strategy=AllreduceStrategy", "AllreduceStrategy is not available in this version"),
         ("--num_workers=0", "--num_workers=0 is out of range"),
         ("--minibatch_size=-1", "--minibatch_size=-1 is out of range"),

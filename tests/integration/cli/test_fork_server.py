@@ -75,10 +75,14 @@ class Launcher:
         (self.server,) = set(psutil.Process().children()) - others
 
     def start(self, name: str, environment: dict[str, str]) -> psutil.Process:
+        return psutil.Process(self.start_briefly(name, environment))
+
+    def start_briefly(self, name: str, environment: dict[str, str]) -> int:
+        """Start a process that may have ended already; returns its pid."""
         pid, _ = self.processes.start(
             name, COMMAND, environment=environment, log=self.folder / f"{name}.log", output=self.folder / f"{name}.out"
         )
-        return psutil.Process(pid)
+        return pid
 
 
 @pytest.fixture
@@ -109,7 +113,7 @@ def test_a_forked_worker_is_a_child_in_a_session_of_its_own_and_its_end_is_repor
 
 
 def test_a_forked_worker_has_the_environment_and_nothing_else(launcher: Launcher) -> None:
-    launcher.start("worker-0", {"PATH": os.environ["PATH"]})
+    launcher.start_briefly("worker-0", {"PATH": os.environ["PATH"]})
     assert launcher.exits.get(timeout=DEADLINE_S).exit_code == 1
     assert "ELASTICDL_" in (launcher.folder / "worker-0.log").read_text()
 

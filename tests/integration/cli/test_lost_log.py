@@ -13,6 +13,7 @@ from elasticdl.cli.commands.inspect import status
 from elasticdl.cli.commands.jobs import list_jobs
 from elasticdl.cli.commands.resume import ResumeSettings, resume
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
+from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import join, open_store, to_uri
@@ -40,5 +41,5 @@ def test_jobs_status_and_resume_say_the_same_of_a_job_whose_log_is_lost(
     assert advice in told and "interrupted" in told
     if not learned:
         with pytest.raises(UserError, match="no event log, and no snapshot") as refused:
-            resume(run.job, tmp_path, ResumeSettings())
+            resume(run.job, tmp_path, ResumeSettings(changes=ResumeChanges()))
         assert advice in refused.value.hint

@@ -78,8 +78,8 @@ def test_a_check_that_takes_too_long_is_ended_with_what_it_has_started(tmp_path:
     )
     (output,) = opened
     with output:
-        # Reading ends when the last process that can write has ended, perhaps before it has written anything.
-        assert output.read() in (b"", b"begun\n")
+        # Reading ends when the last process that can write has ended. Two processes make the model, so two may write.
+        assert set(output.read().split()) <= {b"begun"}
 
 
 def test_a_slow_check_says_once_what_it_runs(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def test_an_exit_is_reported_once_with_its_code_and_log(keeper: Keeper, tmp_path
 def test_what_a_process_has_started_ends_with_it(keeper: Keeper, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    keeper.start("worker-0", f"import subprocess; subprocess.Popen(['sh', '-c', 'exec > {pipe}; sleep 600'])")
-    with pipe.open() as output:  # Opened once the shell has opened it, too.
+    keeper.start("worker-0", f"import subprocess; subprocess.Popen(['sleep', '600'], stdout=open({str(pipe)!r}, 'w'))")
+    with pipe.open() as output:  # Opens once worker-0 has opened it, too. It is at its end once no process holds it.
         assert output.read() == ""
     assert keeper.exit().exit_code == 0
 

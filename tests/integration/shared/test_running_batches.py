@@ -9,7 +9,7 @@ from pathlib import Path
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import Purpose
-from elasticdl.shared.process.running_batches import read_running_batches
+from elasticdl.shared.process.running_batches import WorkerTraces
 
 
 def test_it_survives_a_killed_process(tmp_path: Path) -> None:
@@ -27,4 +27,6 @@ def test_it_survives_a_killed_process(tmp_path: Path) -> None:
     )
     child = subprocess.run([sys.executable, "-c", program, str(path)], check=False, capture_output=True, cwd=tmp_path)
     assert child.returncode < 0, child.stderr
-    assert read_running_batches(path) == (RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=3),)
+    assert WorkerTraces.read(path).running_batches == (
+        RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=7), batch=3),
+    )

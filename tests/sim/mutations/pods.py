@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-from tests.sim.mutations.registry import Protects, mutation, replaced
+from tests.sim.mutations.registry import Protects, handled, mutation, replaced
 
 from elasticdl.master.core import State
 from elasticdl.master.core.evolve import HANDLERS
 from elasticdl.master.core.pods import restarts
 from elasticdl.shared.messages import events
-from elasticdl.shared.messages.events import Envelope, Event, ExitCause
+from elasticdl.shared.messages.events import Envelope, ExitCause
 from elasticdl.shared.pods import supervisor
-
-
-@contextmanager
-def _handled(kind: type[Event], handler: Callable[[State, Envelope, Any], None]) -> Iterator[None]:
-    """Events of one kind get another handler."""
-    original = HANDLERS[kind]
-    HANDLERS[kind] = handler
-    try:
-        yield
-    finally:
-        HANDLERS[kind] = original
 
 
 @mutation("only changes beyond the reported ones count, and an end only for its instance", protects=Protects.LIVENESS)
@@ -37,7 +24,7 @@ def late_changes_of_pods_are_ignored() -> Iterator[None]:
         if event.pod in state.pods:
             original(state, envelope, replace(event, instance=state.pods[event.pod].instance))
 
-    with replaced(supervisor, "_is_newer", lambda status, former: True), _handled(events.PodExited, on_pod_exited):
+    with replaced(supervisor, "_is_newer", lambda status, former: True), handled(events.PodExited, on_pod_exited):
         yield
 
 

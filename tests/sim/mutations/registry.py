@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from elasticdl.master.core import State
+from elasticdl.master.core.evolve import HANDLERS
+from elasticdl.shared.messages.events import Envelope, Event
+
 Patch = Callable[[], AbstractContextManager[None]]
 
 
@@ -81,6 +85,17 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
+
+
+@contextmanager
+def handled(kind: type[Event], handler: Callable[[State, Envelope, Any], None]) -> Iterator[None]:
+    """Events of one kind get another handler."""
+    original = HANDLERS[kind]
+    HANDLERS[kind] = handler
+    try:
+        yield
+    finally:
+        HANDLERS[kind] = original
 
 
 def is_standstill(problem: str) -> bool:

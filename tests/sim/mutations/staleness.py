@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
 
+from elasticdl.ps.shard.pull_admission import PullAdmission
 from elasticdl.ps.shard.staleness_gate import StalenessGate
 from elasticdl.worker.ps_client.calls import PsCalls
 from elasticdl.worker.ps_client.sent_requests import Order
@@ -52,6 +53,12 @@ def accumulated_batches_count() -> Iterator[None]:
 
     original_on_pulled = StalenessGate.on_pulled
     with replaced(StalenessGate, "admits", admits), replaced(StalenessGate, "on_pulled", on_pulled):
+        yield
+
+
+@mutation("other batches may wait for their update on other ps", protects=Protects.EXACTLY_ONCE)
+def other_ps_accumulate_other_batches() -> Iterator[None]:
+    with replaced(PullAdmission, "_accumulated", lambda self, shard: shard.accumulated):
         yield
 
 

@@ -57,19 +57,24 @@ def replies_set_task_progress() -> Iterator[None]:
     scenario="a-worker-is-killed-after-its-acknowledgement",
 )
 def event_before_acknowledgement() -> Iterator[None]:
-    finish, drop = TaskOutcomes.finish, TaskOutcomes.drop
+    report, drop = TaskOutcomes.report, TaskOutcomes.drop
 
-    def early(original: Any) -> Any:
-        def outcome(self: Any, leases: Any, *arguments: Any, **facts: Any) -> Any:
-            for lease in leases:
-                self._effects.issue(AckTask(lease=lease))
-            yield from original(self, leases, *arguments, **facts)
+    def acknowledge(self: Any, leases: Any) -> None:
+        for lease in leases:
+            self._effects.issue(AckTask(lease=lease))
 
-        return outcome
+    def early_report(self: Any, finished: Any) -> Any:
+        for one in finished:
+            acknowledge(self, one.leases)
+        yield from report(self, finished)
+
+    def early_drop(self: Any, leases: Any, reason: str) -> Any:
+        acknowledge(self, leases)
+        yield from drop(self, leases, reason)
 
     with (
-        replaced(TaskOutcomes, "finish", early(finish)),
-        replaced(TaskOutcomes, "drop", early(drop)),
+        replaced(TaskOutcomes, "report", early_report),
+        replaced(TaskOutcomes, "drop", early_drop),
         replaced(TaskOutcomes, "_acknowledge", lambda self, leases: None),
     ):
         yield

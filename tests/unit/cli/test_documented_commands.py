@@ -46,6 +46,15 @@ def parse(command: Any, words: list[str]) -> None:
         command.make_context(command.name, words)
 
 
+@pytest.fixture
+def _job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The documented job file, as ``job.yaml`` in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/job-files.md").read_text(), re.DOTALL)
+    Path("job.yaml").write_text(block)
+
+
+@pytest.mark.usefixtures("_job_file")
 @pytest.mark.parametrize(("page", "command"), documented())
 def test_is_understood(page: str, command: str) -> None:
     words = [_PLACES.get(word, word).replace("=N", "=1") for word in shlex.split(command)[1:]]

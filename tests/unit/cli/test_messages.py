@@ -18,7 +18,7 @@ from elasticdl.cli.display.records import one_line, task_history
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.imports import import_environment, threads_each
-from elasticdl.cli.local.processes.logs import NewLines, last_error, readable, tail
+from elasticdl.cli.local.processes.logs import NewLines, last_error, tail
 from elasticdl.cli.submission.plan_text import start_lines
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
@@ -28,6 +28,7 @@ from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause, GroupLedger
 from elasticdl.shared.names import GroupId, Incarnation, PodName, Purpose, Service
+from elasticdl.shared.pods.log_lines import readable
 from elasticdl.shared.process.settings import WorkerSettings, from_environment
 
 
@@ -77,9 +78,9 @@ def test_moves_before_a_resume_are_not_reported_and_moves_after_it_are(log: Log)
     ]
 
 
-def test_the_start_message_says_where_max_step_ends_the_plan(tmp_path: Path) -> None:
+def test_the_start_message_says_where_max_step_ends_the_plan() -> None:
     plan = replace(PLAN, epochs=5, max_step=6)
-    first = start_lines(RunDirectory(tmp_path, SPEC.job), replace(SPEC, plan=plan))[0]
+    first = start_lines(replace(SPEC, plan=plan))[0]
     assert "40 records x 5 epochs, ended by --max_step=6 in epoch 2 = 6 batches in 3 tasks" in first
     log = Log()
     log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=replace(SPEC, plan=plan)))

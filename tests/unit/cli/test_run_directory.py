@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cli.commands.jobs import scale, stop
-from elasticdl.cli.jobs.local_handle import open_job
+from elasticdl.cli.jobs.local_handle import LocalJobHandle
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, default_root, find, replace_text
 from elasticdl.cli.submission.model_digest import changed_files, combined, file_digests
 from elasticdl.shared.errors import UserError
@@ -89,7 +89,7 @@ def test_a_job_that_is_not_running_can_not_be_scaled_and_the_hint_says_what_to_d
     run = made(tmp_path, "job-1")
     run.write(replace(run.read(), state=state, next_step=next_step))
     with pytest.raises(UserError, match="can't be scaled") as refused:
-        scale(open_job(tmp_path, "job-1"), workers=2, ps=0)
+        scale(LocalJobHandle(find(tmp_path, "job-1")), workers=2, ps=0)
     assert hint.format(root=tmp_path) in refused.value.hint
     assert bool(refused.value.hint) == bool(hint)
 
@@ -97,10 +97,10 @@ def test_a_job_that_is_not_running_can_not_be_scaled_and_the_hint_says_what_to_d
 def test_hints_give_the_run_directory_unless_it_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path, "job-1")
     with pytest.raises(UserError, match=f"elasticdl status job-1 --run_dir={tmp_path}"):
-        stop(open_job(tmp_path, "job-1"))
+        stop(LocalJobHandle(find(tmp_path, "job-1")))
     monkeypatch.setenv("ELASTICDL_RUN_DIR", str(tmp_path))
     with pytest.raises(UserError, match=r"elasticdl status job-1$"):
-        stop(open_job(tmp_path, "job-1"))
+        stop(LocalJobHandle(find(tmp_path, "job-1")))
 
 
 def test_a_file_is_replaced_completely_or_not_at_all(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.source_check import check_data
 from elasticdl.cli.submission.submit import Submission, prepare
@@ -43,10 +42,6 @@ def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submission:
     return submission
 
 
-def run_of(submission: Submission, tmp_path: Path) -> RunDirectory:
-    return RunDirectory(tmp_path / "jobs", submission.spec.job)
-
-
 def assert_whole(submission: Submission) -> None:
     saved = IndexStore.of_job(submission.spec.storage)
     for planned in (submission.data, submission.validation):
@@ -55,14 +50,14 @@ def assert_whole(submission: Submission) -> None:
             assert to_bytes(saved.load(index.source, index.number, planned.options)) == to_bytes(index)
 
 
-def test_complete_indices_are_not_rebuilt(submission: Submission, tmp_path: Path) -> None:
+def test_complete_indices_are_not_rebuilt(submission: Submission) -> None:
     told: list[str] = []
-    check_data(run_of(submission, tmp_path), submission.spec, told.append)
+    check_data(submission.spec, told.append)
     assert told == []
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK", None])
-def test_lost_and_damaged_indices_are_rebuilt(submission: Submission, tmp_path: Path, damage: bytes | None) -> None:
+def test_lost_and_damaged_indices_are_rebuilt(submission: Submission, damage: bytes | None) -> None:
     storage = Path(submission.spec.storage.removeprefix("file://")) / "index"
     assert len(list(storage.iterdir())) == 3
     if damage is None:
@@ -71,29 +66,29 @@ def test_lost_and_damaged_indices_are_rebuilt(submission: Submission, tmp_path: 
         for file in storage.iterdir():
             file.write_bytes(damage)
     told: list[str] = []
-    check_data(run_of(submission, tmp_path), submission.spec, told.append)
+    check_data(submission.spec, told.append)
     assert len(told) == 3
     assert all("Rebuilding it" in line for line in told)
     assert_whole(submission)
 
 
-def test_an_index_with_another_checksum_is_refused(submission: Submission, tmp_path: Path) -> None:
+def test_an_index_with_another_checksum_is_refused(submission: Submission) -> None:
     shutil.rmtree(Path(submission.spec.storage.removeprefix("file://")) / "index")
     other = replace(submission.spec, checksum=submission.spec.checksum ^ 1)
     with pytest.raises(UserError, match="changed since job"):
-        check_data(run_of(submission, tmp_path), other, print)
+        check_data(other, print)
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
-def test_a_copy_is_the_same_and_read_once(submission: Submission, tmp_path: Path, name: str) -> None:
-    file, run = Path(f"data/{name}.csv"), run_of(submission, tmp_path)
+def test_a_copy_is_the_same_and_read_once(submission: Submission, name: str) -> None:
+    file = Path(f"data/{name}.csv")
     content = file.read_bytes()
     os.unlink(file)
     with pytest.raises(UserError, match="does not exist any more"):
-        check_data(run, submission.spec, print)
+        check_data(submission.spec, print)
     file.write_bytes(content)
     spec, told = submission.spec, list[str]()
-    check_data(run, spec, told.append)
+    check_data(spec, told.append)
     assert told == [f"{file.absolute()} was copied, touched or changed. Comparing its content."] * (1 + (name == "b"))
     # The result is saved, so a worker reads the file as it is.
     folder = Path(spec.storage.removeprefix("file://")) / "index"
@@ -113,24 +108,22 @@ def test_a_copy_is_the_same_and_read_once(submission: Submission, tmp_path: Path
 
 
 @pytest.mark.parametrize("change", [(b"7;a", b"8;a"), (b"x;y", b"y;x"), (b"7;a\n1;a", b"1;a\n7;a")])
-def test_other_content_of_the_same_size_is_refused(
-    submission: Submission, tmp_path: Path, change: tuple[bytes, bytes]
-) -> None:
+def test_other_content_of_the_same_size_is_refused(submission: Submission, change: tuple[bytes, bytes]) -> None:
     file = Path("data/a.csv")
     file.write_bytes(file.read_bytes().replace(*change))
     with pytest.raises(UserError, match=r"data/a\.csv changed since job"):
-        check_data(run_of(submission, tmp_path), submission.spec, print)
+        check_data(submission.spec, print)
     file.write_bytes(file.read_bytes() + b"1;a\n")
     with pytest.raises(UserError, match=r"data/a\.csv changed since job"):
-        check_data(run_of(submission, tmp_path), submission.spec, print)
+        check_data(submission.spec, print)
 
 
-def test_a_lost_index_of_a_copy(submission: Submission, tmp_path: Path) -> None:
+def test_a_lost_index_of_a_copy(submission: Submission) -> None:
     shutil.rmtree(Path(submission.spec.storage.removeprefix("file://")) / "index")
     for name in ("a", "b"):
         Path(f"data/{name}.csv").write_bytes(Path(f"data/{name}.csv").read_bytes())
         os.utime(f"data/{name}.csv", (1, 1))
     with pytest.raises(UserError, match=r"data/b\.csv changed"):  # Validation data has no checksum.
-        check_data(run_of(submission, tmp_path), submission.spec, print)
+        check_data(submission.spec, print)
     training = replace(submission.spec, validation=None)
-    check_data(run_of(submission, tmp_path), training, print)
+    check_data(training, print)

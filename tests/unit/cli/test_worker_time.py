@@ -11,8 +11,8 @@ import pytest
 from tests.unit.master.driver import Driver, job_spec
 
 from elasticdl.cli.local.job_monitor import JobMonitor
-from elasticdl.cli.local.worker_time import WorkerTime
 from elasticdl.master.core import State
+from elasticdl.master.measuring.worker_time import WorkerTime
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus.memory import MemoryBroker
 from elasticdl.shared.bus.memory.broker import MemoryBus
@@ -146,13 +146,13 @@ async def test_all_batches_of_a_killed_worker_are_counted() -> None:
         of_ps = replace(heartbeat(1.0, 0.0), service=Service.PS, name=PodName("ps-0"), metrics={"step": 117.0})
         await bus.signals.send_heartbeat(of_ps)
         await until(lambda: len(monitor.heartbeats) == 2)
-        assert monitor.batches_computed == 120
+        assert monitor.meter.batches_computed == 120
         driver.take(commands.Dispatch)
         driver.exit_pod("worker-0", ExitCause.PREEMPTED, batches=130)
         for record in driver.log[observer.seen :]:
             await bus.log.append(record.envelope)
         await until(lambda: observer.seen == len(driver.log))
-        assert monitor.batches_computed == 130
+        assert monitor.meter.batches_computed == 130
         assert monitor.goodput == pytest.approx((117 + 10) / 130)
 
 
@@ -168,7 +168,7 @@ async def test_a_ps_without_groups_does_not_reduce_goodput() -> None:
             )
         await until(lambda: len(monitor.heartbeats) == 3)
         assert monitor.state.holders == ("ps-0",)
-        assert (monitor.batches_absorbed, monitor.goodput) == (200, 1.0)
+        assert (monitor.meter.batches_absorbed(monitor.state), monitor.goodput) == (200, 1.0)
 
 
 async def test_the_step_of_a_snapshot_counts_even_if_no_heartbeat_has_reported_it() -> None:
@@ -181,7 +181,7 @@ async def test_the_step_of_a_snapshot_counts_even_if_no_heartbeat_has_reported_i
             service=Service.PS, name=PodName("ps-0"), incarnation=Incarnation(life), time_s=1.0, metrics={"step": 3.0}
         )
         await bus.signals.send_heartbeat(told)
-        await until(lambda: monitor.batches_absorbed == 3)
+        await until(lambda: monitor.meter.batches_absorbed(monitor.state) == 3)
         ledgers = driver.groups("ps-0", LedgerRecord(open={0: 4}, step=7))
         taken = SnapshotTaken(manifest="memory://s/1", request=1, ledgers=ledgers, size_bytes=1, seconds=0.1)
         driver.feed(taken, Service.PS, "ps-0", life)
@@ -192,7 +192,7 @@ async def test_the_step_of_a_snapshot_counts_even_if_no_heartbeat_has_reported_i
             replace(told, time_s=2.0, metrics={"step": 5.0})
         )  # It was sent before the snapshot.
         await until(lambda: monitor.heartbeats[PodName("ps-0")].time_s == 2.0)
-        assert monitor.batches_absorbed == 7
+        assert monitor.meter.batches_absorbed(monitor.state) == 7
 
 
 @asynccontextmanager

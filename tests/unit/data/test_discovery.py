@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pyarrow as pa
@@ -83,7 +84,8 @@ def test_names_with_glob_characters_and_spaces(place: tuple[ObjectStore, str]) -
         (["_x.csv"], "", "there is no data file in"),
         (["a.csv", "b.tfrecord"], "", r"mixes formats: .*/a\.csv is csv, .*/b\.tfrecord is tfrecord"),
         (["a.csv", "README.md"], "", r"README\.md is not a supported data file"),
-        (["a.csv.gz"], "/a.csv.gz", r"a\.csv\.gz is compressed"),
+        (["a.csv.zst"], "/a.csv.zst", r"a\.csv\.zst is compressed with a method that can't be read"),
+        (["a.parquet.gz"], "", r"a\.parquet\.gz is a Parquet file in a gzip file"),
     ],
 )
 def test_what_is_refused(place: tuple[ObjectStore, str], names: list[str], path: str, message: str) -> None:
@@ -134,6 +136,9 @@ def parquet_bytes(table: pa.Table) -> bytes:
         ("train.tfrecord-00000-of-00010", b"", DataFormat.TFRECORD),
         ("A.TFRECORDS", b"", DataFormat.TFRECORD),
         ("a.snappy.parquet", b"", DataFormat.PARQUET),
+        ("a.csv.gz", b"", DataFormat.CSV),
+        ("train.tfrecord-00000-of-00010.gz", b"", DataFormat.TFRECORD),
+        ("part-00000.gz", gzip.compress(b"a,b\n1,2\n", mtime=0), DataFormat.CSV),
     ],
 )
 def test_formats(name: str, data: bytes, kind: DataFormat) -> None:

@@ -23,6 +23,7 @@ from elasticdl.shared.data import (
     scan_source,
 )
 from elasticdl.shared.data.formats import tfrecord
+from elasticdl.shared.data.formats.parquet import PAGE_ROWS
 from elasticdl.shared.data.index_store import from_bytes, to_bytes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
@@ -136,6 +137,34 @@ def test_parquet_ranges(values: list[int | None], group: int, cut: list[int]) ->
         assert numbers.tolist() == [-7 if value is None else value for value in values[start:end]]
         assert numbers.dtype == "int32"
         assert batch.checksum == reader.checksum(shard) == whole.take(range(start, end)).checksum
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(0, 26), (PAGE_ROWS - 26, PAGE_ROWS), (PAGE_ROWS - 1, PAGE_ROWS + 1), (5, PAGE_ROWS + 5), (2 * PAGE_ROWS, 9000)],
+)
+def test_parquet_ranges_within_pages_and_across_them(start: int, end: int) -> None:
+    numbers = np.arange(9000)
+    lists = [[number] * (number % 3) for number in range(9000)]
+    table = pa.table({"a": numbers, "b": lists, "c": numbers.astype(str)})
+    store, planned = planned_with(a_parquet=parquet_bytes(table, 3000))
+    reader, whole = reader_of(store, planned), reader_of(store, planned)
+    every = whole.read(Shard(source=0, start=0, end=9000))
+    block = reader.read(Shard(source=0, start=start, end=end))
+    assert block.hashes.tolist() == every.hashes[start:end].tolist()
+    order = np.random.default_rng(1).permutation(end - start)
+    for rows, places in ((block, range(start, end)), (block.reordered(order), start + order)):
+        columns = rows.columns
+        assert columns["a"].tolist() == list(places)
+        assert columns["b"].tolist() == [lists[place] for place in places]
+        assert columns["c"].tolist() == [str(place) for place in places]
+
+
+def test_pages_count_their_strings_and_lists() -> None:
+    table = pa.table({"a": np.arange(100), "b": [[1.0] * 3] * 100, "c": ["word"] * 100})
+    store, planned = planned_with(a_parquet=parquet_bytes(table))
+    columns = reader_of(store, planned).read(Shard(source=0, start=0, end=100)).columns
+    assert columns.nbytes >= 100 * (8 + 3 * 8 + 64)
 
 
 def parquet_bytes(table: pa.Table, group: int = 1 << 20, **options: object) -> bytes:

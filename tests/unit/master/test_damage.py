@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
-from tests.unit.master.driver import PS, Driver, whole
+from tests.unit.master.driver import PS, Driver, close, whole
 
 from elasticdl.master.core.closing.apply import DAMAGED_MAX
 from elasticdl.shared.messages import commands, events
@@ -45,6 +46,18 @@ def test_a_damaged_final_snapshot_is_taken_again(driver: Driver) -> None:
     assert driver.state.closing.audit is not None
     assert driver.state.closing.audit.exact
     assert [event.object for event in driver.state.damaged.values()] == ["m/1"]
+
+
+def test_a_final_snapshot_that_is_damaged_after_the_end_is_replaced(driver: Driver) -> None:
+    driver.start_all()
+    for task in driver.dispatched():
+        driver.finish(task)
+    close(driver, whole(driver.state.plan))
+    assert driver.is_in(JobState.SUCCEEDED)
+    (manifest,) = driver.state.closing.manifests.values()
+    driver.feed(replace(unreadable(manifest), instead="m/2"), Service.PS, PS, driver.incarnation(PS))
+    assert driver.state.closing.manifests == {PS: "m/2"}
+    assert not driver.take(commands.TakeSnapshot)
 
 
 def test_repeatedly_damaged_final_snapshots_fail_the_job(driver: Driver) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.unit.master.driver import Driver, close, job_spec, plan, whole
 
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause
@@ -222,4 +225,55 @@ def test_a_pin_that_was_opened_too_late_is_closed() -> None:
     assert driver.take(commands.ClosePin) == [commands.ClosePin(ps=second.ps, evaluation=second.evaluation)]
     driver.feed(events.ModelPinned(evaluation=first.evaluation, step=9), Service.PS, "ps-0", driver.incarnation("ps-0"))
     assert driver.take(commands.ClosePin) == []
+    driver.check_replay()
+
+
+def evaluation_job(checksum: int) -> Driver:
+    """A job that only evaluates, whose ps have pinned the model."""
+    spec = job_spec(
+        replace(VALIDATION, sources=()),
+        kind=JobKind.EVALUATE,
+        checksum=checksum,
+        validation=VALIDATION,
+        validation_data=job_spec().data,
+    )
+    driver = Driver(spec)
+    driver.start_all(initialised=True)
+    pin(driver)
+    return driver
+
+
+def test_an_evaluation_job_counts_the_first_result_of_each_task_and_succeeds() -> None:
+    driver = evaluation_job(checksum=14)
+    tasks = driver.dispatched(Purpose.EVALUATE)
+    assert len(tasks) == VALIDATION.tasks == 2
+    for number in (tasks[0], tasks[0], tasks[1]):
+        driver.finish(number, purpose=Purpose.EVALUATE, records=50, checksum=7)
+    assert driver.state.evaluations[-1].records == VALIDATION.records
+    for number in driver.dispatched(Purpose.MERGE):
+        driver.finish(number, purpose=Purpose.MERGE, results={"loss": 2.0})
+    assert driver.is_in(JobState.SUCCEEDED)
+    assert driver.state.evaluations[-1].results == {"loss": 2.0}
+    driver.check_replay()
+
+
+def test_an_evaluation_job_whose_records_differ_from_the_index_fails() -> None:
+    driver = evaluation_job(checksum=15)
+    for number in driver.dispatched(Purpose.EVALUATE):
+        driver.finish(number, purpose=Purpose.EVALUATE, records=50, checksum=7)
+    assert driver.state.failure is not None
+    assert "100 records with checksum 000000000000000e were evaluated" in driver.state.failure.message
+    driver.check_replay()
+
+
+def test_an_evaluation_job_whose_ps_dies_evaluates_every_record_again() -> None:
+    driver = evaluation_job(checksum=14)
+    first, _ = driver.dispatched(Purpose.EVALUATE)
+    driver.finish(first, purpose=Purpose.EVALUATE, records=50, checksum=7)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
+    driver.start_all(initialised=True)
+    pin(driver)
+    again = driver.dispatched(Purpose.EVALUATE)
+    assert len(again) == VALIDATION.tasks and first not in again
+    assert driver.state.evaluations[-1].records == 0
     driver.check_replay()

@@ -148,7 +148,7 @@ class ClusterNode:
 
 
 def master(services: Cluster, incarnation: str = "m1", pods: MemoryPods | None = None) -> Master:
-    options = MasterOptions(pods=pods)
+    options = MasterOptions(pods=(lambda run: pods) if pods else None)
     return Master(services.broker.connect(), SystemClock(), Incarnation(incarnation), services.ledgers, options)
 
 
@@ -198,6 +198,9 @@ async def test_masters_that_are_given_pods_create_and_watch_them() -> None:
         ]
         assert {envelope.service for envelope in starts} == {Service.MASTER}
         assert final.pods[WORKER].starts == final.pods[PS].starts == 1
+        assert final.measured is not None
+        assert final.measured.ended_s > 0
+        assert final.measured.batches_absorbed == final.plan.batches
 
 
 async def test_a_fenced_master_is_refused() -> None:

@@ -83,6 +83,32 @@ def test_a_repeated_task_adds_nothing_to_the_statistics(driver: Driver) -> None:
     assert totals(driver).tasks == 1
 
 
+def test_metric_states_of_several_tasks_come_with_the_last_one(driver: Driver) -> None:
+    for task in (0, 1):
+        driver.finish(task, batches=5, records=50, loss_sum=5.0, counted=((0, 5),), states_follow=True)
+    assert totals(driver).states == {}
+    driver.finish(2, batches=5, records=50, loss_sum=5.0, states=sums(15.0), counted=((0, 5),))
+    assert known(driver) == (15, 150, 15.0, 15.0)
+
+
+def test_metric_states_that_contain_those_of_a_known_task_do_not_count(driver: Driver) -> None:
+    finish(driver, 0, (0, 5))
+    driver.finish(0, batches=5, records=50, loss_sum=5.0, counted=((0, 5),), states_follow=True)
+    driver.finish(1, batches=5, records=50, loss_sum=5.0, states=sums(10.0), counted=((0, 5),))
+    assert known(driver) == (10, 100, 10.0, 5.0)
+    finish(driver, 2, (0, 5))
+    assert known(driver) == (15, 150, 15.0, 10.0)
+
+
+def test_a_worker_that_starts_again_counts_although_the_former_one_has_repeated_a_task(driver: Driver) -> None:
+    finish(driver, 0, (0, 5))
+    driver.finish(0, batches=5, records=50, loss_sum=5.0, counted=((0, 5),), states_follow=True)
+    driver.exit_pod("worker-0", events.ExitCause.PREEMPTED)
+    driver.start_pod("worker-0")
+    finish(driver, 1, (0, 5))
+    assert known(driver) == (10, 100, 10.0, 10.0)
+
+
 def test_a_returned_task_counts_together_with_the_rest_from_another_worker(driver: Driver) -> None:
     give_back(driver, 0, (0, 2), loss=3.0)
     assert known(driver) == (2, 20, 6.0, 6.0)

@@ -12,16 +12,17 @@ from elasticdl.shared.wire import messages
 from elasticdl.shared.wire.messages import NO_FLOATS, Push
 
 
-def core_of(optimizer: str = "adam", *, policy: UpdatePolicy | None = None) -> PsCore:
-    core = PsCore(plan=PLAN, placement=Placement.even(1), number=0, policy=policy or UpdatePolicy())
-    core.initialise(initialise(optimizer))
+def core_of(optimizer: str = "adam", *, policy: UpdatePolicy | None = None, ps: int = 1) -> PsCore:
+    """The core of the first of so many ps."""
+    core = PsCore(plan=PLAN, placement=Placement.even(ps), number=0, policy=policy or UpdatePolicy())
+    core.initialise(initialise(optimizer, ps=ps))
     core.start_serving()
     return core
 
 
-def initialise(optimizer: str = "adam") -> messages.Initialise:
+def initialise(optimizer: str = "adam", *, ps: int = 1) -> messages.Initialise:
     model = signature(optimizer)
-    (part,) = dense_parts(model.dense, Placement.even(1))
+    part = dense_parts(model.dense, Placement.even(ps))[0]
     return messages.Initialise(
         plan=PLAN.fingerprint, signature=model.to_json(), placement_version=1, dense=part.gather(initial_dense())
     )

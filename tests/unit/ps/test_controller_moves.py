@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.ps.controller_shell import PS, Broker, Shell, serving, snapshot
-from tests.unit.ps.damage import flip
+from tests.unit.ps.damage import delete, flip
 
 from elasticdl.ps.controller.commands import (
     CutCopy,
@@ -21,8 +21,11 @@ from elasticdl.shared.messages.commands import ClosePin, Command, HoldGroup, Ope
 from elasticdl.shared.messages.events import (
     GroupHeld,
     ModelPinned,
+    PsStarted,
+    SnapshotDamaged,
     SnapshotTaken,
 )
+from elasticdl.shared.model.manifests import read_manifest
 from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.names import PodName
 from elasticdl.shared.storage import MemoryStore
@@ -136,6 +139,31 @@ def test_the_second_copy_has_only_what_changed_and_the_recipient_loads_only_that
     recipient.order(hold(copied(donor, 2, 2, freeze=True), 2))
     assert recipient.run().count("LoadNextObject") < first, "nothing changed between the copies"
     assert len(broker.events(GroupHeld)) == 2
+
+
+def test_what_is_held_does_not_build_on_a_snapshot_that_was_deleted_during_the_move(
+    broker: Broker, store: MemoryStore
+) -> None:
+    donor, recipient = moving(broker, store)
+    recipient.order(hold(copied(donor, 1, 2, freeze=False), 2))
+    recipient.run()
+    deleted = broker.register(PS_1).manifest
+    delete(store, deleted)
+    donor.push(0, 1)
+    recipient.order(hold(copied(donor, 2, 2, freeze=True), 2))
+    recipient.run()
+    register = broker.register(PS_1)
+    assert read_manifest(store, register.manifest).base == ""
+    assert deleted not in (register.manifest, *register.older)
+    (told,) = broker.events(SnapshotDamaged)
+    assert (told.snapshot, told.instead) == (deleted, register.manifest)
+    recipient.publish(Placement.even(1).moved(HALF, to=1, version=2))
+    recipient.run()
+    successor = Shell(broker, store, ps=PS_1)
+    successor.core.adopt(Placement.even(1).moved(HALF, to=1, version=2))
+    successor.start()
+    (group,) = broker.events(PsStarted)[-1].ledgers
+    assert (group.partitions, group.ledger.step) == (HALF, 2)
 
 
 def test_a_copy_that_is_damaged_fails_the_move_and_not_the_recipient(broker: Broker, store: MemoryStore) -> None:

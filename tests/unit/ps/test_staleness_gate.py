@@ -223,6 +223,18 @@ def test_a_pull_is_refused_until_the_other_batch_is_pushed() -> None:
     assert core.push(replace(wire_push(1, 0), base_iteration=1)).staleness == 0
 
 
+def test_other_batches_may_wait_for_their_update_on_other_ps() -> None:
+    """The other ps was restored: one batch waits there, and none here. The second push would make an update there."""
+    policy = UpdatePolicy(grads_to_wait=2, gate=GateSettings(max_staleness=0, grads_to_wait=2))
+    core = core_of("sgd", policy=policy)
+    pull_for(core, 0, 0)
+    pull_for(core, 1, 0)
+    core = core_of("sgd", policy=policy, ps=2)
+    pull_for(core, 0, 0)
+    with pytest.raises(RefusedError, match="staler than the bound"):
+        pull_for(core, 1, 0)
+
+
 def waiting_pull(core: PsCore) -> threading.Thread:
     """A second worker's pull, on a thread that ends when it may be answered."""
     request = messages.Pull(plan=PLAN.fingerprint, placement_version=1, pin=0, dense=True, tables=(), batch=(1, 0))

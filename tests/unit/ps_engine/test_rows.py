@@ -169,6 +169,16 @@ def test_a_restored_store_learns_on_bit_for_bit() -> None:
     assert everything(original) == everything(restored)
 
 
+@pytest.mark.parametrize("width", [1, 2])
+def test_weights_of_another_store_are_loaded_with_fresh_slots(width: int) -> None:
+    table = RowTable(name="clicks", width=width, initializer=UNIFORM)
+    trained, store = (RowStore(table, Optimizer(name="adam", learning_rate=0.1), seed=9) for _ in range(2))
+    trained.push(array([3, 5, 8]), np.ones((3, width), np.float32), Update(0.1, 0))
+    store.load_weights(*trained.stored_weights(0, 3))
+    wanted = {row: [*slab[:width], *[0.0] * (2 * width)] for row, slab in everything(trained).items()}
+    assert everything(store) == wanted
+
+
 def test_a_dirty_cut_holds_what_changed_since_the_last_finished_one() -> None:
     store = store_of()
     push(store, [1, 2, 3])

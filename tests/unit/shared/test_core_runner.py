@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 from collections.abc import Sequence
 
+from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.process.clock import SystemClock
-from elasticdl.shared.process.core_runner import CoreRunner, Lanes, SetTimer, TimerFired
+from elasticdl.shared.process.core_runner import CoreRunner, Lanes, LoopLanes, SetTimer, TimerFired
 
 WAIT_S = 20.0
 
@@ -94,3 +96,39 @@ def test_errors_of_core_and_lanes_are_reported() -> None:
     assert str(failures.get(timeout=WAIT_S)) == "lane"
     running.stop()
     assert running.join(WAIT_S)
+
+
+def test_lanes_on_a_loop_keep_their_order_and_overlap_with_each_other() -> None:
+    core, failures = Relay(), queue.SimpleQueue[BaseException]()
+    loop, opened = LoopThread(), asyncio.Event()
+
+    async def execute(command: str) -> str | None:
+        if command == "a:wait":
+            await opened.wait()
+        elif command == "b:open":
+            opened.set()
+        elif command == "b:raise":
+            raise ValueError("lane")
+        return None if command == "b:open" else command
+
+    running: CoreRunner[object, object] = CoreRunner(
+        core,
+        execute=lambda _: None,
+        lanes=Lanes(
+            threads=(),
+            of=lambda command: str(command).partition(":")[0],
+            on_loop=LoopLanes(names=("a", "b"), execute=execute, call_soon=loop.call_soon),  # type: ignore[arg-type]
+        ),
+        clock=SystemClock(),
+        failed=failures.put,
+    )
+    running.start()
+    running.post(("go", "a:wait", "a:2", "b:open", "a:3"))
+    assert [core.seen.get(timeout=WAIT_S) for _ in range(4)][1:] == ["a:wait", "a:2", "a:3"]
+    running.post(("go", "a:4"))
+    assert [core.seen.get(timeout=WAIT_S) for _ in range(2)][1:] == ["a:4"]
+    running.post(("go", "b:raise"))
+    assert str(failures.get(timeout=WAIT_S)) == "lane"
+    running.stop()
+    assert running.join(WAIT_S)
+    loop.stop()

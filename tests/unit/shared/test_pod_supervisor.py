@@ -14,7 +14,7 @@ from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodPen
 from elasticdl.shared.names import PodInstance, PodName, Service
 from elasticdl.shared.pods.memory import MemoryPods
 from elasticdl.shared.pods.ports import PodStatus, Running
-from elasticdl.shared.pods.supervisor import PodSupervisor
+from elasticdl.shared.pods.supervisor import PodSupervisor, UnreportedPod
 
 PS, WORKER = PodName("ps-0"), PodName("worker-0")
 FIRST, SECOND = PodInstance("first"), PodInstance("second")
@@ -137,3 +137,44 @@ async def test_a_pod_that_is_deleted_before_it_starts_is_reported_with_a_name_of
 async def test_other_commands_are_refused(scripted: Scripted) -> None:
     with pytest.raises(PermanentError, match="ClosePin is not a command about a pod"):
         await scripted.supervisor.execute(ClosePin(ps=PS, evaluation=1), "5")
+
+
+@pytest.mark.parametrize("former", ["", "first"])
+async def test_a_pod_that_a_former_supervisor_could_not_create_is_created(former: str) -> None:
+    pods, published = MemoryPods(), []
+    if former:  # Its end was reported; its successor was ordered, and has left no trace.
+        await pods.create(PS, Service.PS, 3)
+        pods.run(PS, FIRST)
+        pods.exit(PS, 0)
+    lost = UnreportedPod(pod=PS, service=Service.PS, former=PodInstance(former), is_wanted=True)
+    gone = UnreportedPod(pod=WORKER, service=Service.WORKER, former=PodInstance(""), is_wanted=False)
+    report: asyncio.Queue[Event] = asyncio.Queue()
+    supervisor = PodSupervisor(pods, lambda event, cause="": report.put_nowait(event), (), (lost, gone), order=9)
+    running = asyncio.create_task(supervisor.run())
+    while True:
+        published.append(await asyncio.wait_for(report.get(), DEADLINE_S))
+        if isinstance(published[-1], PodExited) and published[-1].pod == WORKER:
+            break
+    assert published[-1].cause is ExitCause.STOPPED
+    created = pods.get(PS)
+    assert created is not None
+    assert created.order == 9
+    pods.run(PS, SECOND)
+    while not (isinstance(event := await asyncio.wait_for(report.get(), DEADLINE_S), PodStarted)):
+        pass
+    assert event.instance == SECOND
+    running.cancel()
+
+
+async def test_a_pod_that_a_former_supervisor_created_is_not_created_again() -> None:
+    pods = MemoryPods()
+    await pods.create(PS, Service.PS, 5)
+    pods.run(PS, SECOND)
+    report: asyncio.Queue[Event] = asyncio.Queue()
+    ordered = UnreportedPod(pod=PS, service=Service.PS, former=FIRST, is_wanted=True)
+    supervisor = PodSupervisor(pods, lambda event, cause="": report.put_nowait(event), (), (ordered,), order=9)
+    running = asyncio.create_task(supervisor.run())
+    event = await asyncio.wait_for(report.get(), DEADLINE_S)
+    assert event == PodStarted(pod=PS, service=Service.PS, instance=SECOND)
+    assert [status.order for status in await pods.list()] == [5]
+    running.cancel()

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import Purpose
-from elasticdl.shared.process.running_batches import BATCHES_MAX, RunningBatchesFile, read_running_batches
+from elasticdl.shared.process.running_batches import BATCHES_MAX, RunningBatchesFile, WorkerTraces
 
 NUMBERS = st.integers(min_value=0, max_value=2**64 - 1)
 
@@ -26,8 +25,8 @@ def test_a_running_batch_is_read(
     held = RunningBatch(task=TaskRef(purpose=purpose, number=task), batch=batch)
     with RunningBatchesFile(path) as file:
         with file.running(held):
-            assert read_running_batches(path) == (held,)
-        assert read_running_batches(path) == ()
+            assert WorkerTraces.read(path).running_batches == (held,)
+        assert WorkerTraces.read(path).running_batches == ()
 
 
 def test_several_batches_start_and_end_in_any_order(tmp_path: Path) -> None:
@@ -37,29 +36,44 @@ def test_several_batches_start_and_end_in_any_order(tmp_path: Path) -> None:
         first, second = file.running(one), file.running(two)
         with first:
             second.__enter__()
-            assert set(read_running_batches(path)) == {one, two}
-        assert read_running_batches(path) == (two,)
+            assert set(WorkerTraces.read(path).running_batches) == {one, two}
+        assert WorkerTraces.read(path).running_batches == (two,)
         with file.running(one):
-            assert set(read_running_batches(path)) == {one, two}
+            assert set(WorkerTraces.read(path).running_batches) == {one, two}
         second.__exit__(None, None, None)
-        assert read_running_batches(path) == ()
+        assert WorkerTraces.read(path).running_batches == ()
 
 
 def test_the_number_of_running_batches_is_limited(tmp_path: Path) -> None:
     held = RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=0), batch=0)
     with RunningBatchesFile(tmp_path / "hand") as file, ExitStack() as hands:
-        for _ in range(BATCHES_MAX):
+        for _ in range(BATCHES_MAX + 1):
             hands.enter_context(file.running(held))
-        with pytest.raises(InvariantError):
-            hands.enter_context(file.running(held))
+        assert len(WorkerTraces.read(tmp_path / "hand").running_batches) == BATCHES_MAX
+        hands.pop_all().close()
+        assert WorkerTraces.read(tmp_path / "hand").running_batches == ()
 
 
-@pytest.mark.parametrize("content", [b"", b"EDLhand2", b"x" * 32, b"EDLhand2" + b"\xff" * 96])
+@pytest.mark.parametrize("content", [b"", b"x" * 32, b"\xff" * 96])
 def test_an_invalid_file_has_no_running_batches(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "hand"
     path.write_bytes(content)
-    assert read_running_batches(path) == ()
+    assert WorkerTraces.read(path).running_batches == ()
 
 
 def test_no_file_has_no_running_batches(tmp_path: Path) -> None:
-    assert read_running_batches(tmp_path / "none") == ()
+    assert WorkerTraces.read(tmp_path / "none").running_batches == ()
+
+
+def test_the_file_is_a_text_that_fits_into_a_termination_message(tmp_path: Path) -> None:
+    path = tmp_path / "message"
+    held = RunningBatch(task=TaskRef(purpose=Purpose.PREDICT, number=2**64 - 1), batch=2**64 - 1)
+    with RunningBatchesFile(path) as file, ExitStack() as hands:
+        for _ in range(BATCHES_MAX):
+            hands.enter_context(file.running(held))
+        for _ in range(12):
+            file.count_batch()
+        text = path.read_text(encoding="ascii")
+        assert WorkerTraces.parse(text) == WorkerTraces(running_batches=(held,) * BATCHES_MAX, batches=12)
+    assert len(text) <= 4096
+    assert WorkerTraces.parse("the worker was told so").batches == 0

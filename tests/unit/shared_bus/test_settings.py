@@ -41,8 +41,10 @@ def test_numbers_are_read() -> None:
 
 
 def test_the_settings_of_the_bus_follow_from_those_of_the_process() -> None:
-    settings = from_environment(PsSettings, {**NEEDED, "ELASTICDL_BROKER_RETRY_S": "42"})
-    assert (settings.bus.connect_s, settings.bus.retry_s) == (15.0, 42.0)
+    settings = from_environment(
+        PsSettings, {**NEEDED, "ELASTICDL_BROKER_RETRY_S": "42", "ELASTICDL_NATS_REPLICAS": "3"}
+    )
+    assert (settings.bus.connect_s, settings.bus.retry_s, settings.bus.replicas) == (15.0, 42.0, 3)
 
 
 @pytest.mark.parametrize("name", NEEDED)
@@ -57,6 +59,7 @@ def test_a_missing_required_setting_is_named(name: str) -> None:
         ("ELASTICDL_PORT", "http"),
         ("ELASTICDL_PORT", "-1"),
         ("ELASTICDL_MEMORY_BYTES_MAX", "-2"),
+        ("ELASTICDL_NATS_REPLICAS", "0"),
         ("ELASTICDL_LEASE_S", "soon"),
         ("ELASTICDL_LOG_LEVEL", "LOUD"),
     ],

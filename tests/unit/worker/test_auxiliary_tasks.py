@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tests.deadline import DEADLINE_S
 
-from elasticdl.shared.job.tasks import TaskMessage, TaskRef
+from elasticdl.shared.job.tasks import LAST_CALLBACKS, TaskMessage, TaskRef
 from elasticdl.shared.messages.events import FailureKind, TaskFinished
 from elasticdl.shared.model.metric_states import encode_states
 from elasticdl.shared.names import Purpose
+from elasticdl.worker.core.commands import RunCallbacks
 
 if TYPE_CHECKING:
     from .conftest import MakeWorld, World
@@ -76,7 +77,10 @@ def test_evaluations_leave_the_wire_order_of_training_alone(make_world: MakeWorl
     mixed.tasks.publish(*(message for pair in zip(messages, evaluations, strict=True) for message in pair))
     mixed.run()
     assert [line for line in mixed.ps.wire if line != "pin 1"] == plain.ps.wire
-    assert [loss_of(event) for event in of(mixed, Purpose.TRAIN)] == [loss_of(event) for event in plain.finished()]
+    trained = of(mixed, Purpose.TRAIN)
+    assert [event.loss_sum for event in trained] == [event.loss_sum for event in plain.finished()]
+    measured = [[loss_of(one) for one in many if one.states] for many in (trained, plain.finished())]
+    assert np.array_equal(np.sum(measured[0], axis=0), np.sum(measured[1], axis=0))
     assert len(of(mixed, Purpose.EVALUATE)) == 3
 
 
@@ -154,3 +158,11 @@ def test_a_task_that_the_worker_can_not_do_is_returned(world: World) -> None:
     world.tasks.publish(task(Purpose.EVALUATE, 0, evaluation=1))
     world.run(validation=False)
     assert [event.reason for event in world.returned()] == ["the job has no validation data"]
+
+
+def test_callbacks_run_with_the_results_of_the_epoch_and_report_what_they_ask_for(world: World) -> None:
+    world.tasks.publish(task(Purpose.MERGE, 7, evaluation=4, label=LAST_CALLBACKS, logs={"loss": 2.0}))
+    world.run()
+    (event,) = of(world, Purpose.MERGE)
+    assert world.callbacks == [RunCallbacks(number=4, logs={"loss": 2.0}, is_last=True)]
+    assert (event.results, event.note) == ({"learning_rate": 0.5}, "because")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.unit.worker.core_lanes import PLAN, Lanes
 
-from elasticdl.shared.errors import TransientError, UserError
+from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
 from elasticdl.shared.job.ledger import Ledger
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.tasks import TaskRef
@@ -25,6 +25,7 @@ from elasticdl.shared.messages.events import (
 )
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
+from elasticdl.shared.process.procedures import Issued
 from elasticdl.worker.core import BatchRef, commands, events
 from elasticdl.worker.core.round_wait import RoundWait
 
@@ -210,6 +211,39 @@ def test_a_batch_of_an_evaluation_that_can_not_be_read_waits_for_the_one_that_is
     assert [event.batch for event in lanes.of(TaskFailed)] == [1]
 
 
+def test_a_prediction_is_written_before_it_is_reported() -> None:
+    lanes = Lanes()
+    lanes.deliver(Purpose.PREDICT, 4)
+    lanes.run(lambda: any(isinstance(each, Issued) for each in lanes.lanes[commands.COMPUTE]))
+    assert not lanes.of(TaskFinished)
+    lanes.run(lambda: lanes.of(TaskFinished))
+    (finished,) = lanes.of(TaskFinished)
+    assert (finished.records, finished.batches, finished.file, finished.states) == (6, 3, "4-1", {})
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [(TransientError("storage is away"), TaskReturned), (UserError("CSV can't hold it"), TaskFailed)],
+)
+def test_predictions_that_can_not_be_written_are_not_reported(error: ElasticDLError, event: type) -> None:
+    lanes = Lanes()
+    lanes.deliver(Purpose.PREDICT, 4)
+    lanes.run(lambda: any(isinstance(each, Issued) for each in lanes.lanes[commands.COMPUTE]))
+    issued = lanes.lanes[commands.COMPUTE].popleft()
+    lanes.post(events.CommandFailed(number=issued.number, error=error))
+    lanes.run(lambda: lanes.of(event))
+    assert not lanes.of(TaskFinished)
+    lanes.run(lambda: lanes.of(TaskFinished))  # The next delivery computes every batch again.
+
+
+def test_the_files_that_count_are_published_by_an_export_task() -> None:
+    lanes = Lanes()
+    lanes.deliver(Purpose.EXPORT, 0, files=("a", "b"))
+    lanes.run(lambda: lanes.lanes[commands.COMPUTE])
+    assert lanes.lanes[commands.COMPUTE][0].command == commands.PublishPredictions(files=("a", "b"))
+    lanes.run(lambda: lanes.of(TaskFinished))
+
+
 def test_an_evaluation_without_data_is_returned() -> None:
     lanes = Lanes(validation=False)
     lanes.deliver(Purpose.EVALUATE, 4, evaluation=7)
@@ -240,7 +274,7 @@ class AnyOrder(RuleBasedStateMachine):
         ):
             self.lanes.step(lane, fails=True)
 
-    @rule(purpose=st.sampled_from([Purpose.TRAIN, Purpose.EVALUATE, Purpose.MERGE, Purpose.EXPORT]))
+    @rule(purpose=st.sampled_from(list(Purpose)))
     def deliver(self, purpose: Purpose) -> None:
         if len(self.lanes.queue) < 4:
             self.lanes.deliver(purpose, 1, evaluation=1)

@@ -44,16 +44,15 @@ def message(purpose: Purpose, number: int) -> TaskMessage:
     return TaskMessage(task=TaskRef(purpose=purpose, number=number), dispatch=1, term=1)
 
 
-def broker_lane(loop: LoopThread, bus: Bus) -> BrokerLane:
+def broker_lane(bus: Bus) -> BrokerLane:
     envelopes = EnvelopeFactory(
         service=Service.WORKER, name=PodName("worker-0"), incarnation=Incarnation("cafe"), clock=SystemClock()
     )
-    publisher = EventPublisher(lambda envelope: loop.call(bus.log.append(envelope)), envelopes)
-    return BrokerLane(Deliveries(bus.tasks), loop, publisher)
+    return BrokerLane(Deliveries(bus.tasks), EventPublisher(bus.log, envelopes))
 
 
-def take(lane: BrokerLane, wait_s: float = 0.0) -> LeasedTask:
-    event = lane.take(TakeTask(wait_s=wait_s))
+def take(loop: LoopThread, lane: BrokerLane, wait_s: float = 0.0) -> LeasedTask:
+    event = loop.call(lane.take(TakeTask(wait_s=wait_s)))
     assert isinstance(event, TaskDelivered)
     return event.lease
 
@@ -61,37 +60,37 @@ def take(lane: BrokerLane, wait_s: float = 0.0) -> LeasedTask:
 def test_tasks_that_others_wait_for_come_before_training(loop: LoopThread, bus: Bus) -> None:
     wanted = [Purpose.TRAIN, Purpose.EXPORT, Purpose.EVALUATE, Purpose.MERGE]
     loop.call(bus.tasks.publish([(message(purpose, 1), False) for purpose in wanted]))
-    lane = broker_lane(loop, bus)
-    assert [take(lane).message.task.purpose for _ in wanted] == wanted[::-1]
-    assert lane.take(TakeTask(wait_s=0.0)) == QueueEmpty()
+    lane = broker_lane(bus)
+    assert [take(loop, lane).message.task.purpose for _ in wanted] == wanted[::-1]
+    assert loop.call(lane.take(TakeTask(wait_s=0.0))) == QueueEmpty()
 
 
 def test_a_returned_task_is_delivered_again(loop: LoopThread, bus: Bus) -> None:
     loop.call(bus.tasks.publish([(message(Purpose.TRAIN, 1), False)]))
-    lane = broker_lane(loop, bus)
-    first = take(lane)
-    lane.extend(ExtendLease(lease=first))
-    lane.nak(NakTask(lease=first))
-    second = take(lane)
+    lane = broker_lane(bus)
+    first = take(loop, lane)
+    loop.call(lane.extend(ExtendLease(lease=first)))
+    loop.call(lane.nak(NakTask(lease=first)))
+    second = take(loop, lane)
     assert (second.message, second.attempt) == (first.message, 2)
-    lane.ack(AckTask(lease=second))
-    lane.extend(ExtendLease(lease=second))  # Too late, and harmless.
-    assert lane.take(TakeTask(wait_s=0.0)) == QueueEmpty()
+    loop.call(lane.ack(AckTask(lease=second)))
+    loop.call(lane.extend(ExtendLease(lease=second)))  # Too late, and harmless.
+    assert loop.call(lane.take(TakeTask(wait_s=0.0))) == QueueEmpty()
 
 
 def test_waiting_ends_when_a_task_comes(loop: LoopThread, bus: Bus) -> None:
-    lane = broker_lane(loop, bus)
+    lane = broker_lane(bus)
     loop.spawn(bus.tasks.publish([(message(Purpose.TRAIN, 7), False)]))
-    assert take(lane, 30.0).message.task.number == 7
+    assert take(loop, lane, 30.0).message.task.number == 7
 
 
 def test_the_publisher_numbers_what_it_stores(loop: LoopThread, bus: Bus) -> None:
     envelopes = EnvelopeFactory(
         service=Service.WORKER, name=PodName("worker-0"), incarnation=Incarnation("cafe"), clock=SystemClock()
     )
-    publisher = EventPublisher(lambda envelope: loop.call(bus.log.append(envelope)), envelopes)
+    publisher = EventPublisher(bus.log, envelopes)
     for _ in range(3):
-        publisher.publish(WorkerStarted(), cause="x")
+        loop.call(publisher.publish(WorkerStarted(), cause="x"))
 
     async def first_three() -> list[tuple[int, str]]:
         found: list[tuple[int, str]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -95,7 +96,7 @@ class Network:
 
 @dataclass(slots=True, kw_only=True)
 class Worker:
-    """A worker's steps; see ``round_steps.Surroundings``."""
+    """A worker's steps; see ``round_steps.RoundServices``."""
 
     client: PsClient
     empty: set[int] = field(default_factory=set)
@@ -105,6 +106,9 @@ class Worker:
     """Number of updates that the rows of helpers contain; None: there are no tables."""
     iteration: int = 7
     patience_s: float = 0.2
+    recorded: list[tuple[int, int]] = field(default_factory=list)
+    """Batches that were computed in threads of their own."""
+    exchanged: list[Exchange] = field(default_factory=list)
     steps: RoundSteps = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,7 +128,13 @@ class Worker:
         return replace(self.weights(), iterations={PodName("ps-0"): self.rows_from})
 
     def exchange(self, request: Exchange) -> RoundSum:
+        self.exchanged.append(request)
         return self.client.exchange(request)
+
+    @contextmanager
+    def running(self, task: TaskId, batch: int) -> Iterator[None]:
+        self.recorded.append((task, batch))
+        yield
 
     def step_seed(self, task: TaskId, batch: int) -> int:
         return 100 + task
@@ -189,6 +199,7 @@ def test_one_worker_computes_each_batch_once(servers: Servers) -> None:
             np.testing.assert_allclose(worker.train(task, batch), expected(), rtol=1e-12)
     assert sorted(worker.network.trained) == sorted([*MEMBERS] * 3)
     assert worker.network.measured == [*MEMBERS] * 3
+    assert sorted(worker.recorded) == [(task, batch) for task in (1, 2) for batch in range(3)]
 
 
 def test_a_worker_that_dies_in_its_step_is_replaced(servers: Servers) -> None:
@@ -292,6 +303,38 @@ def test_rows_of_other_weights_are_not_used(servers: Servers) -> None:
         worker.train(0)
     worker.iteration = 8
     np.testing.assert_allclose(worker.train(0), expected(), rtol=1e-12)
+
+
+def test_a_step_of_a_closed_round_does_not_send_its_sums_again(servers: Servers) -> None:
+    worker = worker_of(servers)
+    sent: list[int] = []
+
+    def restart(member: int, backward: bool, position: int) -> None:
+        if (backward, position) == (True, 2) and not sent:
+            servers.kill(0)
+            servers.restart(0)
+            worker.steps.close()
+            sent.append(len(worker.exchanged))
+
+    worker.network.at = restart
+    with pytest.raises(RoundAbortedError, match="ends"):
+        worker.train(0)
+    assert len(worker.exchanged) <= sent[0] + len(MEMBERS), "each step has sent one more sum"
+
+
+def test_connections_to_a_former_gate_are_closed() -> None:
+    servers = Servers(2, policy=UpdatePolicy(rounds=ROUNDS))
+    worker = worker_of(servers)
+    try:
+        for gate in (0, 1):
+            worker.train(0)
+            assert {wire.identity for wire in worker.client._sockets._open} == {servers.ps[gate].incarnation}
+            servers.placement = servers.placement.moved(((0, 128),), to=1, version=2)
+            for ps in servers.ps:
+                ps.core.adopt(servers.placement)
+            worker.iteration += 1
+    finally:
+        servers.close()
 
 
 def test_a_worker_that_ends_does_not_wait(servers: Servers) -> None:

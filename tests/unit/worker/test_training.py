@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -216,11 +217,19 @@ def test_damaged_data_is_the_datas_fault(make_world: MakeWorld) -> None:
     assert world.tasks.deliveries[0].answer == "nak"
 
 
-def test_metric_states_are_those_of_the_tasks_own_batches(world: World) -> None:
+def test_metric_states_are_those_of_the_tasks_that_are_reported_together(world: World) -> None:
     world.publish_plan()
     world.run()
-    sums = [tuple(np.frombuffer(array, "<f8")[0] for array in event.states["loss"]) for event in world.finished()]
-    assert sums == [(0 + 1 + 2 + 3, 4), (4 + 5 + 6 + 7, 4), (8 + 9, 2)]
+    own = [np.array([0 + 1 + 2 + 3, 4]), np.array([4 + 5 + 6 + 7, 4]), np.array([8 + 9, 2])]
+    expected = np.zeros(2)
+    for event, states in zip(world.finished(), own, strict=True):
+        expected += states
+        if event.states_follow:
+            assert event.states == {}
+        else:
+            assert [np.frombuffer(array, "<f8")[0] for array in event.states["loss"]] == expected.tolist()
+            expected = np.zeros(2)
+    assert not world.finished()[-1].states_follow
     assert [event.loss_sum for event in world.finished()] == [0.5 + 2.5, 4.5 + 6.5, 8.5]
     assert all(e.seconds_by_part["total"] > 0 for e in world.finished())
 
@@ -283,14 +292,14 @@ def test_event_numbers_have_no_gaps(world: World) -> None:
 
 def test_a_task_is_acknowledged_after_its_event_is_stored(world: World) -> None:
     answers_at_finish: list[str] = []
-    append = world.envelopes.append
+    append = world.append
 
-    def note(envelope: Envelope) -> None:
-        append(envelope)
-        if isinstance(envelope.event, TaskFinished):
+    def note(envelopes: Sequence[Envelope]) -> None:
+        append(envelopes)
+        if isinstance(envelopes[0].event, TaskFinished):
             answers_at_finish.append("".join(delivery.answer for delivery in world.tasks.deliveries))
 
-    world.publisher._append = note
+    world.append = note  # type: ignore[method-assign]
     world.tasks.publish(train(2))
     world.run()
     assert answers_at_finish == [""]

@@ -101,6 +101,18 @@ def test_parquet_rows_reach_feed_as_dicts_of_scalars(write_module: WriteModule) 
     assert batch.labels.numpy().tolist() == [0, 1, 2]
 
 
+def test_labels_and_weights_do_not_count_in_mode_predict(write_module: WriteModule) -> None:
+    batch = feeder_of(write_module, "dataset.map(parse)", mode="predict").feed(lines(4))
+    assert batch is not None
+    assert batch.labels is None and batch.weights is None
+    assert batch.spec.labels is None
+
+
+def test_a_shuffle_is_refused_in_mode_predict(write_module: WriteModule) -> None:
+    with pytest.raises(UserError, match=r"calls dataset.shuffle\(\) in mode 'predict'"):
+        feeder_of(write_module, "dataset.map(parse).shuffle(9)", mode="predict").feed(lines(4))
+
+
 def test_predict_takes_features_alone(write_module: WriteModule) -> None:
     batch = feeder_of(write_module, "dataset.map(lambda line: parse(line)[0])", mode="predict").feed(lines(4))
     assert batch is not None

@@ -60,7 +60,11 @@ def test_training_metrics_are_kept_apart_and_reset(write_module: WriteModule) ->
     assert runner.merge([runner.metric_states("train")])["loss"] == pytest.approx(result.loss, rel=1e-5)
     assert runner.metric_states("evaluate")["loss"][1] == 0
     assert all(any(array.any() for array in arrays) for arrays in runner.metric_states("train").values())
-    runner.reset_metrics("train")
+    states = runner.metric_states("train")
+    taken = runner.metric_states("train", reset=True)
+    assert {name: [array.tolist() for array in arrays] for name, arrays in taken.items()} == {
+        name: [array.tolist() for array in arrays] for name, arrays in states.items()
+    }
     assert not any(array.any() for arrays in runner.metric_states("train").values() for array in arrays)
 
 

@@ -137,6 +137,26 @@ def test_each_batch_has_its_own_loss_scale(write_module: WriteModule) -> None:
         np.testing.assert_allclose(one.dense_gradient, other.dense_gradient, rtol=0.02, atol=2e-3)
 
 
+def test_one_overflow_halves_the_loss_scale_once(write_module: WriteModule) -> None:
+    body = "keras.mixed_precision.set_global_policy('mixed_float16')\n" + NETWORK
+    raw = columns(12)
+    try:
+        runner, _ = runner_of(write_module(body), raw, synchronous=True)
+    finally:
+        import keras
+
+        keras.mixed_precision.set_global_policy("float32")
+    assert runner._loss_scale is not None
+    runner._loss_scale.value = 2.0**40
+    parts = parts_of(raw, (8, 4))
+    results = trained_together(runner, parts, runner.initial_dense())
+    assert all(one.overflow for one in results)
+    assert runner._loss_scale.value == 2.0**40, "a step may run for its contributions only"
+    for part, result in zip(parts, results, strict=True):
+        runner.measure(fed(runner.module, part), result)
+    assert runner._loss_scale.value == 2.0**39
+
+
 def test_metrics_are_counted_when_they_are_measured(write_module: WriteModule) -> None:
     raw = columns(12)
     runner, batch = runner_of(write_module(NETWORK), raw, synchronous=True)

@@ -81,13 +81,6 @@ def test_weights_need_a_loss_with_three_arguments(write_module: WriteModule) -> 
         runner_of(write_module(body), columns())
 
 
-def test_callbacks_are_refused_with_what_to_use_instead(write_module: WriteModule) -> None:
-    body = "custom_model = keras.Model\n\ndef callbacks():\n    return [keras.callbacks.EarlyStopping()]\n"
-    with pytest.raises(UserError, match=r"EarlyStopping.*\n.*--max_step"):
-        write_module(body)
-    write_module("custom_model = keras.Model\n\ndef callbacks():\n    return []\n")
-
-
 def test_an_error_while_importing_shows_the_line(write_module: WriteModule) -> None:
     with pytest.raises(UserCodeError, match=r"importing of model.py raised NameError") as caught:
         write_module("undefined_name\n")

@@ -11,8 +11,9 @@ from elasticdl.cli.display.live import JobView
 from elasticdl.cli.display.next_steps import find_next_step
 from elasticdl.cli.display.report import build, print_end, print_summary
 from elasticdl.cli.jobs.handle import JobHandle
-from elasticdl.cli.local.job_monitor import GOODPUT_BATCHES_MIN, JobMonitor
+from elasticdl.cli.local.job_monitor import JobMonitor
 from elasticdl.master.core import State
+from elasticdl.master.measuring.run_meter import GOODPUT_BATCHES_MIN
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.errors import UserError
 
@@ -23,8 +24,12 @@ END_S_MAX = 10.0
 """Seconds in which the log of an ended job has to become readable."""
 
 
-def attach(job: JobHandle) -> int:
+def attach(job: JobHandle, *, is_new: bool = False) -> int:
     """Show a job until it has ended.
+
+    Args:
+        job: the job.
+        is_new: whether this command has started it.
 
     Returns:
         The exit code: that of the job, or ``INTERRUPTED`` if the user left it.
@@ -35,11 +40,12 @@ def attach(job: JobHandle) -> int:
     view = JobView()
     try:
         if job.condition().is_running:
-            view.print_line(f"Attached to job {job.job}. Ctrl-C leaves it running.")
+            if not is_new:
+                view.print_line(f"Attached to job {job.job}. Ctrl-C leaves it running.")
             if not asyncio.run(_follow(job, view)):
                 view.close()
                 view.console.print_line(
-                    f"The job continues. To see it again: elasticdl attach {job.arguments}\n"
+                    f"The job continues. To follow it: elasticdl attach {job.arguments}\n"
                     f"To stop it: elasticdl stop {job.arguments}"
                 )
                 return exit_codes.INTERRUPTED
@@ -70,7 +76,7 @@ def _show_end(job: JobHandle, console: JobConsole) -> int:
     # The launcher measures a run at its end; logs of earlier versions have no measurement.
     has_ended = state.is_final or bool(state.measured and state.measured.ended_s)
     if state.spec is None or not has_ended:
-        raise UserError(f"{job.job} was interrupted: its launcher is not running", hint=step)
+        raise UserError(f"{job.job} was interrupted: {job.condition().interruption}", hint=step)
     print_summary(build(state), console)
     guilty = state.failure.guilty if state.failure else ""
     return print_end(state, log=f"elasticdl logs {job.arguments} {guilty}", next_step=step)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.jobs import run_directory, working_directory
 from elasticdl.cli.jobs.ended_job import EndedJob, list_of_versions, read_ended_job
+from elasticdl.cli.jobs.export_settings import ExportSettings
+from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.model_check import CheckRuntime, export_model
 from elasticdl.cli.local.processes.environment import job_environment
 from elasticdl.cli.local.processes.spawner import Spawner
@@ -24,21 +27,6 @@ from elasticdl.shared.storage import display, join, to_uri
 from elasticdl.shared.storage.file_store import translate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportSettings:
-    """What to export.
-
-    Attributes:
-        output: folder for the model; empty: that of the job.
-        best: the best evaluated version, which a job with ``--save_best`` keeps.
-        step: the version of this step; None: the newest one.
-    """
-
-    output: str = ""
-    best: bool = False
-    step: int | None = None
-
-
 def export(job: str, root: Path, settings: ExportSettings) -> None:
     """Run the command.
 
@@ -51,8 +39,7 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
         ElasticDLError: the job is running, its data or its model file changed, it has no such version, or the output
             can't be written.
     """
-    if settings.best and settings.step is not None:
-        raise UserError("--best and --step can't be given together", usage=True)
+    settings.check()
     check_extras()
     console = JobConsole()
     output = to_uri(settings.output) if settings.output else ""
@@ -63,30 +50,43 @@ def export(job: str, root: Path, settings: ExportSettings) -> None:
         check_apart(f"--output={settings.output}", join(output, "file"), data_paths(record))
     check_model_files(run, record)
     with run.lock():
-        past = read_ended_job(run, record)
-        output = output or past.spec.output
-        if not output:
-            raise UserError(
-                f"job {run.job} was run without --output, so there is no folder to export to",
-                hint=f"Give one: elasticdl export {run.arguments} --output=DIR",
-                usage=True,
-            )
-        check_data(run, past.spec, console.print_line)
-        check_writable(f"the output {display(output)}", output)
-        with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
-            folder = Path(name)
-            try:
-                what = _write_version(past, settings, folder / MODEL_FILE)
-            except OSError as error:
-                raise translate(error, to_uri(folder)) from error
-            console.print_line(f"Exporting {what} of job {run.job}.")
-            environment = job_environment({**os.environ, "TMPDIR": name}, past.spec, run, "")
-            show = console.print_line
-            runtime = CheckRuntime(starter=Spawner(), environment=environment, logs=run.logs, show=show)
-            result = export_model(replace(past.spec, output=output), folder, runtime)
-        for note in result.notes:
-            console.print_line(note)
-        console.print_line(f"The model is in {display(output)}: saved_model and model.keras.")
+        write_model(read_ended_job(run, record), run, replace(settings, output=output), console.print_line)
+
+
+def write_model(job: EndedJob, run: RunDirectory, settings: ExportSettings, show: Callable[[str], None]) -> None:
+    """Write a version of a job's model to the output.
+
+    Args:
+        job: the job.
+        run: a folder for the logs of the process that writes it.
+        settings: what to export; its output is a URI.
+        show: shows the user a line.
+
+    Raises:
+        ElasticDLError: its data changed, it has no such version, or the output can't be written.
+    """
+    output = settings.output or job.spec.output
+    if not output:
+        raise UserError(
+            f"job {job.former.job} was run without --output, so there is no folder to export to",
+            hint=f"Give one: elasticdl export {job.former.arguments} --output=DIR",
+            usage=True,
+        )
+    check_data(job.spec, show)
+    check_writable(f"the output {display(output)}", output)
+    with tempfile.TemporaryDirectory(prefix="elasticdl-export-") as name:
+        folder = Path(name)
+        try:
+            what = _write_version(job, settings, folder / MODEL_FILE)
+        except OSError as error:
+            raise translate(error, to_uri(folder)) from error
+        show(f"Exporting {what} of job {job.former.job}.")
+        environment = job_environment({**os.environ, "TMPDIR": name}, job.spec, run, "")
+        runtime = CheckRuntime(starter=Spawner(), environment=environment, logs=run.logs, show=show)
+        result = export_model(replace(job.spec, output=output), folder, runtime)
+    for note in result.notes:
+        show(note)
+    show(f"The model is in {display(output)}: saved_model and model.keras.")
 
 
 def _write_version(job: EndedJob, settings: ExportSettings, file: Path) -> str:
@@ -109,11 +109,11 @@ def _write_version(job: EndedJob, settings: ExportSettings, file: Path) -> str:
 
 def _write_best(job: EndedJob, file: Path) -> str:
     best, saved = job.spec.best, job.state.best.saved
-    newest = f"Without --best, the newest snapshot is exported: elasticdl export {job.run.arguments}"
+    newest = f"Without --best, the newest snapshot is exported: elasticdl export {job.former.arguments}"
     if best is None or not best.save:
-        raise UserError(f"job {job.run.job} was run without --save_best, so it keeps no best model", hint=newest)
+        raise UserError(f"job {job.former.job} was run without --save_best, so it keeps no best model", hint=newest)
     if not saved:
-        raise UserError(f"job {job.run.job} has no best model: none of its evaluations has saved one", hint=newest)
+        raise UserError(f"job {job.former.job} has no best model: none of its evaluations has saved one", hint=newest)
     file.write_bytes(job.store.read(saved_model_uri(job.spec.storage, saved)))
     step = next((one.step for one in job.state.evaluations if one.number == saved), 0)
     return f"the best model (val_{best.metric} {job.state.best.saved_value:.6g} at step {step:,})"

@@ -58,11 +58,13 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
         return
     if state.spec is None:
         console.print(f"{job.job}: {condition.state}. Its event log holds no job" + (" yet." if alive else "."))
-        if not alive and condition.state != JobState.SUCCEEDED.value:
+        if condition.message:
+            console.print(condition.message)
+        elif not alive and condition.state != JobState.SUCCEEDED.value:
             console.print(find_next_step(job, state))
         return
     if not alive and not state.is_final:
-        console.print(f"{job.job} was interrupted: its launcher is not running. {find_next_step(job, state)}")
+        console.print(f"{job.job} was interrupted: {condition.interruption}. {find_next_step(job, state)}")
     if not alive:
         state = without_processes(state)
     print_state(state, console, time.time() if alive else state.now_s, evaluations=evaluations)
@@ -234,9 +236,8 @@ async def _follow(job: JobHandle, console: Console) -> None:
         watching.cancel()
         await asyncio.gather(printing, watching, return_exceptions=True)
     if printing.cancelled():
-        console.print(
-            f"{job.job} was interrupted: its launcher is not running. To resume: {resume_line(job.arguments)}"
-        )
+        reason = job.condition().interruption
+        console.print(f"{job.job} was interrupted: {reason}. To resume: {resume_line(job.arguments)}")
     else:
         printing.result()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.background import Accept
@@ -14,6 +13,8 @@ from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import Submission, prepare
+from elasticdl.cli.submission.trained_model import submit as trained_model
+from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import JobSubmitted
 from elasticdl.shared.names import Service
@@ -40,21 +41,37 @@ def start(flags: TrainFlags, root: Path, forks: ForkServers, started_s: float, a
     submission = prepare(flags, root, console.print_line)
     if flags.dry_run:
         return _dry_run(submission, forks, console)
-    run = RunDirectory(root, submission.spec.job)
-    return _run(submission, run, flags, forks, started_s=started_s, accept=accept)
+    return _run(submission, root, flags, forks, started_s, accept)
+
+
+def start_with_trained_model(
+    flags: EvaluateFlags | PredictFlags, root: Path, forks: ForkServers, started_s: float, accept: Accept | None
+) -> int:
+    """Plan the evaluation of a model, or a prediction with it, and run it; arguments and result as of ``start``."""
+    submission = trained_model.prepare(flags, root, JobConsole().print_line)
+    return _run(submission, root, flags, forks, started_s, accept)
 
 
 def _dry_run(submission: Submission, forks: ForkServers, console: JobConsole) -> int:
     from elasticdl.cli.local.running import try_model
 
     print_plan(submission, console)
-    for line in try_model(submission, forks, console.print_line):
+    check = try_model(submission, forks, console.print_line)
+    for line in (*check.notes, "The model was built and has computed the gradients of one batch."):
         console.print_line(line)
     return exit_codes.SUCCESS
 
 
-def _run(submission: Submission, run: RunDirectory, flags: TrainFlags, forks: ForkServers, **options: Any) -> int:
+def _run(
+    submission: Submission,
+    root: Path,
+    flags: TrainFlags | EvaluateFlags | PredictFlags,
+    forks: ForkServers,
+    started_s: float,
+    accept: Accept | None,
+) -> int:
     spec = submission.spec
+    run = RunDirectory(root, spec.job)
     run.create()
     with run.lock():
         record = job_record(submission, flags)
@@ -68,11 +85,18 @@ def _run(submission: Submission, run: RunDirectory, flags: TrainFlags, forks: Fo
         except BaseException:
             run.remove()  # The job did not start, so leave nothing behind.
             raise
-        how = RunOptions(report=flags.report, debug=flags.debug, checks_model=True, forks=forks, **options)
-        return run_job(run, record, spec, (JobSubmitted(spec=spec),), how)
+        options = RunOptions(
+            started_s=started_s,
+            report=flags.report,
+            debug=flags.debug,
+            checks_model=True,
+            forks=forks,
+            accept=accept,
+        )
+        return run_job(run, record, spec, (JobSubmitted(spec=spec),), options)
 
 
-def job_record(submission: Submission, flags: TrainFlags) -> JobRecord:
+def job_record(submission: Submission, flags: TrainFlags | EvaluateFlags | PredictFlags) -> JobRecord:
     """The first content of ``job.json``."""
     spec = submission.spec
     return JobRecord(
@@ -83,7 +107,7 @@ def job_record(submission: Submission, flags: TrainFlags) -> JobRecord:
         model_files=submission.model_files,
         working_directory=os.getcwd(),
         training_data=flags.training_data,
-        validation_data=flags.validation_data,
+        validation_data=flags.prediction_data if isinstance(flags, PredictFlags) else flags.validation_data,
         output=display(spec.output),
         storage=spec.storage,
         nats_url=flags.nats_url,

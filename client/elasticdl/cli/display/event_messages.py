@@ -8,9 +8,18 @@ from elasticdl.cli.display.history import epoch_rows, evaluation_rows, metrics_t
 from elasticdl.cli.display.incidents import damage_text, lost_row, lost_text
 from elasticdl.master.core import State
 from elasticdl.master.core.closing.state import EXPORT_TASKS
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import events
-from elasticdl.shared.messages.commands import Command, Dispatch, EndTraining, JobState, StartPod, StopPod
+from elasticdl.shared.messages.commands import (
+    Command,
+    Dispatch,
+    EndTraining,
+    JobState,
+    SetLearningRate,
+    StartPod,
+    StopPod,
+)
 from elasticdl.shared.messages.events import ExitCause, LogRecord
 from elasticdl.shared.names import PodName, Purpose, Service
 from elasticdl.shared.pods.causes import describe_exit
@@ -40,7 +49,7 @@ class EventMessages:
         yield from self._evaluations(state)
         if state.job_state is not self._state:
             self._state = state.job_state
-            if self._state is JobState.CLOSING:
+            if self._state is JobState.CLOSING and state.job.kind is JobKind.TRAIN:
                 yield "Training finished. Saving final snapshots and running the audit."
 
     def skip(self, state: State) -> None:
@@ -101,9 +110,12 @@ class EventMessages:
         for command in decided.commands:
             self._on_command(command)
             if isinstance(command, Dispatch) and command.purpose is Purpose.EXPORT and command.tasks == EXPORT_TASKS:
-                yield f"Exporting the model to {display(command.label or state.job.output)}"
+                what = "Publishing the predictions in" if state.job.prediction else "Exporting the model to"
+                yield f"{what} {display(command.label or state.job.output)}"
             if isinstance(command, EndTraining):
                 yield f"Training ends after epoch {command.epochs}: {'; '.join(decided.reasons)}"
+            if isinstance(command, SetLearningRate) and state.callbacks.note:
+                yield f"Learning rate from epoch {command.epoch + 1} on: {command.rate:g} ({state.callbacks.note})"
 
     def _on_command(self, command: Command) -> None:
         match command:
@@ -155,6 +167,9 @@ class EventMessages:
     def _evaluations(self, state: State) -> Iterator[str]:
         rows = evaluation_rows(state)
         for row in rows[self._evaluations_given :]:
+            if state.job.kind is JobKind.EVALUATE:
+                yield f"evaluation: {metrics_text(row['metrics'])}"
+                continue
             place = f" (end of epoch {row['epoch']})" if row["epoch_end"] else ""
             yield f"validation at step {row['step']}{place}: {metrics_text(row['metrics'])}"
         if len(rows) > self._evaluations_given:

@@ -22,6 +22,7 @@ from elasticdl.cli.display.progress_snapshot import ProgressSnapshot, Rate, prog
 from elasticdl.cli.display.quantities import stopwatch
 from elasticdl.master.core import State
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import PodName
@@ -39,6 +40,8 @@ _LABELS: Mapping[JobState, str] = {
     JobState.FAILED: "failed",
     JobState.STOPPED: "stopped",
 }
+_WORK: Mapping[JobKind, str] = {JobKind.EVALUATE: "evaluating", JobKind.PREDICT: "predicting"}
+"""What jobs that train nothing do while they neither start nor stop."""
 
 
 class View(Protocol):
@@ -163,9 +166,9 @@ class PlainView:
 
 def progress_line(progress: ProgressSnapshot) -> str:
     """The progress in one line."""
-    parts = [f"[{stopwatch(progress.elapsed_s)}] {_LABELS[progress.state]}"]
+    parts = [f"[{stopwatch(progress.elapsed_s)}] {_label(progress)}"]
     if progress.batches[1]:
-        parts.append(f"epoch {progress.epoch[0]}/{progress.epoch[1]}")
+        parts += [f"epoch {progress.epoch[0]}/{progress.epoch[1]}"] if progress.epoch[1] else []
         parts.append(f"batch {progress.batches[0]:,}/{progress.batches[1]:,}")
     if progress.records_per_s:
         parts.append(f"{progress.records_per_s:,.0f} records/s")
@@ -182,10 +185,10 @@ def progress_line(progress: ProgressSnapshot) -> str:
 def _block(progress: ProgressSnapshot) -> Group:
     bar = Table.grid(padding=(0, 1), expand=False)
     bar.add_row(
-        Text(_LABELS[progress.state], style="bold"),
+        Text(_label(progress), style="bold"),
         ProgressBar(total=1.0, completed=progress.done, width=30),
         Text(f"{progress.done:4.0%}"),
-        Text(f"epoch {progress.epoch[0]}/{progress.epoch[1]}"),
+        Text(f"epoch {progress.epoch[0]}/{progress.epoch[1]}" if progress.epoch[1] else ""),
         Text(f"{progress.records_per_s:,.0f} records/s" if progress.records_per_s else ""),
         Text("" if progress.loss is None else f"loss {progress.loss:.4f}"),
         Text(stopwatch(progress.elapsed_s), style="dim"),
@@ -203,6 +206,12 @@ def _block(progress: ProgressSnapshot) -> Group:
     if progress.waiting:
         lines.append(Text(progress.waiting, style="dim"))
     return Group(*lines)
+
+
+def _label(progress: ProgressSnapshot) -> str:
+    if progress.state in (JobState.TRAINING, JobState.CLOSING) and progress.kind in _WORK:
+        return _WORK[progress.kind]
+    return _LABELS[progress.state]
 
 
 def _goodput(progress: ProgressSnapshot) -> str:

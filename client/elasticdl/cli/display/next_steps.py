@@ -7,6 +7,7 @@ from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
 from elasticdl.master.core import State
 from elasticdl.master.core.job.failure import NOT_FINITE_AT_START
 from elasticdl.ps.snapshots.job_recovery import has_snapshots
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.model.manifests import NOTHING_LEFT
@@ -54,6 +55,8 @@ def next_step(job: str, state: State, *, has_snapshots: bool = False) -> str:
         return "Fix the cause and start a new job."
     if kind is FailureKind.NOT_FINITE:
         return "Fix the cause and start a new job. This job's snapshots already contain the diverged weights."
+    if state.job.kind is JobKind.PREDICT and kind not in (FailureKind.USER_CODE, FailureKind.DATA):
+        return f"To continue with the tasks that are not predicted yet: {resume}"
     if not _has_trained(state, kind):
         return _UNTRAINED[kind] if kind else f"Nothing was trained yet. To start the job again: {resume}"
     if kind is FailureKind.ENVIRONMENT and state.closing.audit and state.spec.output and not state.closing.exported:
@@ -81,6 +84,8 @@ def find_next_step(job: JobHandle, state: State) -> str:
     if state.spec is not None:
         return next_step(job.arguments, state)
     storage = job.condition().storage
+    if not storage:
+        return NOTHING_TO_RESUME
     return next_step(job.arguments, state, has_snapshots=has_snapshots(open_store(storage), storage, job.job))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from elasticdl.master.core import State
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import PodName, Service
 
@@ -24,6 +25,7 @@ class ProgressSnapshot:
 
     Attributes:
         state: the job's state.
+        kind: what the job does; batches and records are those that are trained, evaluated or predicted.
         epoch: the epoch being trained, from 1, and how many there are.
         batches: absorbed batches, by finished tasks and snapshots, and the batches of the plan.
         records: records of finished tasks.
@@ -41,6 +43,7 @@ class ProgressSnapshot:
     """
 
     state: JobState
+    kind: JobKind = JobKind.TRAIN
     epoch: tuple[int, int] = (0, 0)
     batches: tuple[int, int] = (0, 0)
     records: int = 0
@@ -80,6 +83,10 @@ class Rate:
 
 def records_of(state: State) -> int:
     """Records of finished tasks, each counted once."""
+    if state.spec and state.spec.kind is JobKind.EVALUATE:
+        return state.evaluations[-1].records if state.evaluations else 0
+    if state.spec and state.spec.kind is JobKind.PREDICT:
+        return state.prediction.records
     return sum(totals.records for totals in state.training.epochs.values()) if state.training else 0
 
 
@@ -98,10 +105,12 @@ def progress_snapshot(
     if spec is None or training is None:
         return ProgressSnapshot(state=state.job_state)
     metrics, metrics_of = _metrics(state)
+    plan = spec.validation if spec.kind is not JobKind.TRAIN and spec.validation else spec.plan
     return ProgressSnapshot(
         state=state.job_state,
+        kind=spec.kind,
         epoch=(min(training.epochs_complete + 1, spec.plan.epochs_run), spec.plan.epochs_run),
-        batches=(_batches(state, training), spec.plan.batches),
+        batches=(_batches(state, training), plan.batches),
         records=records_of(state),
         records_per_s=records_per_s,
         loss=_loss(training, heartbeats, now_s),
@@ -133,6 +142,9 @@ def _batches(state: State, training: Training) -> int:
 
     For finished tasks without a report, which only ledgers know, the mean number of batches per task is used.
     """
+    data = state.job.validation
+    if state.job.kind is not JobKind.TRAIN and data:
+        return data.batches * records_of(state) // max(data.records, 1)
     plan = training.plan
     if training.is_complete:
         return plan.batches  # Workers report parts of a task that several of them shared.

@@ -6,6 +6,7 @@ them.
 
 ==========================  ==========================================================================================
 ``job`` ``state``           the job's id; ``succeeded``, ``failed`` or ``stopped``
+``kind``                    ``train``, ``evaluate`` or ``predict``
 ``message``                 why it failed or was stopped, else empty
 ``interrupted``             whether the user has stopped it
 ``seed``                    of shuffling and initial weights
@@ -14,8 +15,10 @@ them.
                             validation data)
 ``audit.exact``             whether every group absorbed every batch of every epoch exactly once, by the ledgers in the
                             final snapshots; false if that was not shown
-``audit.batches``           batches that each group absorbed, over all epochs
-``audit.records``           records that each group absorbed, over all epochs
+                            Of an evaluation or prediction: whether every record of the data's index was evaluated
+                            or predicted exactly once
+``audit.batches``           batches that each group absorbed, over all epochs; or that were evaluated or predicted
+``audit.records``           records that each group absorbed, over all epochs; or that were evaluated or predicted
 ``audit.groups``            number of ledgers that were compared
 ``audit.repaired``          tasks that the first audit found missing; a number other than 0 is a bug in ElasticDL
 ``audit.problems``          one sentence for each thing that is wrong
@@ -72,7 +75,9 @@ them.
                             ``after_s``, the last record before it (null: it started with the job); ``until_s``, the
                             last record in it (null: unknown), in seconds since the epoch; ``records``, their number
                             (null: unknown). The progress made in that time is known, its duration is not
-``output``                  folder of the exported model, or empty
+``predictions``             of a prediction: ``files`` and ``records`` that are predicted, and the ``format`` of the
+                            files; else null
+``output``                  folder of the exported model or of the predictions, or empty
 ==========================  ==========================================================================================
 """
 
@@ -99,6 +104,8 @@ from elasticdl.cli.display.progress_snapshot import records_of
 from elasticdl.cli.display.quantities import count, size, times
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
 from elasticdl.master.core import State
+from elasticdl.master.core.evaluation.state import EvaluationPhase
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.storage import display
@@ -121,6 +128,7 @@ def build(state: State) -> Report:
     return {
         "job": spec.job,
         "state": _state(state),
+        "kind": spec.kind.value,
         "message": message_of(state),
         "interrupted": run is not None and run.is_interrupted,
         "seed": spec.plan.seed,
@@ -158,8 +166,16 @@ def build(state: State) -> Report:
         },
         "resumes": state.resumes,
         "log": {"lost": lost_rows(state)},
+        "predictions": _predictions(state),
         "output": display(spec.output),
     }
+
+
+def _predictions(state: State) -> dict[str, Any] | None:
+    spec, prediction = state.job.prediction, state.prediction
+    if spec is None:
+        return None
+    return {"files": len(prediction.files), "records": prediction.records, "format": spec.format}
 
 
 def _worker_seconds(run: RunMeasured) -> dict[str, float]:
@@ -252,7 +268,10 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
     for name, usage in report["services"].items():
         restarts = f", restarted {times(usage['restarts'])}" if usage["restarts"] else ""
         yield name, f"{usage['cpu_s']:.1f} s CPU, {size(usage['rss_max_bytes'])}{restarts}"
-    if report["output"] and report["state"] == JobState.SUCCEEDED.value:
+    if predictions := report["predictions"]:
+        written = f"{count(predictions['files'], 'file')}, {count(predictions['records'], 'record')}"
+        yield "predictions", f"{report['output']}: {written}, {predictions['format']}"
+    elif report["output"] and report["state"] == JobState.SUCCEEDED.value:
         yield "model", f"{report['output']}/saved_model and {report['output']}/model.keras"
 
 
@@ -287,6 +306,8 @@ def _state(state: State) -> str:
 
 
 def _audit(state: State) -> dict[str, Any]:
+    if state.job.kind is not JobKind.TRAIN:
+        return _record_audit(state)
     verdict = state.closing.audit
     return {
         "exact": verdict is not None and verdict.exact,
@@ -298,8 +319,28 @@ def _audit(state: State) -> dict[str, Any]:
     }
 
 
+def _record_audit(state: State) -> dict[str, Any]:
+    """An evaluation or prediction is done only if it has counted all records of the index."""
+    if state.job.kind is JobKind.PREDICT:
+        done = state.closing.exported or state.job_state is JobState.SUCCEEDED
+    else:
+        done = any(each.phase is EvaluationPhase.DONE for each in state.evaluations)
+    plan = state.job.validation
+    return {
+        "exact": done,
+        "batches": plan.batches if done and plan else 0,
+        "records": records_of(state) if done else 0,
+        "groups": 0,
+        "repaired": 0,
+        "problems": [],
+    }
+
+
 def _audit_text(report: Report) -> str:
     audit = report["audit"]
+    if audit["exact"] and report["kind"] != JobKind.TRAIN.value:
+        verb = "evaluated" if report["kind"] == JobKind.EVALUATE.value else "predicted"
+        return f"exact: {count(audit['records'], 'record')} {verb} exactly once"
     if audit["exact"]:
         repaired = f"; {count(audit['repaired'], 'task')} had to be repaired" if audit["repaired"] else ""
         absorbed = f"{count(audit['batches'], 'batch', 'batches')} ({count(audit['records'], 'record')})"

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from elasticdl.cli.jobs.former_run import FormerRun, former_run
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.resumption import recover_without_log
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
 from elasticdl.ps.snapshots.kept_versions import KeptVersion, kept_versions
+from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.job.spec import JobSpec
@@ -25,14 +27,14 @@ class EndedJob:
     """A job that has ended.
 
     Attributes:
-        run: its folder.
+        former: the job, as far as it is known without its log.
         spec: as it was submitted.
         state: as its log describes it; empty if the log is lost.
         registers: of its ps.
         store: where its snapshots are.
     """
 
-    run: RunDirectory
+    former: FormerRun
     spec: JobSpec
     state: State
     registers: Sequence[PsRegister]
@@ -51,7 +53,7 @@ class EndedJob:
         """
         if not self.versions:
             raise UserError(
-                f"job {self.run.job} has no complete snapshot in {display(self.spec.storage)}",
+                f"job {self.former.job} has no complete snapshot in {display(self.spec.storage)}",
                 hint="A job saves its first snapshot when its parameter servers have the initial weights.",
             )
         if step is None:
@@ -60,7 +62,7 @@ class EndedJob:
             if version.step == step:
                 return version
         hint = list_of_versions(self.versions)
-        raise UserError(f"job {self.run.job} keeps no model of step {step:,}", hint=hint, usage=True)
+        raise UserError(f"job {self.former.job} keeps no model of step {step:,}", hint=hint, usage=True)
 
 
 def list_of_versions(versions: Sequence[KeptVersion]) -> str:
@@ -78,15 +80,25 @@ def read_ended_job(run: RunDirectory, record: JobRecord) -> EndedJob:
 
 
 async def _read(run: RunDirectory, record: JobRecord) -> EndedJob:
-    store = open_store(record.storage)
     async with open_bus(run, held=True) as bus:
-        try:
-            state = (await recover(bus)).state
-        except (PermanentError, ProtocolError):
-            state = State()
-        if state.spec is not None:
-            entries = [await bus.registers.read(ps) for ps in state.holders]
-            registers = [decode_register(entry.value) for entry in entries if entry]
-            return EndedJob(run=run, spec=await read_spec(bus.log), state=state, registers=registers, store=store)
-    recovered = await recover_without_log(run, store, record.storage)
-    return EndedJob(run=run, spec=recovered.spec, state=state, registers=[*recovered.registers.values()], store=store)
+        return await read_from(bus, former_run(run, record))
+
+
+async def read_from(bus: Bus, former: FormerRun) -> EndedJob:
+    """Read the log and the registers of a job; without a log, its snapshots.
+
+    Raises:
+        ElasticDLError: nothing of the job can be read.
+    """
+    store = open_store(former.storage)
+    try:
+        state = (await recover(bus)).state
+    except (PermanentError, ProtocolError):
+        state = State()
+    if state.spec is not None:
+        entries = [await bus.registers.read(ps) for ps in state.holders]
+        registers = [decode_register(entry.value) for entry in entries if entry]
+        return EndedJob(former=former, spec=await read_spec(bus.log), state=state, registers=registers, store=store)
+    recovered = await recover_without_log(former, store)
+    registers = [*recovered.registers.values()]
+    return EndedJob(former=former, spec=recovered.spec, state=state, registers=registers, store=store)

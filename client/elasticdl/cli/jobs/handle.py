@@ -1,7 +1,9 @@
-"""The job handle: a job as commands see it, wherever it runs. ``LocalJobHandle`` is the one for a job on this machine.
+"""The job handle: a job as commands see it, wherever it runs.
 
-These commands use the run directory instead: ``train``, ``resume``, ``export`` and ``chaos``, because they start or
-kill processes of this machine, and ``jobs`` and ``clean``, because they go through all folders.
+``LocalJobHandle`` is the one for a job on this machine, ``KubernetesJobHandle`` the one for a job in a cluster.
+
+These commands use the run directory instead: ``resume``, ``export`` and ``chaos``, because they start or kill processes
+of this machine, and ``clean``, because it goes through all folders.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class Condition:
         kill_command: kills a running job; it can be resumed after that.
         storage: URI of its snapshots.
         pids: process ids on this machine of processes that are in no log.
+        interruption: why a job that is not running has no end on its log.
     """
 
     is_running: bool
@@ -59,6 +62,7 @@ class Condition:
     kill_command: str = ""
     storage: str = ""
     pids: Mapping[str, int] = field(default_factory=dict)
+    interruption: str = "its launcher is not running"
 
 
 class PodLogs(Protocol):

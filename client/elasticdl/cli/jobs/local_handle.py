@@ -11,30 +11,17 @@ from pathlib import Path
 
 import psutil
 
-from elasticdl.cli.jobs import run_directory
-from elasticdl.cli.jobs.handle import Condition, JobHandle, NewLogLines, Suspension
+from elasticdl.cli.jobs.handle import Condition, NewLogLines, Suspension
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, JobRecord, RunDirectory
-from elasticdl.cli.local.processes.logs import PRINTED, NewLines, is_noise, readable, tail_and_end
+from elasticdl.cli.local.processes.logs import PRINTED, NewLines, tail_and_end
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
+from elasticdl.shared.pods.log_lines import is_noise, readable
 
 FINAL = (JobState.SUCCEEDED.value, JobState.FAILED.value, JobState.STOPPED.value)
 LOGS = ("*.log", *PRINTED)
-
-
-def open_job(root: Path, job: str) -> JobHandle:
-    """The job with this id or name.
-
-    Args:
-        root: folder of the run directories.
-        job: its id, or its name if only one job has that name.
-
-    Raises:
-        UserError: there is none, or there are several.
-    """
-    return LocalJobHandle(run_directory.find(root, job))
 
 
 class LocalJobHandle:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 
-from elasticdl.cli.jobs.run_directory import LogEnd, RunDirectory
+from elasticdl.cli.display.history import lost_history
+from elasticdl.cli.display.quantities import count
+from elasticdl.cli.jobs.former_run import FormerRun
+from elasticdl.cli.jobs.resume_changes import ResumeChanges
+from elasticdl.cli.jobs.run_directory import LogEnd
+from elasticdl.master.core import State
+from elasticdl.master.snapshots.recovery import recover
 from elasticdl.ps.snapshots.job_recovery import RecoveredJob, recover_job, restore_registers, settle_placement
+from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.ports import KeyValue
-from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.events import JobResumed, LogRecord, LostLog
+from elasticdl.shared.bus.reading import record_at
+from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
+from elasticdl.shared.job.spec import JobKind, JobSpec
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted, LogRecord, LostLog
+from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectStore, display
 
 NOTHING_TO_RESUME = (
@@ -19,22 +30,110 @@ NOTHING_TO_RESUME = (
 )
 
 
-async def recover_without_log(run: RunDirectory, store: ObjectStore, storage: str) -> RecoveredJob:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextRun:
+    """How a job continues.
+
+    Attributes:
+        spec: the job as it continues.
+        state: as its log describes it; empty if the log is lost.
+        opening: the first events of the run.
+    """
+
+    spec: JobSpec
+    state: State
+    opening: tuple[Event, ...]
+
+    @property
+    def start_line(self) -> str:
+        """What users read when the run starts."""
+        if self.state.spec is None:
+            return f"Resuming job {self.spec.job} from its snapshots, because its event log is lost."
+        finished = len(self.state.training.complete) if self.state.training else 0
+        return f"Resuming job {self.spec.job}: {finished:,} of {count(self.spec.plan.tasks, 'task')} finished."
+
+
+async def plan_next_run(bus: Bus, store: ObjectStore, former: FormerRun, changes: ResumeChanges) -> NextRun:
+    """Read the log, and make sure that the key-value registers of the ps name existing snapshots.
+
+    Raises:
+        UserError: nothing is left to resume from or to train, or a change is not possible.
+        TransientError, PermanentError: the store or NATS.
+    """
+    try:
+        state = (await recover(bus)).state
+        left = await record_at(bus.log, await bus.log.last_seq())
+    except (PermanentError, ProtocolError) as error:
+        raise UserError(
+            f"the event log of job {former.job} can't be read: {error}",
+            hint=f"The job can be resumed from its snapshots without the log: delete {former.log_place}, then resume "
+            "again.",
+        ) from error
+    recovered = None
+    spec = state.spec
+    if spec is None:
+        recovered = await recover_without_log(former, store)
+        spec = recovered.spec
+    if spec.kind is not JobKind.TRAIN and (changes.epochs or changes.output):
+        raise UserError(
+            f"job {former.job} trains no model, so it takes neither --num_epochs nor --output",
+            hint=f"To continue it as it was planned: elasticdl resume {former.arguments}",
+            usage=True,
+        )
+    lost = lost_part(left, former.log_end)
+    if lost:
+        lost = replace(lost, history=lost_history(state, former.history))
+    # A log that is lost, or lacks its end, may lack the resume that added epochs.
+    former_epochs = former.epochs if lost or state.spec is None else 0
+    if changes.epochs:
+        _check_epochs(former.job, spec, max(spec.plan.epochs, former_epochs), changes.epochs)
+    elif state.job_state is JobState.SUCCEEDED:
+        raise finished_error(former.job, former.arguments, spec.kind)
+    resumed = JobResumed(
+        reason=f"resumed after {state.job_state.value}" if state.spec else "resumed without its log",
+        lost=lost,
+        ps=changes.ps,
+        epochs=changes.epochs or former_epochs,
+        output=changes.output,
+    )
+    resumed = await resume_event(bus.registers, store, spec, recovered, resumed, time.time())
+    opening = (resumed,) if state.spec else (JobSubmitted(spec=spec), resumed)
+    if resumed.epochs:
+        spec = spec.with_epochs(resumed.epochs)
+    return NextRun(spec=replace(spec, output=changes.output or spec.output), state=state, opening=opening)
+
+
+def finished_error(job: JobId, arguments: str, kind: JobKind) -> UserError:
+    """Why a job that has finished is not resumed without more epochs.
+
+    Args:
+        job: the job's id.
+        arguments: the job on a command line.
+        kind: of the job.
+    """
+    next_step = (
+        f"To train more epochs: elasticdl resume {arguments} --num_epochs=N, where N is their total number. "
+        f"To export the model: elasticdl export {arguments}"
+    )
+    hint = next_step if kind is JobKind.TRAIN else ""
+    return UserError(f"job {job} has finished successfully, so there is nothing to resume", hint=hint)
+
+
+async def recover_without_log(former: FormerRun, store: ObjectStore) -> RecoveredJob:
     """A job whose log is lost, from its snapshots.
 
     Args:
-        run: the job's folder.
+        former: the job.
         store: holds the snapshots.
-        storage: the job's storage, a URI.
 
     Raises:
         UserError: there are none.
         TransientError, PermanentError: the store.
     """
-    recovered = await asyncio.to_thread(recover_job, store, storage, run.job)
+    recovered = await asyncio.to_thread(recover_job, store, former.storage, former.job)
     if recovered is None:
         raise UserError(
-            f"job {run.job} has no event log, and no snapshot in {display(storage)}", hint=NOTHING_TO_RESUME
+            f"job {former.job} has no event log, and no snapshot in {display(former.storage)}", hint=NOTHING_TO_RESUME
         )
     return recovered
 
@@ -79,3 +178,24 @@ def lost_part(left: LogRecord | None, seen: LogEnd) -> LostLog | None:
         until_s=seen.time_s,
         records=max(0, seen.seq - (left.seq if left else 0)),
     )
+
+
+def _check_epochs(job: JobId, spec: JobSpec, planned: int, epochs: int) -> None:
+    """Refuse a number of epochs with which the job can't continue; so many are ``planned``."""
+    plan = spec.plan
+    if epochs <= planned:
+        raise UserError(
+            f"job {job} has {count(planned, 'epoch')}, so --num_epochs={epochs} adds none",
+            hint=f"--num_epochs is the total number of epochs: give at least {planned + 1}.",
+            usage=True,
+        )
+    if plan.max_step and plan.max_step < plan.batches_per_epoch * epochs:
+        raise UserError(
+            f"job {job} ends at --max_step={plan.max_step}, so its number of epochs can't be changed",
+            hint="Start a new job with: elasticdl train",
+        )
+    if spec.checksum and not spec.epoch_checksum:
+        raise UserError(
+            f"job {job} was planned by an earlier version of ElasticDL, so its number of epochs can't be changed",
+            hint="Start a new job with: elasticdl train",
+        )

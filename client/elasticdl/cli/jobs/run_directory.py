@@ -371,12 +371,13 @@ def run_directories(root: Path) -> list[RunDirectory]:
     return [RunDirectory(root, JobId(path.parent.name)) for path in found]
 
 
-def replace_text(path: Path, text: str) -> None:
+def replace_text(path: Path, text: str, *, mode: int = 0o666) -> None:
     """Write a file that other processes see either as it was or complete, never in between.
 
     Args:
         path: the file. One that is no regular file, such as a pipe, is written as it is.
         text: its new content.
+        mode: the permissions of the new file, before the process's mask.
 
     Raises:
         OSError: it can't be written; the old file is left as it was.
@@ -387,7 +388,8 @@ def replace_text(path: Path, text: str) -> None:
     path = path.resolve()  # Replaces what a link points to, not the link.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        temporary.write_text(text)
+        with open(temporary, "x", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            file.write(text)
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):

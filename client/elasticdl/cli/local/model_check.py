@@ -35,7 +35,7 @@ _POLL_S = 0.01
 
 
 class UnfinishedError(PermanentError):
-    """The process of a check or an export ended without a result: it crashed, or the storage is away."""
+    """The process of a check or an export ended without a result: it crashed, or storage is unreachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.events import Event, JobSubmitted
 from elasticdl.shared.names import Service
+from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.process.settings import variable
 from elasticdl.shared.storage import to_uri
 
@@ -99,7 +100,7 @@ def run_job(
         if options.checks_model:
             spec = _checked(spec, run, runtime, Path(record.temporary or run.path), view.print_line)
             opening = (JobSubmitted(spec=spec),)
-            for line in start_lines(run, spec):
+            for line in start_lines(spec, run):
                 view.print_line(line)
         job = LocalJob(run, runtime, observer, options.started_s)
         state = asyncio.run(job.run(*opening))
@@ -130,8 +131,8 @@ def run_job(
     return exit_code
 
 
-def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], None]) -> list[str]:
-    """Check the model of a job that is not to be started.
+def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], None]) -> ModelCheck:
+    """Check the model of a job whose processes are not started here. Shows what the model prints.
 
     Args:
         submission: the job.
@@ -139,7 +140,7 @@ def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], 
         show: shows the user a line while the check runs.
 
     Returns:
-        Lines for the user: what the model prints, and what is worth knowing about it.
+        What is worth knowing about the model.
 
     Raises:
         UserError: the model can't be trained.
@@ -165,8 +166,10 @@ def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], 
         forks.servers[Service.WORKER].wait()
         check = check_model(spec, _check_folder(run.path), runtime)
         pod, _ = check_pods(spec)
-        shown = [line for process, line in printed.take() if process == pod]
-        return [*shown, *check.notes, "The model was built and has computed the gradients of one batch."]
+        for process, line in printed.take():
+            if process == pod:
+                show(line)
+        return check
 
 
 def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path, show: Callable[[str], None]) -> JobSpec:
@@ -180,7 +183,7 @@ def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path, s
         show: shows the user a line.
 
     Returns:
-        The job with the fingerprint of its model; without one if the check did not finish.
+        The job with the fingerprint and the callbacks of its model; without them if the check did not finish.
 
     Raises:
         UserError: the model can't be trained.
@@ -203,7 +206,7 @@ def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path, s
         check = check_model(spec, _check_folder(folder), check_runtime)
     except UnfinishedError:
         return spec
-    return replace(spec, model=replace(spec.model, fingerprint=check.fingerprint))
+    return check.apply(spec)
 
 
 def _check_folder(parent: Path) -> Path:

@@ -1,7 +1,7 @@
-"""The flags of ``elasticdl train``. This is the only place where a flag of this command is declared.
+"""The flags of ``elasticdl train``. No other place declares a flag of this command.
 
-A new flag is one field of ``TrainFlags``. ``Flag.sets`` names the field of the job's specification that takes its
-value; a flag that needs more than that is read where it is used.
+A new flag is one field of ``TrainFlags``, or of ``JobFlags`` if other kinds of jobs have it too. ``Flag.sets`` names
+the field of the job's specification that takes its value; a flag that needs more than that is read where it is used.
 """
 
 from __future__ import annotations
@@ -10,56 +10,28 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from elasticdl.cli.options import Debug, Detach, Flag, ReportFile, RunDir, flags_of
+from elasticdl.cli.data_flags import DATA
+from elasticdl.cli.options import Flag, flags_of
 from elasticdl.cli.submission.best_model import best_model
+from elasticdl.cli.submission.job_flags import MINIBATCH_SIZE, PROCESSES, RUN, STORAGE, TRAINING, JobFlags
 from elasticdl.shared.errors import UserError, check_range
 from elasticdl.shared.job.plan import Shuffle
-from elasticdl.shared.job.spec import COLUMN_TYPES, BestModel
+from elasticdl.shared.job.spec import BestModel
 
-MODEL, DATA, TRAINING, PROCESSES, STORAGE, RUN = (
-    "Model",
-    "Data",
-    "Training",
-    "Processes",
-    "Snapshots and storage",
-    "Run",
-)
-WORKERS_MAX = 1024
-PS_MAX = 256
-"""A model has as many partitions: ``elasticdl.shared.model.placement.PARTITIONS``."""
-_MINIBATCH_SIZE = 64
 _COUNT_MAX = 1 << 62
 _STALENESS_MAX = 1024
 _UNBOUNDED = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainFlags:
+class TrainFlags(JobFlags):
     """Values of the flags; each field is the flag of the same name."""
-
-    model_def: Annotated[
-        str,
-        Flag(
-            "The model: module.symbol, path/to/file.py or path/to/file.py:symbol. Searched for in the working "
-            "directory, in --model_zoo and in the model zoo of this package.",
-            metavar="MODEL",
-            panel=MODEL,
-        ),
-    ]
-    model_zoo: Annotated[str, Flag("Folder with model files.", metavar="DIR", panel=MODEL)] = ""
-    model_params: Annotated[
-        str, Flag("Keyword arguments of the model: 'name=value;name=value'.", metavar="ITEMS", panel=MODEL)
-    ] = ""
-    eager: Annotated[
-        bool,
-        Flag("Run training steps without compiling them, to debug the model.", panel=MODEL, sets="ModelSpec.eager"),
-    ] = False
 
     training_data: Annotated[
         str,
         Flag(
-            "Training data in CSV, TFRecord or Parquet: a file, a folder or a glob, local or s3://bucket/prefix. "
-            "Several are separated by commas, or given by repeating the flag.",
+            "Training data in CSV, JSON lines, TFRecord or Parquet: a file, a folder or a glob, local or "
+            "s3://bucket/prefix. Several are separated by commas, or given by repeating the flag.",
             metavar="DATA",
             panel=DATA,
             repeated=True,
@@ -69,66 +41,6 @@ class TrainFlags:
         str,
         Flag("Validation data in the same format, for evaluation.", metavar="DATA", panel=DATA, repeated=True),
     ] = ""
-    columns: Annotated[
-        str,
-        Flag(
-            "Columns to read, in this order: NAME,NAME. Other columns are ignored.",
-            metavar="NAMES",
-            shows="all",
-            panel=DATA,
-            repeated=True,
-        ),
-    ] = ""
-    column_types: Annotated[
-        str,
-        Flag(
-            f"Types of columns: NAME=TYPE,NAME=TYPE. TYPE is {', '.join(COLUMN_TYPES)}.",
-            metavar="ITEMS",
-            shows="inferred, shown at the start",
-            panel=DATA,
-            repeated=True,
-        ),
-    ] = ""
-    fill_missing: Annotated[
-        str,
-        Flag(
-            "Values to use where a column has none: NAME=VALUE,NAME=VALUE. Needed for integers; without it missing "
-            "floats are NaN and missing strings empty.",
-            metavar="ITEMS",
-            panel=DATA,
-            repeated=True,
-        ),
-    ] = ""
-    csv_header: Annotated[
-        bool,
-        Flag(
-            "Whether the first line of each CSV file holds the column names.",
-            off="no_csv_header",
-            panel=DATA,
-            sets="ReaderOptions.csv_header",
-        ),
-    ] = True
-    csv_delimiter: Annotated[
-        str,
-        Flag(
-            "Character between CSV columns.",
-            metavar="CHAR",
-            shows="comma, in .tsv files tab",
-            panel=DATA,
-            sets="ReaderOptions.csv_delimiter",
-        ),
-    ] = ""
-    prefetch_batches: Annotated[
-        int,
-        Flag(
-            "Minibatches that a worker reads ahead of the one that it trains. A higher number hides slow storage and "
-            "takes more memory. It does not change the model.",
-            metavar="N",
-            panel=DATA,
-            limits=(1, 1024),
-            sets="JobSpec.prefetch_batches",
-        ),
-    ] = 2
     shuffle: Annotated[
         Shuffle,
         Flag(
@@ -139,21 +51,6 @@ class TrainFlags:
             sets="Plan.shuffle",
         ),
     ] = Shuffle.RECORDS
-
-    minibatch_size: Annotated[
-        int,
-        Flag("Records per minibatch.", metavar="N", panel=TRAINING, limits=(1, 1 << 20), sets="Plan.minibatch_size"),
-    ] = _MINIBATCH_SIZE
-    num_minibatches_per_task: Annotated[
-        int,
-        Flag(
-            "Minibatches per task. The master dispatches whole tasks to workers.",
-            metavar="N",
-            panel=TRAINING,
-            limits=(1, 1 << 20),
-            sets="Plan.minibatches_per_task",
-        ),
-    ] = 8
     num_epochs: Annotated[
         int,
         Flag("Passes over the training data.", metavar="N", panel=TRAINING, limits=(1, 1 << 31), sets="Plan.epochs"),
@@ -266,6 +163,16 @@ class TrainFlags:
             limits=(0, 1 << 31),
         ),
     ] = 0
+    callbacks: Annotated[
+        str,
+        Flag(
+            "Function of the model file that returns Keras callbacks. Their hooks of epochs run once per epoch.",
+            metavar="NAME",
+            shows="callbacks, if the model file has it",
+            panel=TRAINING,
+            sets="ModelSpec.callbacks",
+        ),
+    ] = ""
     grads_to_wait: Annotated[
         int | None,
         Flag(
@@ -314,15 +221,6 @@ class TrainFlags:
             sets="JobSpec.staleness_scaled_rate",
         ),
     ] = False
-
-    num_workers: Annotated[
-        int,
-        Flag("Worker processes.", metavar="N", panel=PROCESSES, limits=(1, WORKERS_MAX), sets="JobSpec.workers"),
-    ] = 2
-    num_ps_pods: Annotated[
-        int,
-        Flag("Parameter server processes.", metavar="N", panel=PROCESSES, limits=(1, PS_MAX), sets="JobSpec.ps"),
-    ] = 1
     distribution_strategy: Annotated[
         Literal["ParameterServerStrategy", "AllreduceStrategy"],
         Flag(
@@ -333,17 +231,8 @@ class TrainFlags:
     ] = "ParameterServerStrategy"
     platform: Annotated[
         Literal["local", "kubernetes"],
-        Flag("Where to run the job: local. kubernetes is not available yet.", metavar="NAME", panel=PROCESSES),
+        Flag("Where to run the job: on this machine (local), or on kubernetes.", metavar="NAME", panel=PROCESSES),
     ] = "local"
-    envs: Annotated[
-        str,
-        Flag(
-            "Environment variables of workers and parameter servers: NAME=value,NAME=value.",
-            metavar="ITEMS",
-            panel=PROCESSES,
-        ),
-    ] = ""
-
     checkpoint_steps: Annotated[
         int,
         Flag(
@@ -354,22 +243,6 @@ class TrainFlags:
             sets="JobSpec.snapshot_steps",
         ),
     ] = 0
-    checkpoint_dir: Annotated[str, Flag("Alias of --storage.", metavar="DIR", panel=STORAGE)] = ""
-    storage: Annotated[
-        str,
-        Flag("Folder or s3://bucket/prefix for snapshots.", metavar="DIR", shows="in the run directory", panel=STORAGE),
-    ] = ""
-    nats_url: Annotated[
-        str,
-        Flag(
-            "URL of an existing NATS server with JetStream.",
-            metavar="URL",
-            shows="start one for this job",
-            panel=STORAGE,
-        ),
-    ] = ""
-    run_dir: RunDir = None
-
     output: Annotated[
         str,
         Flag(
@@ -378,24 +251,9 @@ class TrainFlags:
             panel=RUN,
         ),
     ] = ""
-    job_name: Annotated[
-        str, Flag("First part of the job's id.", metavar="NAME", shows="name of the model file", panel=RUN)
-    ] = ""
-    report: ReportFile = None
-    log_level: Annotated[
-        Literal["DEBUG", "INFO", "WARNING", "ERROR"],
-        Flag(
-            "Minimum level of the messages in process logs: DEBUG, INFO, WARNING or ERROR.",
-            metavar="LEVEL",
-            panel=RUN,
-            sets="JobSpec.log_level",
-        ),
-    ] = "INFO"
-    detach: Detach = False
     dry_run: Annotated[
         bool, Flag("Validate everything, print the plan, try the model on one batch, and exit.", panel=RUN)
     ] = False
-    debug: Debug = False
 
     @property
     def evaluates_epochs(self) -> bool:
@@ -418,13 +276,12 @@ class TrainFlags:
         """
         for name, flag in flags_of(type(self)).items():
             flag.check(name, getattr(self, name))
-        for flag_given, instead in (
-            ("--platform=kubernetes", "--platform=local"),
-            ("--distribution_strategy=AllreduceStrategy", "--distribution_strategy=ParameterServerStrategy"),
-        ):
-            name, _, value = flag_given.removeprefix("--").partition("=")
-            if getattr(self, name) == value:
-                raise UserError(f"{flag_given} is not available in this version; use {instead}.", usage=True)
+        if self.distribution_strategy == "AllreduceStrategy":
+            raise UserError(
+                "--distribution_strategy=AllreduceStrategy is not available in this version; "
+                "use --distribution_strategy=ParameterServerStrategy.",
+                usage=True,
+            )
         self._check_max_staleness()
         for name in ("lr_staleness_modulation", "max_staleness"):
             if self.is_synchronous and getattr(self, name):
@@ -469,7 +326,7 @@ class TrainFlags:
                 "--global_batch_size needs --use_async=false. Asynchronous updates have --minibatch_size records.",
                 usage=True,
             )
-        if self.minibatch_size != _MINIBATCH_SIZE:
+        if self.minibatch_size != MINIBATCH_SIZE:
             raise UserError(
                 f"--global_batch_size={size} is in place of --minibatch_size; give only one of them.", usage=True
             )

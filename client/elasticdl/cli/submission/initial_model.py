@@ -6,11 +6,11 @@ from pathlib import Path
 
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.ended_job import read_ended_job
-from elasticdl.shared.job.spec import InitialModel
+from elasticdl.shared.job.spec import InitialModel, JobSpec
 
 
-def initial_model(job: str, root: Path) -> InitialModel:
-    """The newest version of a job's model.
+def initial_model(job: str, root: Path) -> tuple[InitialModel, JobSpec]:
+    """The newest version of a job's model, and that job.
 
     Args:
         job: its id or name.
@@ -21,4 +21,5 @@ def initial_model(job: str, root: Path) -> InitialModel:
     """
     run = run_directory.find(root, job)
     with run.lock():
-        return read_ended_job(run, run.read()).version().as_initial_model(run.job)
+        ended = read_ended_job(run, run.read())
+        return ended.version().as_initial_model(run.job), ended.spec

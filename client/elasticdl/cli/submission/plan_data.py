@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from elasticdl.cli.options import values_for
-from elasticdl.cli.submission.flag_items import parse_columns
+from elasticdl.cli.data_flags import reader_options
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.shared.data import PlannedData, ReaderOptions, broken_link, plan_sources
+from elasticdl.cli.submission.trained_model.flags import TrainedModelFlags
+from elasticdl.shared.data import PlannedData, broken_link, plan_sources
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.errors import UserError
@@ -20,13 +20,16 @@ from elasticdl.shared.storage import open_store
 from elasticdl.zoo import DATA_SETS
 
 Progress = Callable[[str], None]
+DATA_FLAGS = ("training_data", "validation_data", "prediction_data")
 _LINES_MAX = 16
 """Columns up to which each has a line of its own."""
 _COLUMNS_SHOWN = 6
 
 
-def plan_data(flags: TrainFlags, model: ModelSpec, progress: Progress) -> tuple[PlannedData, PlannedData | None]:
-    """Read and index the training data, and the validation data if there is any.
+def plan_data(
+    flags: TrainFlags | TrainedModelFlags, model: ModelSpec, progress: Progress
+) -> tuple[PlannedData, PlannedData | None]:
+    """Read and index the data: that of training and the validation data if there is any, or the data to predict.
 
     Args:
         flags: the values of the flags.
@@ -36,16 +39,11 @@ def plan_data(flags: TrainFlags, model: ModelSpec, progress: Progress) -> tuple[
     Raises:
         UserError: the data is missing, damaged, or not as the flags say; names the file, and if possible the record.
     """
-    options = ReaderOptions(
-        columns=tuple(name.strip() for name in flags.columns.split(",") if name.strip()),
-        column_types=parse_columns("column_types", flags.column_types),
-        fill_missing=parse_columns("fill_missing", flags.fill_missing),
-        **values_for("ReaderOptions", flags),
-    )
+    options = reader_options(flags)
     raw_lines = not takes_columns(ModelFile(path=Path(model.path)))
     planned: list[PlannedData] = []
-    for flag in ("training_data", "validation_data"):
-        paths = getattr(flags, flag)
+    for flag in DATA_FLAGS:
+        paths = getattr(flags, flag, "")
         if not paths:
             continue
         for path in split_paths(paths):

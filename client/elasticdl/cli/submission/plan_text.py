@@ -10,7 +10,7 @@ from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.local.processes.imports import threads_each
 from elasticdl.cli.submission.submit import Submission
 from elasticdl.shared.job.plan import Plan
-from elasticdl.shared.job.spec import InitialModel, JobSpec
+from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec
 from elasticdl.shared.storage import display
 
 
@@ -21,28 +21,46 @@ def _max_step_note(plan: Plan) -> str:
     return f", ended by --max_step={plan.max_step} in epoch {plan.epochs_run}"
 
 
-def start_lines(run: RunDirectory, spec: JobSpec) -> list[str]:
-    """What is printed before a job starts."""
-    plan = spec.plan
-    work = (
-        f"{count(plan.records_per_epoch, 'record')} x {count(plan.epochs, 'epoch')}{_max_step_note(plan)} = "
-        f"{count(plan.batches, 'batch', 'batches')} in {count(plan.tasks, 'task')}"
-    )
-    lines = [
-        f"Job {spec.job}: {work}. Seed {plan.seed}.",
-        f"{_processes_text(spec)}, {count(threads_each(spec.workers + spec.ps), 'thread')} each.",
-        f"Logs: {run.logs}",
-    ]
+def start_lines(spec: JobSpec, run: RunDirectory | None = None) -> list[str]:
+    """What is printed before a job starts.
+
+    Args:
+        spec: the job.
+        run: its folder on this machine; None: its processes are elsewhere.
+    """
+    lines = [f"Job {spec.job}: {_work_text(spec)}"]
+    if run:
+        threads = count(threads_each(spec.workers + spec.ps), "thread")
+        lines += [f"{_processes_text(spec)}, {threads} each.", f"Logs: {run.logs}"]
+    else:
+        lines.append(f"{_processes_text(spec)}.")
     if spec.initial:
         lines.append(_initial_text(spec.initial))
-    if spec.workers > 1 and not spec.synchronous and spec.max_staleness != 0:
-        size = _near_multiple(plan.minibatch_size, spec.workers)
+    if spec.model.exported:
+        lines.append(f"Model: {display(spec.model.exported)}.")
+    if spec.prediction:
+        lines.append(f"Predictions: {display(spec.output)}.")
+    is_asynchronous = spec.kind is JobKind.TRAIN and not spec.synchronous
+    if spec.workers > 1 and is_asynchronous and spec.max_staleness != 0:
+        size = _near_multiple(spec.plan.minibatch_size, spec.workers)
         lines.append(
             f"{spec.workers} workers train asynchronously: a gradient may be {_staleness_text(spec)} old. With small "
             "minibatches or recurrent layers the model may end worse than with fit(). "
             f"--use_async=false --global_batch_size={size} makes the updates of fit()."
         )
     return lines
+
+
+def _work_text(spec: JobSpec) -> str:
+    """What a job does, as a sentence such as ``500 records x 2 epochs = 16 batches in 2 tasks. Seed 5.``."""
+    plan = spec.plan
+    if spec.kind is not JobKind.TRAIN and spec.validation:
+        verb = "evaluates" if spec.kind is JobKind.EVALUATE else "predicts"
+        return f"{verb} {count(spec.validation.records, 'record')} in {count(spec.validation.tasks, 'task')}."
+    return (
+        f"{count(plan.records_per_epoch, 'record')} x {count(plan.epochs, 'epoch')}{_max_step_note(plan)} = "
+        f"{count(plan.batches, 'batch', 'batches')} in {count(plan.tasks, 'task')}. Seed {plan.seed}."
+    )
 
 
 def _staleness_text(spec: JobSpec) -> str:

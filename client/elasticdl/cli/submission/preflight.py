@@ -11,6 +11,8 @@ from pathlib import Path
 
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, JobRecord, RunDirectory
 from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.plan_data import DATA_FLAGS
+from elasticdl.cli.submission.trained_model.flags import TrainedModelFlags
 from elasticdl.shared.data.discovery import split_paths, would_find
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.names import JobId
@@ -19,19 +21,23 @@ from elasticdl.shared.storage import ObjectNotFoundError, display, join, open_st
 _PROBE = ".elasticdl-can-write"
 
 
-def check_destinations(flags: TrainFlags, run: RunDirectory, *, output: str, storage: str) -> None:
+def check_destinations(
+    flags: TrainFlags | TrainedModelFlags, run: RunDirectory | None, *, output: str, storage: str
+) -> None:
     """Write and delete a small file in each destination of a job, and connect to its NATS server.
 
     Args:
         flags: the values of the flags.
-        run: its folder, which need not exist.
+        run: its folder, which need not exist; None: it has none.
         output: URI of the folder for the exported model; empty: no export.
         storage: URI of the folder for snapshots.
 
     Raises:
         ElasticDLError: names the destination that can't be used, and the reason.
     """
-    destinations = {"run_dir": to_uri(run.path), **({"output": output} if output else {})}
+    destinations = {"run_dir": to_uri(run.path)} if run else {}
+    if output:
+        destinations["output"] = output
     for flag in ("storage", "checkpoint_dir"):
         if getattr(flags, flag):
             destinations[flag] = storage
@@ -44,15 +50,18 @@ def check_destinations(flags: TrainFlags, run: RunDirectory, *, output: str, sto
         check_apart(names[flag], join(uri, "file"), data)
     for flag, uri in destinations.items():
         check_writable(names[flag], uri)
+    if run is None:
+        return
     if problem := run.disk_problem(DISK_BYTES_MIN):
         raise UserError(problem, hint="Free some space there, or give a folder on another disk with --run_dir.")
     if flags.nats_url:
         _check_nats_server(flags.nats_url, run.job)
 
 
-def data_paths(job: TrainFlags | JobRecord) -> list[str]:
-    """The paths of a job's training data and validation data."""
-    return [path for paths in (job.training_data, job.validation_data) if paths for path in split_paths(paths)]
+def data_paths(job: TrainFlags | TrainedModelFlags | JobRecord) -> list[str]:
+    """The paths of a job's data."""
+    given = (getattr(job, flag, "") for flag in DATA_FLAGS)
+    return [path for paths in given if paths for path in split_paths(paths)]
 
 
 def check_apart(what: str, file: str, data: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ from elasticdl.shared.data.schema import options_of, schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec
+from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, display, open_store
 
 Progress = Callable[[str], None]
@@ -45,13 +46,12 @@ def check_model_files(run: RunDirectory, record: JobRecord) -> None:
         )
 
 
-def check_data(run: RunDirectory, spec: JobSpec, progress: Progress) -> None:
+def check_data(spec: JobSpec, progress: Progress) -> None:
     """Refuse data that is not the data that the job was planned with, and rebuild lost or damaged indices.
 
     A file that was only copied or touched is the same.
 
     Args:
-        run: the job's folder.
         spec: the job.
         progress: is called with a line for each index that is rebuilt, and for each source that is read.
 
@@ -59,12 +59,12 @@ def check_data(run: RunDirectory, spec: JobSpec, progress: Progress) -> None:
         UserError: names the source that is missing or changed.
         TransientError, PermanentError: the storage.
     """
-    _check_sizes(run, spec)
-    _rebuild_indices(run, spec, progress)
-    _check_contents(run, spec, progress)
+    _check_sizes(spec)
+    _rebuild_indices(spec, progress)
+    _check_contents(spec, progress)
 
 
-def _check_sizes(run: RunDirectory, spec: JobSpec) -> None:
+def _check_sizes(spec: JobSpec) -> None:
     """Refuse data of another size: the ledgers count records of the old data."""
     for plan in (spec.plan, spec.validation):
         for source in plan.sources if plan else ():
@@ -72,14 +72,14 @@ def _check_sizes(run: RunDirectory, spec: JobSpec) -> None:
                 info = _info(source)
             except ObjectNotFoundError as error:
                 raise UserError(
-                    f"{display(source.uri)}, a data source of job {run.job}, does not exist any more",
+                    f"{display(source.uri)}, a data source of job {spec.job}, does not exist any more",
                     hint="Restore it, then try again.",
                 ) from error
             if info.size_bytes != source.size_bytes:
-                raise _changed(run, source)
+                raise _changed(spec.job, source)
 
 
-def _rebuild_indices(run: RunDirectory, spec: JobSpec, progress: Progress) -> None:
+def _rebuild_indices(spec: JobSpec, progress: Progress) -> None:
     """Rebuild indices that are lost or damaged. The checksum of the rebuilt data has to be the plan's."""
     for plan, data in _data_sets(spec):
         saved, options = IndexStore.of_job(spec.storage), options_of(data)
@@ -90,15 +90,15 @@ def _rebuild_indices(run: RunDirectory, spec: JobSpec, progress: Progress) -> No
             except IndexLostError as error:
                 progress(f"{error}. Rebuilding it.")
                 # Only the training data has a checksum that shows whether the content is the same.
-                rebuilt.append(_index(run, source, number, data, can_verify=plan is spec.plan))
+                rebuilt.append(_index(spec.job, source, number, data, can_verify=plan is spec.plan))
                 indices.append(rebuilt[-1])
         if rebuilt and plan is spec.plan and checksum(plan, _as_it_is(indices, data)) != spec.checksum:
-            raise _changed(run, rebuilt[0].source)
+            raise _changed(spec.job, rebuilt[0].source)
         for index in rebuilt:
             saved.save(index, options)
 
 
-def _check_contents(run: RunDirectory, spec: JobSpec, progress: Progress) -> None:
+def _check_contents(spec: JobSpec, progress: Progress) -> None:
     """Refuse data with other content; its indices are there."""
     for plan, data in _data_sets(spec):
         saved = IndexStore.of_job(spec.storage)
@@ -108,7 +108,7 @@ def _check_contents(run: RunDirectory, spec: JobSpec, progress: Progress) -> Non
                 continue
             progress(f"{display(source.uri)} was copied, touched or changed. Comparing its content.")
             if not saved.is_same(source, number, data, now):
-                raise _changed(run, source)
+                raise _changed(spec.job, source)
 
 
 def _data_sets(spec: JobSpec) -> list[tuple[Plan, DataSpec]]:
@@ -130,12 +130,12 @@ def _as_it_is(indices: Sequence[SourceIndex], data: DataSpec) -> PlannedData:
     )
 
 
-def _index(run: RunDirectory, source: Source, number: int, data: DataSpec, *, can_verify: bool) -> SourceIndex:
+def _index(job: JobId, source: Source, number: int, data: DataSpec, *, can_verify: bool) -> SourceIndex:
     info = _info(source)
     found = DataObject(info=info, format=schema_of(data).format)
     index = scan_source(open_store(source.uri), found, number, options_of(data)).index
     if index.source.records != source.records or (info.etag != source.etag and not can_verify):
-        raise _changed(run, source)
+        raise _changed(job, source)
     return replace(index, source=source)
 
 
@@ -143,8 +143,8 @@ def _info(source: Source) -> ObjectInfo:
     return open_store(source.uri).info(source.uri)
 
 
-def _changed(run: RunDirectory, source: Source) -> UserError:
+def _changed(job: JobId, source: Source) -> UserError:
     return UserError(
-        f"{display(source.uri)} changed since job {run.job} was planned",
+        f"{display(source.uri)} changed since job {job} was planned",
         hint="Restore the old content, or start a new job with: elasticdl train",
     )

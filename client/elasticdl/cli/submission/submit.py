@@ -12,6 +12,7 @@ from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.initial_model import initial_model
+from elasticdl.cli.submission.job_flags import JobFlags
 from elasticdl.cli.submission.model_digest import combined, file_digests
 from elasticdl.cli.submission.plan_data import Progress, plan_data
 from elasticdl.cli.submission.preflight import check_destinations
@@ -20,6 +21,7 @@ from elasticdl.shared.data import IndexStore, PlannedData, Reader
 from elasticdl.shared.data.schema import spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import model_file
+from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import JobSpec, ModelSpec
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
@@ -66,25 +68,27 @@ def shipped_model_zoo() -> Path | None:
     return next((folder for folder in candidates if folder.is_dir()), None)
 
 
-def prepare(flags: TrainFlags, root: Path, progress: Progress) -> Submission:
+def prepare(flags: TrainFlags, root: Path | None, progress: Progress, job: JobId | None = None) -> Submission:
     """Check model, data and destinations, and plan the job. Starts no process and leaves no file.
 
     Args:
         flags: the values of the flags.
-        root: folder of the run directories; snapshots of a job without ``--storage`` go there.
+        root: folder of the run directories; snapshots of a job without ``--storage`` go there. None: the job has no run
+            directory, and ``flags`` name its storage.
         progress: is called with a line before each long step.
+        job: its id; None: a new one.
 
     Raises:
         UserError: something is wrong with the input; says what to do.
     """
     flags.check()
     flags = with_seed(flags)
-    model, digests = _model(flags)
-    job = new_job_id(flags.job_name or _job_name(Path(model.path).stem))
+    model, digests = model_of(flags)
+    job = job or new_job_id(flags.job_name or job_name(Path(model.path).stem))
     envs = parse_envs(flags.envs)
-    output, storage = to_uri(flags.output) if flags.output else "", _storage(flags, root, job)
-    check_destinations(flags, RunDirectory(root, job), output=output, storage=storage)
-    initial = initial_model(flags.initial_model, root) if flags.initial_model else None
+    output, storage = to_uri(flags.output) if flags.output else "", storage_of(flags, root, job)
+    check_destinations(flags, RunDirectory(root, job) if root else None, output=output, storage=storage)
+    initial = initial_model(flags.initial_model, root)[0] if flags.initial_model and root else None
     data, validation = plan_data(flags, model, progress)
     plan = _training_plan(flags, data)
     spec = JobSpec(
@@ -144,17 +148,35 @@ def checksum(plan: Plan, data: PlannedData) -> int:
     return sum_ & ((1 << 64) - 1)
 
 
-def _model(flags: TrainFlags) -> tuple[ModelSpec, dict[str, str]]:
+def find_model(model_def: str, model_zoo: str) -> ModelFile:
+    """Find the model file: in the working directory, in the user's model zoo, or in that of this package.
+
+    Args:
+        model_def: value of ``--model_def``.
+        model_zoo: value of ``--model_zoo``; may be empty.
+
+    Raises:
+        UserError: there is no such file or folder.
+    """
     search = [Path.cwd()]
-    if flags.model_zoo:
-        zoo = Path(flags.model_zoo).expanduser().absolute()
+    if model_zoo:
+        zoo = Path(model_zoo).expanduser().absolute()
         if not zoo.is_dir():
-            raise UserError(f"--model_zoo={flags.model_zoo} is not a folder", usage=True)
+            raise UserError(f"--model_zoo={model_zoo} is not a folder", usage=True)
         search.append(zoo)
     shipped = shipped_model_zoo()
     if shipped:
         search.append(shipped)
-    file = model_file.resolve(flags.model_def, tuple(search))
+    return model_file.resolve(model_def, tuple(search))
+
+
+def model_of(flags: JobFlags) -> tuple[ModelSpec, dict[str, str]]:
+    """The model of a job, and the digests of its file and of the modules beside it.
+
+    Raises:
+        UserError: there is no such file, or its syntax or a parameter is wrong.
+    """
+    file = find_model(flags.model_def, flags.model_zoo)
     model_file.check_syntax(file)
     digests = file_digests(file.path)
     spec = ModelSpec(
@@ -167,7 +189,8 @@ def _model(flags: TrainFlags) -> tuple[ModelSpec, dict[str, str]]:
     return spec, digests
 
 
-def _job_name(stem: str) -> str:
+def job_name(stem: str) -> str:
+    """The name of a job whose user gives none, from the name of the model file."""
     name = re.sub(r"[^a-z0-9]+", "-", stem.lower())[:JOB_NAME_CHARS_MAX].strip("-") or "job"
     check_job_name(name)
     return name
@@ -189,6 +212,15 @@ def _metrics_best(validation: PlannedData | None) -> dict[str, float]:
     return dict(best_reachable(Path(display(validation.sources[0].uri)).parent)) if validation else {}
 
 
-def _storage(flags: TrainFlags, root: Path, job: JobId) -> str:
+def storage_of(flags: JobFlags, root: Path | None, job: JobId) -> str:
+    """URI of the folder for the snapshots of a job.
+
+    Raises:
+        UserError: a job without a run directory needs ``--storage``.
+    """
     place = flags.storage or flags.checkpoint_dir
-    return join(to_uri(place), job) if place else to_uri(root / job / "storage")
+    if place:
+        return join(to_uri(place), job)
+    if root is None:
+        raise UserError("a job on Kubernetes has no folder of its own; give --storage=s3://BUCKET/PREFIX", usage=True)
+    return to_uri(root / job / "storage")

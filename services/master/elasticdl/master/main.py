@@ -5,28 +5,39 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+from dataclasses import replace
 
 import structlog
 
+from elasticdl.master import cluster
+from elasticdl.master.core import State
 from elasticdl.master.ledger_reads import read_ledgers
 from elasticdl.master.service import Master, MasterOptions
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
+from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.names import MASTER, Incarnation, Service, new_incarnation
 from elasticdl.shared.process import logs
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
-from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_FAULT, exit_code, leave
+from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_FAULT, EXIT_REFUSED, EXIT_SUPERSEDED, exit_code, leave
 from elasticdl.shared.process.operating_system import set_title
 from elasticdl.shared.process.settings import MasterSettings, from_environment
 
 _log = structlog.get_logger()
 
 
-async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
-    """Run a master until its job is final."""
-    bus = await nats_bus.connect(settings.nats_url, settings.job, settings.bus)
+GATHER_S = 0.05
+"""Seconds for which the master of a busy job lets records gather. The dispatch window holds tasks for much longer."""
+
+
+async def serve(settings: MasterSettings, incarnation: Incarnation) -> State:
+    """Run a master until its job is final; returns the job."""
+    pods = None
+    if settings.pod_templates:
+        pods = cluster.pods_of(KubernetesApi.connect(), settings.job, settings.pod_templates)
+    bus = await nats_bus.connect(settings.nats_url, settings.job, replace(settings.bus, gather_s=GATHER_S))
     envelopes = EnvelopeFactory(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=SystemClock())
     heartbeats = asyncio.create_task(send_heartbeats(bus.signals, envelopes, settings.heartbeat_interval_s))
     try:
@@ -40,11 +51,13 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> None:
                 heartbeat_interval_s=settings.heartbeat_interval_s,
                 snapshot_records=settings.core_snapshot_records,
                 return_deliveries=settings.return_deliveries,
+                pods=pods,
             ),
         )
         gc.freeze()  # Modules are permanent: a full collection without them takes 5 ms instead of 30.
         state = await master.run()
         _log.info("job ended", state=state.job_state.value)
+        return state
     finally:
         heartbeats.cancel()
         await bus.close()
@@ -54,11 +67,15 @@ def main() -> int:
     """Entry point.
 
     Returns:
-        0 when the job is final; otherwise see ``elasticdl.shared.process.exit_codes``, and the log has the reason.
+        0 when the job is final, or on Kubernetes 1 when it has failed; otherwise see
+        ``elasticdl.shared.process.exit_codes``, and the log has the reason.
     """
     incarnation = new_incarnation()
+    settings = None
     try:
         settings = from_environment(MasterSettings, os.environ)
+        if settings.pod_templates:
+            cluster.end_on_sigterm()
         set_title(MASTER, settings.job)
         logs.configure(
             service=Service.MASTER,
@@ -67,16 +84,25 @@ def main() -> int:
             incarnation=incarnation,
             level=settings.log_level,
         )
-        asyncio.run(serve(settings, incarnation))
+        state = asyncio.run(serve(settings, incarnation))
     except FencedError as error:
         # Another instance is the master; a launcher that does not know about it restarts this one.
         _log.error("another master has taken over", reason=str(error))
-        return EXIT_AWAY
+        code = EXIT_SUPERSEDED if settings and settings.pod_templates else EXIT_AWAY
+        message = f"Another master has taken over: {error}"
     except Exception as error:  # The outermost frame: Python's own exit code would look like EXIT_REFUSED.
         code = exit_code(error)
         _log.error("the master can't continue", reason=str(error), exc_info=code == EXIT_FAULT)
-        return code
-    return 0
+        message = f"The master can't continue: {error}"
+        if code == EXIT_REFUSED and settings and settings.pod_templates:
+            code = cluster.end_pods(KubernetesApi.connect, settings.job)
+    else:
+        if not settings.pod_templates:
+            return 0  # A launcher reads the log.
+        code, message = cluster.result_of(state)
+    if settings and settings.pod_templates:
+        cluster.write_termination_message(message)
+    return code
 
 
 if __name__ == "__main__":

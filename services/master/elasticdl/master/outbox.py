@@ -157,7 +157,9 @@ class Outbox:
                 await self._read(command)
             case commands.PublishPlacement():
                 await self._publish_placement(Placement(version=command.version, owners=command.owners))
-            case commands.BeginMove() | commands.SetTimer() | commands.EnterState() | commands.EndTraining():
+            case commands.BeginMove() | commands.SetTimer() | commands.EnterState():
+                pass
+            case commands.EndTraining() | commands.SetLearningRate():
                 pass
             case _:
                 assert_never(command)
@@ -238,7 +240,9 @@ def lane_of(command: Command) -> str:
             return "tasks"
         case commands.PublishPlacement():
             return PLACEMENT
-        case commands.BeginMove() | commands.SetTimer() | commands.EnterState() | commands.EndTraining():
+        case commands.BeginMove() | commands.SetTimer() | commands.EnterState():
+            return "nothing to run"
+        case commands.EndTraining() | commands.SetLearningRate():
             return "nothing to run"
         case _:
             return command.ps

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import structlog
 
 from elasticdl.master.core import Decision, State, decide, evolve
 from elasticdl.master.ledger_reads import LedgerReader
+from elasticdl.master.measuring.run_meter import RunMeter
 from elasticdl.master.outbox import Outbox
+from elasticdl.master.pod_recovery import supervisor_of
 from elasticdl.master.snapshots.recovery import Recovered, recover
 from elasticdl.master.snapshots.writer import CoreSnapshotWriter
 from elasticdl.master.timer_service import TimerService
@@ -18,6 +21,7 @@ from elasticdl.shared.errors import FencedError, InvariantError
 from elasticdl.shared.failure_detection.detector import FailureDetector, MissedHeartbeats
 from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_INTERVAL_S, HEARTBEAT_TIMEOUT_S
 from elasticdl.shared.failure_detection.monitor import HeartbeatMonitor
+from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import (
     Decided,
     Envelope,
@@ -28,14 +32,15 @@ from elasticdl.shared.messages.events import (
     TimerFired,
 )
 from elasticdl.shared.names import MASTER, Incarnation, Service
-from elasticdl.shared.pods.ports import Pods, PodStatus, Running
-from elasticdl.shared.pods.supervisor import PodSupervisor
+from elasticdl.shared.pods.ports import Pods
 from elasticdl.shared.process.clock import Clock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 DECISIONS_IN_A_ROW_MAX = 64
 INPUTS_AT_ONCE_MAX = 256
 """Inputs that are applied before other tasks of the loop run: heartbeats and answers of the broker must not wait."""
+MEASURE_EVERY_S = 15.0
+"""Seconds between two records of what the run has measured so far."""
 TAKEOVER_TRIES_MAX = 10
 """Times that a new master reads the log again because a former one has appended a decision since."""
 
@@ -51,14 +56,14 @@ class MasterOptions:
         heartbeat_interval_s: seconds between heartbeats.
         snapshot_records: log records between two core snapshots; 0: none.
         return_deliveries: return the deliveries of an ended worker to the queue at once; otherwise their leases expire.
-        pods: the job's pods, which this master creates and watches itself; None: the launcher does.
+        pods: gives the pods of a run of the job, which this master creates and watches itself; None: the launcher does.
     """
 
     heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S
     heartbeat_interval_s: float = HEARTBEAT_INTERVAL_S
     snapshot_records: int = 0
     return_deliveries: bool = True
-    pods: Pods | None = None
+    pods: Callable[[Incarnation], Pods] | None = None
 
 
 class Master:
@@ -97,6 +102,9 @@ class Master:
         self._outbox = Outbox(bus, clock, read_ledgers, self.state, self._inbox.put_nowait)
         self._outbox.return_deliveries = self._options.return_deliveries
         self._timers = TimerService(clock, self._inbox.put_nowait)
+        self._meter: RunMeter | None = None
+        """Measures the run if no launcher does."""
+        self._measured_s = clock.monotonic()
         self._detector = FailureDetector(
             own=MASTER, timeout_s=self._options.heartbeat_timeout_s, interval_s=self._options.heartbeat_interval_s
         )
@@ -121,9 +129,15 @@ class Master:
         tasks = [reader, outbox, monitoring, snapshots]
         if self._outbox.pods:
             tasks.append(asyncio.create_task(self._outbox.pods.run(), name="pod supervisor"))
+        if self._meter:
+            tasks.append(asyncio.create_task(self._receive_heartbeats(self._meter), name="run meter"))
         try:
             while not (self.state.is_final and not self.state.pending_commands):
                 await self._turn(*tasks)
+            if self._meter:
+                await self._append_measurements(self._meter)
+                while self._read_seq < self._last_input:
+                    await self._turn(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
@@ -147,12 +161,10 @@ class Master:
                 if attempt == TAKEOVER_TRIES_MAX:
                     raise
         if self._options.pods:
-            known = [
-                PodStatus(pod=pod.name, service=pod.service, order=0, phase=Running(), instance=pod.instance)
-                for pod in self.state.pods.values()
-                if pod.has_process
-            ]
-            self._outbox.pods = PodSupervisor(self._options.pods, self._on_pod_event, known)
+            self._meter = RunMeter(self.state.measured)
+            self._outbox.pods = supervisor_of(
+                self.state, self._options.pods(self.state.run), self._on_pod_event, self._last_input
+            )
         for seq, decided in self.state.pending_commands:
             self._outbox.put(seq, decided)
         _log.info(
@@ -197,6 +209,8 @@ class Master:
         self._read_seq = max(self._read_seq, item.seq)
         if not (isinstance(event, Decided) and item.envelope.incarnation == self._envelopes.incarnation):
             evolve(self.state, item)
+            if self._meter:
+                self._meter.on_record(item.envelope, self.state)
         if isinstance(event, TimerFired):
             self._timers.on_fired(event)
 
@@ -241,7 +255,25 @@ class Master:
         for pod in self.state.running_pods:
             self._detector.expect(pod.name, pod.incarnation)
 
+    async def _receive_heartbeats(self, meter: RunMeter) -> None:
+        async for heartbeat in self._bus.signals.heartbeats():
+            meter.on_heartbeat(heartbeat)
+
+    async def _append_measurements(self, meter: RunMeter) -> None:
+        """Put on the log what the run has measured; the job has ended."""
+        run = replace(
+            meter.measured(self.state, self.state.submitted_s),
+            ended_s=self._clock.now(),
+            is_interrupted=self.state.job_state is JobState.STOPPED,
+        )
+        for process in meter.processes(self.state):
+            await self._append(process)
+        self._last_input = await self._append(run)
+
     def _on_tick(self, missed: list[MissedHeartbeats]) -> None:
+        if self._meter and self._clock.monotonic() >= self._measured_s + MEASURE_EVERY_S:
+            self._measured_s = self._clock.monotonic()
+            self._inbox.put_nowait(self._meter.measured(self.state, self.state.submitted_s))
         running = {(pod.name, pod.incarnation) for pod in self.state.running_pods}
         for each in missed:
             if (each.pod, each.incarnation) in running:

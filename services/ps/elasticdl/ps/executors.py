@@ -89,6 +89,8 @@ class StorageExecutor:
                 return None
             case commands.CutSnapshot():
                 return self._cut(command)
+            case commands.FindDamages(kept=kept):
+                return find_damages(store, self._own_folder, kept)
             case commands.CutCopy(since=since):
                 return core.cut(dirty_only=False, flush=False, since=since)
             case commands.CloseCut(cut=cut, finished=finished):
@@ -219,7 +221,7 @@ class BrokerExecutor:
             case commands.WriteRegister(register=register, after=after):
                 return self._loop.call(self._registers.write(self._ps, encode_register(register), after=after))
             case commands.PublishEvent(event=event, cause=cause):
-                return self._publisher.publish(event, cause=cause)
+                return self._loop.call(self._publisher.publish(event, cause=cause))
             case commands.JoinJob():
                 return self._endpoint.join_job()
             case _:

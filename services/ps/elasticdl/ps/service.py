@@ -59,7 +59,7 @@ class PsService:
             instance=identity.instance,
             clock=clock,
         )
-        publisher = EventPublisher(lambda envelope: loop.call(bus.log.append(envelope)), envelopes)
+        publisher = EventPublisher(bus.log, envelopes)
         self.core = identity.model_core(spec, self)
         handler = PsHandler(self.core, incarnation)
         self._server = WireServer(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +15,27 @@ from elasticdl.shared.data.schema import schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import ModelFile, literal_params
 from elasticdl.shared.job.plan import Plan
-from elasticdl.shared.job.spec import DataSpec, JobSpec
+from elasticdl.shared.job.spec import DataSpec, JobKind, JobSpec
 from elasticdl.shared.process.running_batches import RunningBatchesFile
+from elasticdl.shared.storage import open_store, scheme_of
+from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.job_data import first_batch, open_records
 from elasticdl.worker.model.export.export import check_export, export
 from elasticdl.worker.model.export.keras_file import loading_notes
 from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerprint
 from elasticdl.worker.model.fingerprint.graphs import remember_tables
-from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
+from elasticdl.worker.model.prediction.outputs import ModelOutputs, load_processor
+from elasticdl.worker.model.runner import SWAP_BYTES_MIN, ModelRunner, RunnerSettings
+from elasticdl.worker.model.user.callbacks import (
+    FoundCallbacks,
+    ModelFacts,
+    check_callbacks,
+    make_callbacks,
+    prepare,
+)
 from elasticdl.worker.model.user.feeder import BatchFeeder
+from elasticdl.worker.model.user.hooks import CallbackModel, Hooks
 from elasticdl.worker.model.user.module import UserModule, load
 from elasticdl.worker.model.user.randomness import seed_process
 from elasticdl.worker.ports import Floats, Ids
@@ -38,18 +52,34 @@ class Built:
         training: the training data.
         validation: the validation data, if there is any.
         export_notes: what the user has to know about the files that will be exported.
+        kind: what the job does with the model.
+        outputs: what a prediction job writes; None: the job is of another kind.
+        callbacks: what was found of the model file's callbacks.
     """
 
     runner: ModelRunner
     training: Dataset
     validation: Dataset | None
     export_notes: tuple[str, ...] = ()
+    kind: JobKind = JobKind.TRAIN
+    outputs: ModelOutputs | None = None
+    callbacks: FoundCallbacks = field(default_factory=FoundCallbacks)
 
     def fingerprint(self) -> Fingerprint:
         """What has to be the same in all processes of the job."""
         feeder = self.training.feeder
         assert isinstance(feeder, BatchFeeder)
         return fingerprint(self.runner, feeder)
+
+    def make_hooks(self, spec: JobSpec) -> Hooks:
+        """The job's callbacks, new objects."""
+        module = self.runner.module
+        made = make_callbacks(module, spec.model.callbacks)
+        prepare(made, self.runner.metric_directions)
+        params = {"verbose": 1, "epochs": spec.plan.epochs, "steps": spec.plan.batches_per_epoch}
+        rate = self.runner.optimizer.optimizer.learning_rate
+        model = CallbackModel(rate, has_schedule=self.runner.has_schedule, path=module.path)
+        return Hooks(made, model, params, module.path)
 
     def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> None:
         """Write the model's files into a local folder."""
@@ -72,29 +102,69 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
     remember_tables()
     file = ModelFile(path=Path(spec.model.path), symbol=spec.model.symbol)
     module = load(file, literal_params(spec.model.params))
+    if spec.model.exported:
+        module = replace(module, exported=_local_copy(spec.model.exported))
     training = _open(spec, module, spec.plan, spec.data, "train")
     validation = None
     if spec.validation is not None:
         data = spec.validation_data or spec.data
-        validation = _open(spec, module, spec.validation, data, "evaluate")
-    example: Any = first_batch(training.records, training.feeder, running_batches)
-    settings = RunnerSettings(seed=spec.plan.seed, eager=spec.model.eager, synchronous=spec.synchronous)
+        validation = _open(spec, module, spec.validation, data, "predict" if spec.prediction else "evaluate")
+    source = training if spec.kind is JobKind.TRAIN or validation is None else validation
+    callbacks = make_callbacks(module, spec.model.callbacks) if spec.kind is JobKind.TRAIN else []
+    example: Any = first_batch(source.records, source.feeder, running_batches)
+    settings = RunnerSettings(
+        seed=spec.plan.seed,
+        eager=spec.model.eager,
+        synchronous=spec.synchronous,
+        has_callbacks=bool(callbacks),
+        # The weights of an exported model are all in its file.
+        swap_bytes_min=sys.maxsize if spec.model.exported else SWAP_BYTES_MIN,
+    )
     runner = ModelRunner(module, example, settings)
+    facts = ModelFacts(directions=runner.metric_directions, has_schedule=runner.has_schedule)
+    found = check_callbacks(callbacks, module.path, spec, facts)
     export_notes: tuple[str, ...] = ()
-    if spec.best is not None and spec.best.metric not in runner.metric_names:
-        names = ", ".join(f"val_{name}" for name in runner.metric_names)
-        raise UserError(
-            f"{module.path} has no metric val_{spec.best.metric}",
-            hint=f"Metrics of this model on the validation data: {names}.",
-        )
-    if spec.output or (spec.best and spec.best.save):
+    if spec.best is not None:
+        _check_metric(spec.best.metric, runner)
+    outputs = None
+    if spec.prediction is not None:
+        processor = load_processor(module, spec.prediction.processor)
+        outputs = ModelOutputs(runner=runner, processor=processor)
+    elif spec.output or (spec.best and spec.best.save) or found.best:
         check_export(runner, spec.limits.export_bytes_max)
         export_notes = tuple(loading_notes(runner))
-    built = Built(runner=runner, training=training, validation=validation, export_notes=export_notes)
+    built = Built(
+        runner=runner,
+        training=training,
+        validation=validation,
+        export_notes=export_notes,
+        kind=spec.kind,
+        outputs=outputs,
+        callbacks=found,
+    )
     if spec.model.fingerprint:
         problem = "this process built a model that differs from the one that the job was started with"
         built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)
     return built
+
+
+def _check_metric(metric: str, runner: ModelRunner) -> None:
+    if metric not in runner.metric_names:
+        names = ", ".join(f"val_{name}" for name in runner.metric_names)
+        raise UserError(
+            f"{runner.module.path} has no metric val_{metric}",
+            hint=f"Metrics of this model on the validation data: {names}.",
+        )
+
+
+def _local_copy(uri: str) -> Path:
+    """An exported model on the local disk; one in object storage is copied to a temporary file."""
+    if scheme_of(uri) == "file":
+        return local_path(uri)
+    copy = Path(tempfile.mkdtemp(prefix="elasticdl-model-")) / "model.keras"
+    with open_store(uri).open(uri) as source, copy.open("wb") as target:
+        shutil.copyfileobj(source, target)
+    return copy
 
 
 def _allow_waiting_steps(spec: JobSpec) -> None:
@@ -109,6 +179,7 @@ def _allow_waiting_steps(spec: JobSpec) -> None:
 
 def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: str) -> Dataset:
     whole_batches = module.function("feed_batch") is not None
-    records = open_records(plan, data, spec.storage, whole_batches=whole_batches)
+    keep = spec.prediction.keep_columns if spec.prediction and mode == "predict" else ()
+    records = open_records(plan, data, spec.storage, whole_batches=whole_batches, keep_columns=keep)
     feeder = BatchFeeder(module, mode, schema_of(data).metadata, eager=spec.model.eager)
     return Dataset(records=records, feeder=feeder)

@@ -114,7 +114,12 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
         mine.check(expected, Path(spec.model.path), "each process builds a different model")
     if problem := problem or (other.error if other else ""):
         return ModelCheck(error=problem)
-    return ModelCheck(notes=(*built.runner.describe(), *built.export_notes), fingerprint=mine.encode())
+    return ModelCheck(
+        notes=(*built.runner.describe(), *built.export_notes),
+        fingerprint=mine.encode(),
+        callbacks=built.callbacks.names,
+        best=built.callbacks.best,
+    )
 
 
 def _export(spec: JobSpec, built: Built) -> ModelCheck:
@@ -129,7 +134,7 @@ def _export_problem(spec: JobSpec, built: Built, name: str) -> str:
     from elasticdl.worker.model_trial import try_export
 
     try:
-        if spec.output:
+        if spec.output and spec.prediction is None:
             try_export(built, spec.output, name)
     except UserError as error:
         return str(error)

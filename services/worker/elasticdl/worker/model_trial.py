@@ -1,4 +1,4 @@
-"""Tries a model on one batch of training data and one of validation data, without a ps."""
+"""Tries a model on one batch of training data and one of validation data, or of data to predict, without a ps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.model.signature import RowTable
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage import free_bytes, scheme_of
@@ -21,6 +22,7 @@ from elasticdl.worker.model.fingerprint.fingerprint import check_made_again
 from elasticdl.worker.model.user.calls import UserCodeError, user_code
 from elasticdl.worker.model_builder import Built
 from elasticdl.worker.ports import Floats, Ids, TableRows
+from elasticdl.worker.predictions.columns import output_columns
 
 EXPORT_BYTES_MAX = 64 << 20
 """Largest model that is exported to try it; of larger ones only the end of the job writes files."""
@@ -29,7 +31,9 @@ _ROW_SCALE = 0.05
 
 
 def try_model(built: Built, running_batches: RunningBatchesFile) -> None:
-    """Compute gradients of a training batch, evaluate a validation batch, and make the model again for an export.
+    """Do what the job does with a batch, and make the model again as an export does.
+
+    A training job computes gradients of a training batch and evaluates a validation batch.
 
     Args:
         built: the model and its data.
@@ -42,8 +46,16 @@ def try_model(built: Built, running_batches: RunningBatchesFile) -> None:
     check_made_again(runner)
     example: Any = runner.example
     path = runner.module.path
+    if built.outputs is not None:
+        outputs = runner.predict(example, runner.initial_dense(), _rows(built, example, training=False))
+        output_columns(outputs, built.outputs.output_names, example.count)
+        return
     if example.labels is None:
-        raise UserError(f"{path}: the feed gives no labels in mode 'train', so there is no loss to train with")
+        mode, use = ("evaluate", "evaluate") if built.kind is JobKind.EVALUATE else ("train", "train with")
+        raise UserError(f"{path}: the feed gives no labels in mode '{mode}', so there is no loss to {use}")
+    if built.kind is JobKind.EVALUATE:
+        runner.evaluate(example, runner.initial_dense(), _rows(built, example, training=False))
+        return
     rows = _rows(built, example, training=True)
     try:
         while (result := runner.train(example, runner.initial_dense(), rows, step_seed=0)).overflow:

@@ -6,7 +6,7 @@ nor sockets, so tests run them without both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -106,12 +106,15 @@ class ParameterServers(Protocol):
         """How far a task is."""
         ...
 
-    def pull(self, ids: Mapping[str, Ids], *, pin: int = 0, batch: tuple[int, int] | None = None) -> Pulled:
+    def pull(
+        self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True, batch: tuple[int, int] | None = None
+    ) -> Pulled:
         """The dense variables and these rows.
 
         Args:
             ids: by table.
             pin: as they were pinned for that evaluation; 0: as they are now.
+            dense: whether the dense variables are wanted.
             batch: task and batch that is computed from them.
 
         Raises:
@@ -165,8 +168,8 @@ class Trainee(Protocol):
         """Update the ``evaluate`` metrics with one batch; returns its mean loss."""
         ...
 
-    def metric_states(self, purpose: str = "evaluate") -> MetricArrays:
-        """The ``train`` or ``evaluate`` metrics summed since the last reset."""
+    def metric_states(self, purpose: str = "evaluate", *, reset: bool = False) -> MetricArrays:
+        """The ``train`` or ``evaluate`` metrics summed since the last reset; may begin new sums."""
         ...
 
     def reset_metrics(self, purpose: str = "evaluate") -> None:
@@ -179,6 +182,19 @@ class Trainee(Protocol):
 
     def merge(self, states: list[MetricArrays]) -> dict[str, float]:
         """Results of the summed states of many tasks."""
+        ...
+
+
+class Predictive(Protocol):
+    """The model, as a prediction job sees it."""
+
+    @property
+    def output_names(self) -> Sequence[str]:
+        """Names of the outputs of a model that gives a list of them; empty if they have none."""
+        ...
+
+    def outputs(self, batch: Any, dense: Floats, rows: TableRows) -> Any:
+        """What is written for a batch: arrays with one row for each record, in dicts, lists or tuples."""
         ...
 
 

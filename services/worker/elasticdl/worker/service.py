@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,34 +16,44 @@ from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
-from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.job.spec import JobKind, JobSpec
 from elasticdl.shared.model.placement import Placement
-from elasticdl.shared.names import Incarnation, PodName, Service, pod_name
+from elasticdl.shared.names import Incarnation, PodName, Service, pod_name, pod_number
 from elasticdl.shared.pod_instances import own_instance
 from elasticdl.shared.process.clock import SystemClock
-from elasticdl.shared.process.core_runner import CoreRunner, Lanes
+from elasticdl.shared.process.core_runner import CoreRunner, Lanes, LoopLanes
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import EventPublisher
-from elasticdl.shared.process.running_batches import ENVIRONMENT_VARIABLE, RunningBatchesFile, file_of
+from elasticdl.shared.process.running_batches import (
+    ENVIRONMENT_VARIABLE,
+    TERMINATION_MESSAGE_VARIABLE,
+    RunningBatchesFile,
+    file_of,
+)
 from elasticdl.shared.process.settings import WorkerSettings
+from elasticdl.shared.storage import open_store
 from elasticdl.worker.core import CoreSettings, PipelineSettings, WorkerCore, commands
 from elasticdl.worker.core.commands import Command, Exit
 from elasticdl.worker.core.events import Event, ExecutionFailed, ProgressMade, Started, StopRequested
 from elasticdl.worker.execution.batch_store import BatchStore
-from elasticdl.worker.execution.broker_lane import BrokerLane, Deliveries
+from elasticdl.worker.execution.broker_lane import PURPOSES, PURPOSES_OF_PREDICTION, BrokerLane, Deliveries
+from elasticdl.worker.execution.callback_tasks import CallbackTasks
 from elasticdl.worker.execution.compute_lane import ComputeLane, ComputeSettings
-from elasticdl.worker.execution.executor import Executor, lane_handlers
+from elasticdl.worker.execution.executor import Executor, LoopExecutor, lane_handlers
 from elasticdl.worker.execution.exporter import Exporter
 from elasticdl.worker.execution.input_lane import BatchLoader
+from elasticdl.worker.execution.predictor import Predictor
 from elasticdl.worker.execution.ps_lane import PsLane
-from elasticdl.worker.execution.round_members import RoundSurroundings
+from elasticdl.worker.execution.round_members import WorkerRoundServices
 from elasticdl.worker.execution.round_steps import RoundSettings, RoundSteps
 from elasticdl.worker.execution.saved_models import SavedModels
 from elasticdl.worker.heartbeat import metrics_of
+from elasticdl.worker.predictions.output import PredictionOutput
 from elasticdl.worker.ps_client import PsClient, PsClientSettings
 from elasticdl.worker.ps_client.addresses import Addresses
 
 if TYPE_CHECKING:
+    from elasticdl.worker.model.prediction.outputs import ModelOutputs
     from elasticdl.worker.model_builder import Built
 
 _log = structlog.get_logger()
@@ -75,7 +85,8 @@ class Worker:
     core: WorkerCore = field(init=False)
     store: BatchStore = field(default_factory=BatchStore)
     _clock: SystemClock = field(default_factory=SystemClock)
-    _executor: Executor = field(init=False)
+    _envelopes: EnvelopeFactory = field(init=False)
+    _executor: Executor = field(default_factory=lambda: Executor({}))
     _runner: CoreRunner[Event, Command] = field(init=False)
     _exit_code: int | None = None
     _fault: BaseException | None = None
@@ -95,14 +106,35 @@ class Worker:
                 idle_poll_s=self.settings.idle_poll_s,
             )
         )
-        self._executor = Executor({Exit: self._exit})
+        self._envelopes = EnvelopeFactory(
+            service=Service.WORKER,
+            name=self.settings.pod,
+            incarnation=self.incarnation,
+            run=self.settings.run,
+            instance=self.settings.instance or own_instance(),
+            clock=self._clock,
+        )
+        purposes = PURPOSES_OF_PREDICTION if spec.prediction else PURPOSES
+        broker = BrokerLane(Deliveries(self.bus.tasks, purposes), EventPublisher(self.bus.log, self._envelopes))
+        on_loop = LoopExecutor(
+            {
+                commands.PublishEvent: broker.publish,
+                commands.PublishEvents: broker.publish_all,
+                commands.TakeTask: broker.take,
+                commands.AckTask: broker.ack,
+                commands.NakTask: broker.nak,
+                commands.ExtendLease: broker.extend,
+                commands.Exit: self._exit,
+            }
+        )
         self._runner = CoreRunner(
             self.core,
             execute=self._executor.execute,
             lanes=Lanes(
-                threads=[lane for lane in commands.LANES if lane != commands.COMPUTE],
+                threads=(commands.INPUT, commands.PS),
                 of=commands.lane_of,
                 own=commands.COMPUTE,
+                on_loop=LoopLanes(names=commands.LANES_ON_LOOP, execute=on_loop.execute, call_soon=self.loop.call_soon),
             ),
             clock=self._clock,
             failed=self._failed,
@@ -117,27 +149,8 @@ class Worker:
         Raises:
             BaseException: a defect.
         """
-        envelopes = EnvelopeFactory(
-            service=Service.WORKER,
-            name=self.settings.pod,
-            incarnation=self.incarnation,
-            run=self.settings.run,
-            instance=self.settings.instance or own_instance(),
-            clock=self._clock,
-        )
-        publisher = EventPublisher(lambda envelope: self.loop.call(self.bus.log.append(envelope)), envelopes)
-        broker = BrokerLane(Deliveries(self.bus.tasks), self.loop, publisher)
-        self._executor.add(
-            {
-                commands.PublishEvent: broker.publish,
-                commands.TakeTask: broker.take,
-                commands.AckTask: broker.ack,
-                commands.NakTask: broker.nak,
-                commands.ExtendLease: broker.extend,
-            }
-        )
         metrics = partial(metrics_of, self.core)
-        self.loop.spawn(send_heartbeats(self.bus.signals, envelopes, self.settings.heartbeat_interval_s, metrics))
+        self.loop.spawn(send_heartbeats(self.bus.signals, self._envelopes, self.settings.heartbeat_interval_s, metrics))
         self._runner.start()
         with RunningBatchesFile(running_batches_path(self.settings, self.environment)) as running_batches:
             try:
@@ -163,10 +176,15 @@ class Worker:
     def _build(self, running_batches: RunningBatchesFile) -> tuple[str, ...]:
         """Load the model and the data; returns the start-up lines for the user."""
         # Imported here: TensorFlow takes seconds, which pass while the bus connects (see main.py).
+        from elasticdl.worker.model.device import check_gpu, gpu_name
         from elasticdl.worker.model_builder import build
 
+        gpu = gpu_name()
+        check_gpu(self.settings.gpus, gpu)
+        _log.info("compute device", device=gpu or "CPU")
         addresses = Addresses(self.bus.registers, self.loop, Placement.even(self.spec.ps))
         built = self.built or build(self.spec, running_batches)
+        self._check_callbacks(built)
         signature = built.runner.signature()
         ps = self._ps = PsClient(
             addresses.directory,
@@ -184,22 +202,19 @@ class Worker:
             progress=lambda: self._runner.post(ProgressMade()),
         )
         loader = BatchLoader(
-            built.training,
-            built.validation,
-            model=built.runner,
-            store=self.store,
-            running_batches=running_batches,
+            built.training, built.validation, model=built.runner, store=self.store, running_batches=running_batches
         )
         if self.spec.rounds and built.runner.synchronizes:
             self._round_steps = RoundSteps(
                 RoundSettings(plan=self.spec.plan.fingerprint, rounds=self.spec.rounds),
                 built.runner,
-                RoundSurroundings(self.spec.plan, loader, ps),
+                WorkerRoundServices(self.spec.plan, loader, ps, running_batches),
             )
         compute = ComputeLane(
             ComputeSettings(
                 plan=self.spec.plan,
                 rate_from_worker=signature.optimizer.rate_from_worker,
+                callbacks=CallbackTasks(lambda: built.make_hooks(self.spec), self.spec.storage).run,
                 export=exporter.export,
                 save=exporter.save,
                 round_steps=self._round_steps,
@@ -209,8 +224,28 @@ class Worker:
             running_batches,
         )
         self._executor.add(lane_handlers(loader, compute, PsLane(ps, self.store)))
+        if built.outputs is not None:
+            self._executor.add(self._predictor(built.outputs, running_batches).handlers)
         self._executor.add({commands.InitialiseModel: lambda _: self._initialise(addresses, ps, built)})
-        return tuple(start_notes(built, self.settings))
+        return tuple(start_notes(built, self.settings, gpu))
+
+    def _predictor(self, outputs: ModelOutputs, running_batches: RunningBatchesFile) -> Predictor:
+        return Predictor(
+            model=replace(outputs, worker=pod_number(self.settings.pod)),
+            store=self.store,
+            running_batches=running_batches,
+            output=PredictionOutput.of(self.spec, open_store(self.spec.output)),
+            progress=lambda: self._runner.post(ProgressMade()),
+        )
+
+    def _check_callbacks(self, built: Built) -> None:
+        """The job waits for the callbacks that its model check has found, and for no others."""
+        if built.callbacks.names != self.spec.callbacks:
+            raise UserError(
+                f"{self.spec.model.path}: the callbacks are {_text(built.callbacks.names)}, but the job was started "
+                f"with {_text(self.spec.callbacks)}",
+                hint="Start a new job. If its model check does not finish, remove the callbacks.",
+            )
 
     def _initialise(self, addresses: Addresses, ps: PsClient, built: Built) -> None:
         while not addresses.wait_known(_holders(addresses.placement()), timeout_s=_WAITING_S):
@@ -219,9 +254,13 @@ class Worker:
             wanted = _holders(addresses.placement())
             _log.info("waiting for ps", known=sorted(addresses.resolve()), wanted=wanted)
         first = ps.initialise(built.runner.initial_dense())
+        if self.spec.kind is not JobKind.TRAIN:
+            # No batch is pulled before all ps have pinned the model. So a ps that died before its first snapshot would
+            # not be offered the initial values again.
+            ps.pull({}, dense=False).release()
         _log.info("model initialised", first=first)
 
-    def _exit(self, command: Exit) -> None:
+    async def _exit(self, command: Exit) -> None:
         self._exit_code = command.exit_code
         if self._round_steps is not None:
             self._round_steps.close()
@@ -232,13 +271,17 @@ class Worker:
         self._runner.stop()
 
 
+def _text(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
 def _holders(placement: Placement) -> list[PodName]:
     return [pod_name(Service.PS, number) for number in placement.holders]
 
 
-def start_notes(built: Built, settings: WorkerSettings) -> list[str]:
+def start_notes(built: Built, settings: WorkerSettings, gpu: str) -> list[str]:
     """The start-up lines that a user sees."""
-    lines = [*built.runner.describe(), _compute_threads(settings.compute_threads), *built.export_notes]
+    lines = [*built.runner.describe(), _device(gpu, settings.compute_threads), *built.export_notes]
     if built.runner.signature().tables:
         lines.append(
             "embedding rows are updated only by batches that contain them, including momentum and weight decay"
@@ -246,14 +289,18 @@ def start_notes(built: Built, settings: WorkerSettings) -> list[str]:
     return lines
 
 
-def _compute_threads(threads: int) -> str:
+def _device(gpu: str, threads: int) -> str:
+    if gpu:
+        return f"each worker computes on a GPU ({gpu})"
     if not threads:
-        return "TensorFlow chooses the number of compute threads"
-    return f"{threads} compute thread{'s' if threads > 1 else ''}"
+        return "each worker computes on the CPU, with as many threads as TensorFlow chooses"
+    return f"each worker computes on the CPU, with {threads} thread{'s' if threads > 1 else ''}"
 
 
 def running_batches_path(settings: WorkerSettings, environment: Mapping[str, str]) -> Path:
-    """Where the running batches are recorded: where the launcher says, or in a temporary file."""
+    """Where the running batches are recorded: where the master or the launcher says, or in a temporary file."""
+    if message := environment.get(TERMINATION_MESSAGE_VARIABLE, ""):
+        return Path(message)
     told = environment.get(ENVIRONMENT_VARIABLE, "")
     return file_of(
         told or Path(tempfile.gettempdir()) / f"elasticdl-{settings.job}-{settings.pod}.running_batches", os.getpid()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
@@ -51,6 +51,11 @@ class LoopThread:
         self._tasks.add(future)
         future.add_done_callback(self._forget)
         return future
+
+    def call_soon(self, function: Callable[[], None]) -> None:
+        """Call a function on the loop; any thread may call, and the loop's own thread wakes nobody for it."""
+        is_own = threading.current_thread() is self._thread
+        (self._loop.call_soon if is_own else self._loop.call_soon_threadsafe)(function)
 
     def stop(self) -> None:
         """Cancel what was spawned, end the loop and the thread."""

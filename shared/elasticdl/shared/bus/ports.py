@@ -102,10 +102,10 @@ class Delivery(Protocol):
         ...
 
     async def ack(self) -> None:
-        """Acknowledge the task; returns when NATS has confirmed that it removed the task.
+        """Acknowledge the task. That of a training task may be lost with the connection: it is delivered again.
 
         Raises:
-            TransientError: NATS was unreachable for longer than the settings allow; the task is delivered again.
+            TransientError: NATS is unreachable; the task is delivered again.
         """
         ...
 

@@ -35,8 +35,11 @@ class BusSettings:
     read_interval_s: float = 0.0
     """Seconds between two requests for new records once all are read, for readers that only show them: to receive each
     record as it arrives costs ten times as much. 0: they arrive at once."""
-    workers_max: int = 4096
-    """Workers that may hold a task or wait for one; NATS refuses more."""
+    gather_s: float = 0.0
+    """Seconds between two requests of a busy reader, for readers that handle many records better at once. One that is
+    not busy gets each record as it arrives. 0: they always arrive at once."""
+    leases_max: int = 4096
+    """Tasks that may be leased at a time, and workers that may wait for one; NATS delivers no more."""
     events_bytes_max: int = -1
     """Largest size of the event log, bytes; -1: limited by the disk."""
     replicas: int = 1

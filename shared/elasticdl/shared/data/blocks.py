@@ -13,6 +13,9 @@ from elasticdl.shared.data.hashing import Hashes, total
 from elasticdl.shared.data.ragged import Columns, ColumnValues, Ragged
 from elasticdl.shared.job.plan import Shard
 
+_STRING_BYTES = 64
+"""Of a short Python string."""
+
 Offsets = Sequence[int] | npt.NDArray[np.int64]
 
 
@@ -46,31 +49,25 @@ class ColumnBatch(Mapping[str, ColumnValues]):
         self.ragged = ragged
 
     @classmethod
-    def of(cls, columns: Columns, offsets: npt.NDArray[np.int64] | None = None) -> ColumnBatch:
-        """Stack columns; ``offsets``: only these records, in this order."""
+    def of(cls, columns: Columns) -> ColumnBatch:
+        """Stack columns."""
         dense: dict[str, npt.NDArray[np.generic]] = {}
         ragged: dict[str, Ragged] = {}
         by_type: dict[tuple[np.dtype[np.generic], tuple[int, ...]], list[str]] = {}
         for name, values in columns.items():
             if isinstance(values, Ragged):
-                ragged[name] = values if offsets is None else values.take(offsets)
+                ragged[name] = values
             else:
                 dense[name] = values
                 by_type.setdefault((values.dtype, values.shape[1:]), []).append(name)
-        stacks = []
-        for (dtype, shape), names in by_type.items():
-            count = len(dense[names[0]]) if offsets is None else offsets.size
-            stacked = np.empty((len(names), count, *shape), dtype)
-            for row, name in zip(stacked, names, strict=True):
-                row[:] = dense[name] if offsets is None else dense[name][offsets]
-            stacks.append(ColumnStack(tuple(names), stacked))
+        stacks = [ColumnStack(tuple(names), np.stack([dense[name] for name in names])) for names in by_type.values()]
         return cls(tuple(columns), tuple(stacks), ragged)
 
     def take(self, places: slice | npt.NDArray[np.int64]) -> ColumnBatch:
         """Some of the records; views for a slice."""
         return ColumnBatch(
             self._names,
-            tuple([ColumnStack(each.names, each.values[:, places]) for each in self.stacks]),
+            tuple([ColumnStack(each.names, _taken(each.values, places)) for each in self.stacks]),
             {name: lists.take(places) for name, lists in self.ragged.items()},
         )
 
@@ -80,6 +77,13 @@ class ColumnBatch(Mapping[str, ColumnValues]):
         if self.stacks:
             return len(self.stacks[0].values[0])
         return len(next(iter(self.ragged.values()), ()))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, with an estimate for the strings."""
+        arrays = [stack.values for stack in self.stacks]
+        arrays += [array for lists in self.ragged.values() for array in (lists.values, lists.splits)]
+        return sum(array.nbytes + _STRING_BYTES * array.size * (array.dtype == object) for array in arrays)
 
     def __getitem__(self, name: str) -> ColumnValues:
         for stack in self.stacks:
@@ -95,6 +99,10 @@ class ColumnBatch(Mapping[str, ColumnValues]):
         return len(self._names)
 
 
+def _taken(values: npt.NDArray[np.generic], places: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.generic]:
+    return values[:, places] if isinstance(places, slice) else np.take(values, places, axis=1)
+
+
 class RecordBlock:
     """The records of one shard, in file order.
 
@@ -105,7 +113,7 @@ class RecordBlock:
     """
 
     def __init__(
-        self, *, shard: Shard, lines: list[bytes] | None, hashes: Hashes, parse: Callable[[], Columns]
+        self, *, shard: Shard, lines: list[bytes] | None, hashes: Hashes, parse: Callable[[], ColumnBatch]
     ) -> None:
         self.shard = shard
         self.lines = lines
@@ -123,7 +131,8 @@ class RecordBlock:
         Raises:
             UserError: a CSV value is not of the schema's type; names file and record.
         """
-        return ColumnBatch.of(self._parse(), self._offsets)
+        columns = self._parse()
+        return columns if self._offsets is None else columns.take(self._offsets)
 
     def reordered(self, offsets: npt.NDArray[np.int64]) -> RecordBlock:
         """The same records in another order, copied once: batches of consecutive ones are then views.

@@ -109,6 +109,18 @@ def _wider_csv_type(one: str, other: str, least: int, greatest: int) -> str:
     return integer_type(least, greatest) if wider in ("int64", "uint64") else wider
 
 
+def wider_type(one: FoundColumn, other: FoundColumn) -> str | None:
+    """The type for the values of both; None if there is none that keeps them."""
+    kinds = (one.type, other.type)
+    if set(kinds) == {"int64", "uint64"}:
+        kind = integer_type(min(one.least, other.least), max(one.greatest, other.greatest))
+        return None if kind == "string" else kind
+    if all(kind.startswith("list<") for kind in kinds):
+        element = _wider(*map(element_type, kinds))
+        return None if element is None else f"list<{element}>"
+    return _wider(*kinds)
+
+
 def _csv_column(column: FoundColumn, kind: str) -> FoundColumn:
     """A CSV column with its final type: text misses nothing."""
     if kind != "string":
@@ -240,6 +252,31 @@ def selected(uri: str, names: Sequence[str], options: ReaderOptions) -> tuple[st
     return options.columns or tuple(names)
 
 
+def with_the_same_columns(paths: str, sources: Sequence[FoundSource], options: ReaderOptions) -> list[FoundSource]:
+    """Sources in which the columns that only others have are missing in every record.
+
+    Args:
+        paths: of the data set; named in errors.
+        sources: with the columns that appear in them.
+        options: what the user asks for.
+
+    Raises:
+        UserError: no source has a column that is asked for.
+    """
+    names = selected(paths, list(dict.fromkeys(each.name for source in sources for each in source.columns)), options)
+    aligned = []
+    for source in sources:
+        known = {each.name: each for each in source.columns}
+        columns = [known.get(name) or absent_column(name, 0, source.records) for name in names]
+        aligned.append(replace(source, columns=tuple(columns)))
+    return aligned
+
+
+def absent_column(name: str, first: int, records: int) -> FoundColumn:
+    """A column that records do not have, the first of which is number ``first``."""
+    return FoundColumn(name=name, type="null", missing=records, first_missing=first if records else -1)
+
+
 def resolve(sources: Sequence[FoundSource], options: ReaderOptions, *, csv: bool, strict: bool) -> tuple[Column, ...]:
     """The columns of a data set, each with a type that holds the values of all sources.
 
@@ -260,7 +297,7 @@ def resolve(sources: Sequence[FoundSource], options: ReaderOptions, *, csv: bool
         found = [(source, source.columns[place]) for source in named if source.records]
         given = options.column_types.get(first.name)
         kind = given or (_joined_csv(found) if csv else _joined(found))
-        if strict and given is None and kind == "float64":
+        if strict and given is None and element_type(kind) == "float64":
             _refuse_rounding(found)
         if kind == "null":
             kind = "string" if csv else "float64"
@@ -313,16 +350,17 @@ def _joined_csv(found: Sequence[tuple[FoundSource, FoundColumn]]) -> str:
 
 
 def _joined(found: Sequence[tuple[FoundSource, FoundColumn]]) -> str:
-    kind = "null"
+    joined = FoundColumn(name="", type="null")
     for source, column in found:
-        wider = _wider(kind, column.type)
+        wider = wider_type(joined, column)
         if wider is None:
             raise UserError(
-                f"column {column.name!r} is {column.type} in {display(source.uri)} and {kind} in the files before it",
+                f"column {column.name!r} is {column.type} in {display(source.uri)} and {joined.type} in the files "
+                "before it",
                 hint=f"Write all files with one schema, or give a type: --column_types {column.name}=TYPE",
             )
-        kind = wider
-    return kind
+        joined = replace(joined.with_more(column), type=wider)
+    return joined.type
 
 
 def _wider(one: str, other: str) -> str | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.shared.data.formats import tfrecord
+from elasticdl.shared.data.formats.gzip_content import SUFFIX, is_compressed, open_content
 from elasticdl.shared.data.schema import DataFormat
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import (
@@ -29,8 +30,11 @@ _FORMATS = {
     "tfrecord": DataFormat.TFRECORD,
     "tfrecords": DataFormat.TFRECORD,
     "parquet": DataFormat.PARQUET,
+    "jsonl": DataFormat.JSON_LINES,
+    "ndjson": DataFormat.JSON_LINES,
+    "json": DataFormat.JSON_LINES,
 }
-_COMPRESSED = {"gz", "gzip", "bz2", "xz", "zst", "zip", "lz4"}
+_COMPRESSED = {"gzip", "bz2", "xz", "zst", "zip", "lz4"}
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
 _SNIFF_BYTES = 4096
 
@@ -50,7 +54,7 @@ class DataObject:
     @property
     def delimiter(self) -> str:
         """What separates columns of CSV, judging by the name."""
-        extension = _EXTENSION.search(self.info.uri)
+        extension = _EXTENSION.search(self.info.uri.removesuffix(SUFFIX))
         return "\t" if extension is not None and extension[1].lower() == "tsv" else ","
 
     @property
@@ -216,33 +220,41 @@ def _hidden(below: str) -> bool:
 
 
 def _format_of(info: ObjectInfo, store: ObjectStore) -> DataFormat:
-    name = info.uri.rpartition("/")[2]
+    name = info.uri.rpartition("/")[2].removesuffix(SUFFIX)
     extension = _EXTENSION.search(name)
     if extension is None:
         return _sniffed(info, store)
     kind = extension[1].lower()
+    if kind == "parquet" and is_compressed(info.uri):
+        raise UserError(
+            f"{display(info.uri)} is a Parquet file in a gzip file",
+            hint="Decompress it (gunzip); Parquet has its own compression.",
+        )
     if kind in _FORMATS:
         return _FORMATS[kind]
     if kind in _COMPRESSED:
         raise UserError(
-            f"{display(info.uri)} is compressed, so records can't be read from its middle",
+            f"{display(info.uri)} is compressed with a method that can't be read; gzip (.gz) can",
             hint="Decompress it first, or convert it to Parquet, which has its own compression.",
         )
     raise UserError(
-        f"{display(info.uri)} is not a supported data file (.csv, .tsv, .tfrecord, .parquet)",
+        f"{display(info.uri)} is not a supported data file (.csv, .tsv, .jsonl, .tfrecord, .parquet)",
         hint="Move it out of the folder, or give a glob such as 'folder/*.csv'.",
     )
 
 
 def _sniffed(info: ObjectInfo, store: ObjectStore) -> DataFormat:
-    start = store.read(info.uri, 0, _SNIFF_BYTES)
+    with open_content(store, info.uri) as stream:
+        start = stream.read(_SNIFF_BYTES)
     if start.startswith(b"PAR1"):
         return DataFormat.PARQUET
     if tfrecord.begins_with_record(start):
         return DataFormat.TFRECORD
+    if re.match(rb"\s*\{\s*[\"}]", start):
+        return DataFormat.JSON_LINES
     if start and b"\0" not in start and not start.startswith(b"\x1f\x8b"):
         return DataFormat.CSV
     raise UserError(
-        f"{display(info.uri)} has no extension and is neither CSV, TFRecord nor Parquet",
-        hint="Give it the extension of its format: .csv, .tfrecord or .parquet.",
+        f"{display(info.uri)} has no extension and is neither CSV, JSON lines, TFRecord nor Parquet",
+        hint="Give it the extension of its format: .csv, .jsonl, .tfrecord or .parquet.",
     )

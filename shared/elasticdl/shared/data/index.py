@@ -9,7 +9,7 @@ import numpy as np
 
 from elasticdl.shared.data.column_types import FoundColumn, FoundSource
 from elasticdl.shared.data.discovery import DataObject
-from elasticdl.shared.data.formats import csv_file, parquet, tfrecord
+from elasticdl.shared.data.formats import csv_file, json_lines, parquet, tfrecord
 from elasticdl.shared.data.formats.segments import Positions, Segment
 from elasticdl.shared.data.hashing import Hashes, add, bind, total
 from elasticdl.shared.data.schema import DataFormat, ReaderOptions
@@ -29,7 +29,7 @@ class SourceIndex:
     Attributes:
         number: the source's number in the plan; part of every record's hash.
         source: the indexed source.
-        names: of all columns of a CSV file; of those that are read from a Parquet file; empty for TFRecord.
+        names: of all columns of a CSV file; of those that are read from a Parquet file; empty for other formats.
         marks: record number of each mark, ascending, shape ``[m + 1]``.
         positions: where that record begins: a byte offset, in Parquet the number of its row group; shape ``[m + 1]``.
         sums: sum of the hashes of all records before the mark modulo 2**64, shape ``[m + 1]``.
@@ -165,6 +165,11 @@ def scan_source(store: ObjectStore, data: DataObject, number: int, options: Read
             for segment in csv_scan:
                 marks.take(segment)
             names, found = csv_scan.names, csv_scan.columns
+        case DataFormat.JSON_LINES:
+            json_scan = json_lines.Scan(store, data.info, options)
+            for segment in json_scan:
+                marks.take(segment)
+            found = json_scan.columns
         case DataFormat.PARQUET:
             parquet_scan = parquet.Scan(store, data.info, options)
             for segment in parquet_scan:

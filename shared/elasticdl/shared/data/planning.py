@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from elasticdl.shared.data.column_types import check_options, remarks, resolve
+from elasticdl.shared.data.column_types import check_options, remarks, resolve, with_the_same_columns
 from elasticdl.shared.data.discovery import DataObject, discover
 from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_source
 from elasticdl.shared.data.schema import DataFormat, DataSchema, ReaderOptions
@@ -62,6 +62,8 @@ def plan_sources(
         what = "Training" if schema is None else "Validation"
         raise UserError(f"{paths} has no records", hint=f"{what} data needs at least one.")
     found = [each.found for each in scanned]
+    if data_format is DataFormat.JSON_LINES:
+        found = with_the_same_columns(paths, found, options)
     csv = data_format is DataFormat.CSV
     names = _same_names(scanned)
     columns = resolve(found, options, csv=csv, strict=not (csv and raw_lines))

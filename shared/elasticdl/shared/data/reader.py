@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from elasticdl.shared.data.blocks import RecordBlock
-from elasticdl.shared.data.formats import arrow_columns, csv_file, parquet, tfrecord
+from elasticdl.shared.data.blocks import ColumnBatch, RecordBlock
+from elasticdl.shared.data.formats import csv_file, json_lines, parquet, tfrecord
+from elasticdl.shared.data.formats.gzip_content import GzipContent, is_compressed
 from elasticdl.shared.data.formats.segments import changed
 from elasticdl.shared.data.hashing import Hashes, bind, content_hashes
 from elasticdl.shared.data.index import SourceIndex
-from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import DataFormat, DataSchema
 from elasticdl.shared.job.plan import Shard, Source
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore
@@ -44,7 +44,8 @@ class Reader:
         self._is_same = is_same
         self._same: set[ObjectInfo] = set()
         self._indices: dict[int, SourceIndex] = {}
-        self._row_groups = parquet.RowGroups(store, [column.name for column in schema.columns])
+        self._gzip = GzipContent(store)
+        self._row_groups = parquet.RowGroups(store, schema.columns)
 
     @property
     def schema(self) -> DataSchema:
@@ -63,13 +64,13 @@ class Reader:
             raise IndexError(f"{shard} is not within {source}")
         info = self._verified(shard.source)
         if self._schema.format is DataFormat.PARQUET:
-            table = self._row_groups.read(info, shard.start, shard.end)
-            hashes = bind(arrow_columns.row_hashes(table), shard.source, shard.start)
-            parse: Callable[[], Columns] = partial(arrow_columns.arrays, self._schema.columns, table.column)
-            return RecordBlock(shard=shard, lines=None, hashes=hashes, parse=parse)
+            rows = self._row_groups.read(info, shard.start, shard.end)
+            hashes = bind(rows.hashes, shard.source, shard.start)
+            return RecordBlock(shard=shard, lines=None, hashes=hashes, parse=lambda: rows.columns)
         lines = self._lines(shard)
         hashes = bind(content_hashes(lines), shard.source, shard.start)
-        return RecordBlock(shard=shard, lines=lines, hashes=hashes, parse=partial(self._parse, shard, lines))
+        raw = None if self._schema.format is DataFormat.JSON_LINES else lines
+        return RecordBlock(shard=shard, lines=raw, hashes=hashes, parse=partial(self._parse, shard, lines))
 
     def checksum(self, shard: Shard) -> int:
         """Sum of the record hashes of a range, from the index; reads at most its unaligned ends."""
@@ -107,23 +108,28 @@ class Reader:
     def _lines(self, shard: Shard) -> list[bytes]:
         uri = self._sources[shard.source].uri
         record, begin, end = self.index(shard.source).around(shard.start, shard.end)
+        data = (self._gzip if is_compressed(uri) else self._store).read(uri, begin, end - begin)
+        if len(data) != end - begin:
+            raise changed(uri)
         if self._schema.format is DataFormat.CSV:
-            lines = csv_file.read(self._store, uri, begin, end)
+            lines = csv_file.cut(data, final=True)[0]
+        elif self._schema.format is DataFormat.JSON_LINES:
+            lines = json_lines.cut(data, final=True)[0]
         else:
-            lines = tfrecord.read(self._store, uri, record, begin, end)
+            lines = tfrecord.records_in(data, uri, record, begin)
         wanted = lines[shard.start - record : shard.end - record]
         if len(wanted) != shard.records:
             raise changed(uri)
         return wanted
 
-    def _parse(self, shard: Shard, lines: list[bytes]) -> Columns:
+    def _parse(self, shard: Shard, lines: list[bytes]) -> ColumnBatch:
         if self._schema.format is DataFormat.TFRECORD:
-            return {}
-        schema = self._schema
-        parser = csv_file.Parser(
-            self._sources[shard.source].uri,
-            schema.file_columns,
-            schema.csv_delimiter,
-            {column.name: column.type for column in schema.columns},
-        )
-        return parser.arrays(lines, shard.start, schema.columns)
+            return ColumnBatch.of({})
+        schema, uri = self._schema, self._sources[shard.source].uri
+        types = {column.name: column.type for column in schema.columns}
+        parser: csv_file.Parser | json_lines.Parser
+        if schema.format is DataFormat.JSON_LINES:
+            parser = json_lines.Parser(uri, types)
+        else:
+            parser = csv_file.Parser(uri, schema.file_columns, schema.csv_delimiter, types)
+        return ColumnBatch.of(parser.arrays(lines, shard.start, schema.columns))

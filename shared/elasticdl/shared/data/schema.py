@@ -19,6 +19,7 @@ class DataFormat(Enum):
     CSV = "csv"
     TFRECORD = "tfrecord"
     PARQUET = "parquet"
+    JSON_LINES = "json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +70,7 @@ class Metadata:
     """Description of the data, which a user's ``feed`` gets.
 
     Attributes:
-        format: ``csv``, ``tfrecord`` or ``parquet``.
+        format: ``csv``, ``json``, ``tfrecord`` or ``parquet``.
         column_names: in the order of the columns; empty for TFRecord.
         column_types: for each column ``string`` (object arrays of ``str``), ``binary`` (of ``bytes``), the name of a
             numpy dtype, ``list<TYPE>`` (ragged) or ``TYPE[N]`` (N values in each record).

@@ -87,6 +87,13 @@ def takes_columns(file: ModelFile) -> bool:
     return _imports_all(body) or "feed_batch" in _names(body)
 
 
+def may_compile(file: ModelFile) -> bool:
+    """Whether the file may compile its model, which makes ``loss`` and ``optimizer`` optional; making it will show."""
+    tree = _tree(file.path)
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(isinstance(function, ast.Attribute) and function.attr == "compile" for function in calls)
+
+
 def check_syntax(file: ModelFile) -> None:
     """Check without running it that a model file parses and defines what a job needs.
 
@@ -94,10 +101,11 @@ def check_syntax(file: ModelFile) -> None:
         UserError: a syntax error with its line, or a missing function with the nearest name that exists.
     """
     tree = _tree(file.path)
+    required = () if may_compile(file) else _REQUIRED
     if _imports_all(tree.body):
         return  # The name may be imported; loading the module will show.
     names = set(_names(tree.body))
-    for needed in (file.symbol, *_REQUIRED):
+    for needed in (file.symbol, *required):
         if needed not in names:
             raise _missing(file, needed, names)
     if not names.intersection(_FEEDS):

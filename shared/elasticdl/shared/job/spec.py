@@ -24,6 +24,8 @@ class ModelSpec:
         eager: run the step uncompiled.
         fingerprint: of the model as it was made before the job started, to which every process compares its own; empty:
             nothing is compared. See ``elasticdl.worker.model.fingerprint``.
+        exported: URI of a ``.keras`` file, which is loaded in place of calling ``symbol``; empty: none.
+        callbacks: the function in it that returns the callbacks, if it has one; empty: ``callbacks``.
     """
 
     path: str
@@ -32,6 +34,8 @@ class ModelSpec:
     digest: str = ""
     eager: bool = False
     fingerprint: bytes = b""
+    exported: str = ""
+    callbacks: str = ""
 
 
 COLUMN_TYPES = (
@@ -112,6 +116,7 @@ class BestModel:
         min_delta: a value is better only if it differs from the best one by more than this.
         save: keep the best evaluated version, and export it instead of the last one.
         patience: end training after so many epochs in a row without a better value; 0: never.
+        from_epoch: evaluations of earlier epochs, counted from 0, do not count.
     """
 
     metric: str
@@ -119,6 +124,7 @@ class BestModel:
     min_delta: float = 0.0
     save: bool = False
     patience: int = 0
+    from_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,17 +148,43 @@ class InitialModel:
         job: the other job.
         step: batches that the other job had trained.
         parts: snapshots that together hold all partitions of that model.
+        is_whole: every variable of the new model has to be in that model, as for an evaluation.
     """
 
     job: JobId
     step: int
     parts: tuple[SnapshotPart, ...]
+    is_whole: bool = False
+
+
+PREDICTION_FORMATS = ("parquet", "csv", "tfrecord")
+"""Formats in which predictions are written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionSpec:
+    """What a prediction job writes into ``JobSpec.output``.
+
+    Attributes:
+        format: one of ``PREDICTION_FORMATS``.
+        keep_columns: columns of the data that are copied beside the predictions.
+        processor: name of the class in the model file whose ``process()`` is called with each batch of predictions, if
+            the model file defines it.
+    """
+
+    format: str = "parquet"
+    keep_columns: tuple[str, ...] = ()
+    processor: str = ""
 
 
 class JobKind(Enum):
     """What a job does; the master has one policy for each kind."""
 
     TRAIN = "train"
+    EVALUATE = "evaluate"
+    """Evaluates a model once on the validation data. Its training plan is empty."""
+    PREDICT = "predict"
+    """Writes the predictions of a model for the validation data, which needs no labels. Its training plan is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,13 +196,14 @@ class JobSpec:
         job: the job's id.
         created_s: when it was submitted, seconds since 1970.
         plan: the training tasks.
-        checksum: sum of the plan's record hashes over all epochs according to the index, modulo 2**64.
+        checksum: sum of the plan's record hashes over all epochs according to the index, modulo 2**64; of an
+            evaluation or prediction, that of the validation data.
         epoch_checksum: the same over one whole epoch; 0 in jobs of earlier versions.
         data: how their records are read.
-        validation: the validation data's plan (one epoch, no shuffle), if there is any.
+        validation: the validation data's plan (one epoch, no shuffle), if there is any; the data to predict.
         validation_data: how its records are read.
         model: the user's model.
-        output: URI of the folder for the exported model; empty: no export.
+        output: URI of the folder for the exported model, or for the predictions; empty: no export.
         storage: URI of the folder for snapshots and indexes.
         workers: number of workers.
         ps: number of parameter servers.
@@ -192,7 +225,9 @@ class JobSpec:
         envs: environment variables for worker and ps processes.
         best: how evaluated versions of the model are compared; None: they are not.
         initial: whose weights the model starts from; None: from those that the model file gives it.
+        prediction: what a prediction job writes; None: the job is of another kind.
         metrics_best: the best possible metrics on the validation data, if the data set states them.
+        callbacks: class names of the model file's callbacks in their order; the next epoch waits for them.
         log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
         limits: numbers that bound the job.
     """
@@ -226,8 +261,10 @@ class JobSpec:
     evaluate_epochs: bool = False
     best: BestModel | None = None
     initial: InitialModel | None = None
+    prediction: PredictionSpec | None = None
     epoch_checksum: int = 0
     metrics_best: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    callbacks: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
 
     @property

@@ -11,6 +11,9 @@ from elasticdl.shared.names import Purpose
 MetricStates = Mapping[str, tuple[bytes, ...]]
 """Metric name -> its state variables, each as little-endian float64 in row-major order; states add up."""
 
+CALLBACKS, LAST_CALLBACKS = "callbacks", "last callbacks"
+"""Labels of the merge tasks that run callbacks; after the last one no epoch follows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRef:
@@ -36,14 +39,18 @@ class TaskMessage:
         run: incarnation of the launcher that submitted or resumed the job last. If the end of the log is lost,
             dispatch numbers repeat, but never with the same run.
         term: term of the master that dispatched it.
-        evaluation: evaluate: number of the evaluation whose pinned model is read; merge: the evaluation or epoch;
-            export: of task 0, the evaluation whose saved model is written to the job's output (0: the current model);
-            of another task, the evaluation whose pinned model is saved.
-        label: merge: ``evaluation`` or ``epoch``; export: of task 0, URI of the output if it is not that of
-            the submitted job; of another task, number of the saved model that stays beside it.
+        evaluation: evaluate: number of the evaluation whose pinned model is read; merge: the evaluation or epoch, or
+            the number of the callbacks' task; export: of task 0, the evaluation whose saved model is written to the
+            job's output (0: the current model); of another task, the evaluation whose pinned model is saved.
+        label: merge: ``evaluation``, ``epoch``, ``callbacks`` or ``last callbacks``; export: of task 0, URI of the
+            output if it is not that of the submitted job; of another task, number of the saved model that stays beside
+            it.
         states: merge: summed metric states.
+        logs: callbacks: metric name -> value of the epoch that has ended.
+        learning_rate: train: the rate that callbacks have set for the task's epoch; None: that of the optimizer.
         audited: export of the current model: ps -> the instance whose final snapshot was audited. The model is read
             from these instances and no others: each absorbs nothing after its final snapshot.
+        files: export of predictions: for each task of the plan, in order, the name of the file that counts.
     """
 
     task: TaskRef
@@ -54,6 +61,9 @@ class TaskMessage:
     states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
     run: str = ""
     audited: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    files: tuple[str, ...] = ()
+    logs: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    learning_rate: float | None = None
 
     @property
     def message_id(self) -> str:

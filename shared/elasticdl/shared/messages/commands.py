@@ -60,7 +60,7 @@ class Dispatch:
         tasks: ranges ``[start, end)`` of task numbers.
         again: workers take them before all tasks that are dispatched for the first time.
         evaluation: evaluate and merge: number of the evaluation (or epoch); export: see ``TaskMessage``.
-        label: merge: ``evaluation`` or ``epoch``; export: see ``TaskMessage``.
+        label: merge: ``evaluation``, ``epoch``, ``callbacks`` or ``last callbacks``; export: see ``TaskMessage``.
         audited: export: see ``TaskMessage``.
     """
 
@@ -212,6 +212,14 @@ class EndTraining:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetLearningRate:
+    """Train the tasks of this epoch (from 0) and of the following ones with a learning rate that a callback has set."""
+
+    epoch: int
+    rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnterState:
     """Change the job's state; the last state of a job is final.
 
@@ -241,4 +249,5 @@ Command = (
     | SetTimer
     | EnterState
     | EndTraining
+    | SetLearningRate
 )

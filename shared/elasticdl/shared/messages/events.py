@@ -221,14 +221,19 @@ class TaskFinished:
         records: records of the counted batches.
         batches: number of counted batches: those that this worker computed, each once.
         loss_sum: sum over them of the mean loss of a batch.
-        states: their metric states.
-        results: merge: metric name -> value; export: empty.
+        states: their metric states, and those of the worker's tasks just before whose ``states_follow``, summed.
+        states_follow: train: the states are in the worker's next record of this kind. The worker has computed all
+            batches of both tasks, which belong to one epoch.
+        results: merge: metric name -> value, or what the callbacks ask for; export: empty.
+        note: merge: why the callbacks ask for it, for people; short.
         times: the worker's time by part.
         seconds: the same in old logs: ``read``, ``feed``, ``pull``, ``compute``, ``push``, ``total``.
         placement_version: train: version of the placement under which every ps answered.
         counted: train: numbers of the counted batches in the task, as ranges; empty in old logs: the last ``batches``.
         staleness: train: staleness in updates -> how many batches were absorbed with it; empty in old logs.
         overflows: train: counted batches that were absorbed without gradients, because these overflowed float16.
+        checksum: evaluate, predict: sum of the hashes of the task's records, modulo 2**64; 0 in old logs.
+        file: predict: name of the file that the attempt has written.
     """
 
     task: TaskRef
@@ -240,6 +245,7 @@ class TaskFinished:
     batches: int = 0
     loss_sum: float = 0.0
     states: MetricStates = field(default_factory=lambda: MappingProxyType({}))
+    states_follow: bool = False
     results: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     times: Times | None = None
     seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -247,6 +253,9 @@ class TaskFinished:
     counted: tuple[tuple[int, int], ...] = ()
     staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     overflows: int = 0
+    checksum: int = 0
+    file: str = ""
+    note: str = ""
 
     @property
     def seconds_by_part(self) -> Mapping[str, float]:

@@ -197,7 +197,7 @@ def read_manifest(store: ObjectStore, uri: str) -> Manifest:
     """Read and verify a manifest.
 
     Raises:
-        TransientError: the store is away.
+        TransientError: storage is unreachable.
         DamagedError: it is missing or damaged.
     """
     try:
@@ -213,7 +213,7 @@ def read_chunk(store: ObjectStore, manifest: str, chunk: Chunk) -> bytearray:
     """A chunk's bytes, verified.
 
     Raises:
-        TransientError: the store is away.
+        TransientError: storage is unreachable.
         DamagedError: it is missing or damaged.
     """
     uri = chunk_uri(chunk.of or manifest, chunk.name)

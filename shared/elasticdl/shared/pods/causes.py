@@ -10,15 +10,20 @@ from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
 
 OUT_OF_MEMORY = "OOMKilled"
+DELETED = "Deleted"
+"""Not a word of Kubernetes, which names no reason: a user has deleted the pod."""
 
 _BY_REASON: Mapping[str, ExitCause] = {
     OUT_OF_MEMORY: ExitCause.OUT_OF_MEMORY,
+    DELETED: ExitCause.PREEMPTED,
     "Evicted": ExitCause.PREEMPTED,
     "Preempting": ExitCause.PREEMPTED,
     "PreemptionByScheduler": ExitCause.PREEMPTED,
     "EvictionByEvictionAPI": ExitCause.PREEMPTED,
     "DeletionByTaintManager": ExitCause.PREEMPTED,
     "TerminationByKubelet": ExitCause.PREEMPTED,
+    "Terminated": ExitCause.PREEMPTED,
+    "ContainerStatusUnknown": ExitCause.NODE_LOST,
     "DeletionByPodGC": ExitCause.NODE_LOST,
     "NodeLost": ExitCause.NODE_LOST,
     "NodeShutdown": ExitCause.NODE_LOST,

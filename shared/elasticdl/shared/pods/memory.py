@@ -10,7 +10,7 @@ from elasticdl.shared.errors import TransientError
 from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.names import PodInstance, PodName, Service
 from elasticdl.shared.pods.causes import classify_exit
-from elasticdl.shared.pods.ports import Ended, Pending, Phase, PodStatus, Running
+from elasticdl.shared.pods.ports import Ended, Pending, Phase, Pods, PodStatus, Running
 from elasticdl.shared.pods.table import PodTable
 
 
@@ -36,6 +36,8 @@ class MemoryPods:
     def __init__(self, node: Node | None = None) -> None:
         self._node = node
         self._table = PodTable()
+        self._tables = [self._table]
+        """What each watcher sees, the own one first."""
         self._deleted: set[PodName] = set()
         self._is_available = True
         self._history: dict[PodName, list[PodStatus]] = {}
@@ -64,12 +66,19 @@ class MemoryPods:
 
     async def list(self) -> Sequence[PodStatus]:
         """See ``Pods.list``."""
-        self._check_available()
-        return self._table.list()
+        return self.list_of(self._table)
 
     def watch(self) -> AsyncIterator[PodStatus]:
         """See ``Pods.watch``."""
         return self._table.watch()
+
+    def view(self) -> Pods:
+        """The same pods for a watcher of its own: another master, which may run beside the former one."""
+        table = PodTable()
+        for status in self._table.list():
+            table.set(status)
+        self._tables.append(table)
+        return _View(self, table)
 
     # --- the script -------------------------------------------------------------------------------------------------
 
@@ -98,18 +107,21 @@ class MemoryPods:
         self._change(pod, ended)
 
     def vanish(self, pod: PodName) -> None:
-        """A pod is gone with its node, and nobody saw its end."""
-        self._table.remove(pod)
+        """The node of a pod is lost; the pod's exit is not reported."""
+        for table in self._tables:
+            table.remove(pod)
         self.break_watch()
 
     def repeat(self, pod: PodName) -> None:
         """All changes of all pods of a name are announced once more, late ones first."""
         for status in self._history.get(pod, ()):
-            self._table.announce(status)
+            for table in self._tables:
+                table.announce(status)
 
     def break_watch(self) -> None:
         """The connection of the watcher breaks; it misses changes until it lists again."""
-        self._table.break_watch("the watch has ended")
+        for table in self._tables:
+            table.break_watch("the watch has ended")
 
     def disconnect(self) -> None:
         """The platform can't be reached until ``reconnect``."""
@@ -123,6 +135,11 @@ class MemoryPods:
     def get(self, pod: PodName) -> PodStatus | None:
         """The latest pod of a name."""
         return self._table.get(pod)
+
+    def list_of(self, table: PodTable) -> Sequence[PodStatus]:
+        """The list of one watcher."""
+        self._check_available()
+        return table.list()
 
     def _check_available(self) -> None:
         if not self._is_available:
@@ -139,4 +156,23 @@ class MemoryPods:
 
     def _set(self, status: PodStatus) -> None:
         self._history.setdefault(status.pod, []).append(status)
-        self._table.set(status)
+        for table in self._tables:
+            table.set(status)
+
+
+class _View:
+    """See ``MemoryPods.view``."""
+
+    def __init__(self, pods: MemoryPods, table: PodTable) -> None:
+        self._table = table
+        self._pods = pods
+        self.create = pods.create
+        self.delete = pods.delete
+
+    async def list(self) -> Sequence[PodStatus]:
+        """See ``Pods.list``."""
+        return self._pods.list_of(self._table)
+
+    def watch(self) -> AsyncIterator[PodStatus]:
+        """See ``Pods.watch``."""
+        return self._table.watch()

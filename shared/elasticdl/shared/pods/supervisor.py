@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -11,7 +12,7 @@ import structlog
 from elasticdl.shared.errors import PermanentError, TransientError
 from elasticdl.shared.messages.commands import Command, StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodPending, PodStarted
-from elasticdl.shared.names import PodInstance, PodName
+from elasticdl.shared.names import PodInstance, PodName, Service
 from elasticdl.shared.pods.ports import Ended, Pending, Phase, Pods, PodStatus, Running
 
 _RANKS: dict[type[Phase], int] = {Pending: 0, Running: 1, Ended: 2}
@@ -27,6 +28,23 @@ class Publish(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreportedPod:
+    """A pod that a former supervisor was ordered to start, and whose start is not on the log.
+
+    Attributes:
+        pod: its name.
+        service: worker or ps.
+        former: the last pod of this name whose end is on the log.
+        is_wanted: whether it was not ordered to stop since.
+    """
+
+    pod: PodName
+    service: Service
+    former: PodInstance
+    is_wanted: bool
+
+
 class PodSupervisor:
     """Runs where the adapter is: in the launcher, or in the master of a job on a cluster.
 
@@ -37,12 +55,23 @@ class PodSupervisor:
         pods: the pods of the job.
         publish: takes events for the log.
         known: running pods that an earlier supervisor has reported, with order 0 if it is not known any more.
+        unreported: pods that an earlier supervisor has perhaps created.
+        order: position in the log at which this supervisor begins; the order of the pods that it has to create again.
     """
 
-    def __init__(self, pods: Pods, publish: Publish, known: Iterable[PodStatus] = ()) -> None:
+    def __init__(
+        self,
+        pods: Pods,
+        publish: Publish,
+        known: Iterable[PodStatus] = (),
+        unreported: Iterable[UnreportedPod] = (),
+        order: int = 0,
+    ) -> None:
         self._pods = pods
         self._publish = publish
         self._reported: dict[PodName, PodStatus] = {status.pod: status for status in known}
+        self._unreported = tuple(unreported)
+        self._order = order
 
     async def execute(self, command: Command, cause: str) -> None:
         """Execute a command of the decision ``cause``. A command that was executed before changes nothing.
@@ -74,11 +103,26 @@ class PodSupervisor:
                 self._report_missing(reported, listed)
                 for status in listed:
                     self._report(status)
+                await self._restore_unreported()
                 async for status in self._pods.watch():
                     self._report(status)
             except TransientError as error:
                 _log.warning("watching the pods again", reason=str(error))
                 await asyncio.sleep(error.retry_after_s)
+
+    async def _restore_unreported(self) -> None:
+        """Create the unreported pods that are not there: their quota was used up, or their node was lost."""
+        for each in self._unreported:
+            reported = self._reported.get(each.pod)
+            if reported is not None and reported.instance != each.former:
+                continue
+            status = PodStatus(
+                pod=each.pod, service=each.service, order=self._order, phase=Ended(cause=ExitCause.STOPPED)
+            )
+            if each.is_wanted:
+                status = await self._pods.create(each.pod, each.service, self._order)
+            self._report(status)
+        self._unreported = ()
 
     def _has_ended(self, pod: PodName, order: int) -> bool:
         """Whether the end of the pod that an order created, or of a later one, was reported."""

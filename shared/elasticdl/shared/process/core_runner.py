@@ -2,17 +2,20 @@
 
     event -> core.handle(event, now) -> commands -> lanes -> events ...
 
-A lane is one thread that executes its commands one after the other, so commands of the same lane never overlap and
-keep their order. The core decides what may overlap by choosing lanes; the runner decides nothing. The simulator has a
+A lane executes its commands one after the other, so commands of the same lane never overlap and keep their order. It is
+a thread, or a queue of coroutines on an asyncio loop: then neither the command nor its outcome has to wake a thread.
+The core decides what may overlap by choosing lanes; the runner decides nothing. The simulator has a
 runner of its own with coroutines as lanes on a virtual clock.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -59,18 +62,35 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes(Generic[C]):
+class LoopLanes(Generic[E, C]):
+    """The lanes of a runner that are on an asyncio loop.
+
+    Attributes:
+        names: of the lanes.
+        execute: executes a command; returns the event with the outcome, or None.
+        call_soon: calls a function on the loop; any thread may call it.
+    """
+
+    names: Sequence[str]
+    execute: Callable[[C], Awaitable[E | None]]
+    call_soon: Callable[[Callable[[], None]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes(Generic[E, C]):
     """The lanes of a runner.
 
     Attributes:
         threads: names of the lanes that get a thread of their own.
         of: the lane of a command; ``SetTimer`` needs none.
         own: name of the lane that ``run`` serves, in the thread that calls it; empty: none.
+        on_loop: the lanes on an asyncio loop; None: none.
     """
 
     threads: Sequence[str]
     of: Callable[[C], str]
     own: str = ""
+    on_loop: LoopLanes[E, C] | None = None
 
 
 class CoreRunner(Generic[E, C]):
@@ -78,7 +98,8 @@ class CoreRunner(Generic[E, C]):
 
     Args:
         core: decides.
-        execute: executes a command in the thread of its lane; returns the event with the outcome, or None.
+        execute: executes a command in the thread of its lane; returns the event with the outcome, or None. Not called
+            for lanes on a loop.
         lanes: which lanes there are, and which command belongs to which of them.
         clock: monotonic time.
         failed: called once with an error that no event reports: a defect, or one that ends the process.
@@ -89,7 +110,7 @@ class CoreRunner(Generic[E, C]):
         core: Core[E | TimerFired, C | SetTimer],
         *,
         execute: Callable[[C], E | None],
-        lanes: Lanes[C],
+        lanes: Lanes[E, C],
         clock: Clock,
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -100,7 +121,10 @@ class CoreRunner(Generic[E, C]):
         self._lock = threading.RLock()
         self._lane_of, self._own_lane = lanes.of, lanes.own
         names = (*lanes.threads, lanes.own)
-        self._lanes: dict[str, queue.SimpleQueue[C | None]] = {name: queue.SimpleQueue() for name in names}
+        self._queues: dict[str, queue.SimpleQueue[C | None]] = {name: queue.SimpleQueue() for name in names}
+        self._put: dict[str, Callable[[C], None]] = {name: lane.put for name, lane in self._queues.items()}
+        if lanes.on_loop is not None:
+            self._put |= {name: self._loop_lane(lanes.on_loop) for name in lanes.on_loop.names}
         self._timers: dict[str, float] = {}
         self._due: list[tuple[float, str]] = []
         self._timers_changed = threading.Condition()
@@ -123,7 +147,7 @@ class CoreRunner(Generic[E, C]):
                     if isinstance(command, SetTimer):
                         self._set_timer(command)
                     else:
-                        self._lanes[self._lane_of(command)].put(command)
+                        self._put[self._lane_of(command)](command)
         except BaseException as error:  # A defect, or the core's way to end the process.
             self._failed(error)
 
@@ -136,7 +160,7 @@ class CoreRunner(Generic[E, C]):
         with self._timers_changed:
             self._stopping = True
             self._timers_changed.notify()
-        for lane in self._lanes.values():
+        for lane in self._queues.values():
             lane.put(None)
 
     def join(self, timeout_s: float) -> bool:
@@ -148,7 +172,7 @@ class CoreRunner(Generic[E, C]):
         return not any(thread.is_alive() for thread in self._threads if thread is not threading.current_thread())
 
     def _serve(self, name: str) -> None:
-        lane = self._lanes[name]
+        lane = self._queues[name]
         while (command := lane.get()) is not None and not self._stopping:
             try:
                 event = self._execute(command)
@@ -157,6 +181,29 @@ class CoreRunner(Generic[E, C]):
                 return
             if event is not None:
                 self.post(event)
+
+    def _loop_lane(self, lanes: LoopLanes[E, C]) -> Callable[[C], None]:
+        """What puts a command into a new lane on the loop; any thread may call it."""
+        waiting: deque[C] = deque()
+        serving: set[asyncio.Task[None]] = set()
+
+        async def serve() -> None:
+            while waiting and not self._stopping:
+                try:
+                    event = await lanes.execute(waiting.popleft())
+                except Exception as error:  # The lane's outermost frame.
+                    self._failed(error)
+                    return
+                if event is not None:
+                    self.post(event)
+            serving.clear()
+
+        def append(command: C) -> None:
+            waiting.append(command)
+            if not serving:
+                serving.add(asyncio.get_running_loop().create_task(serve()))
+
+        return lambda command: lanes.call_soon(lambda: append(command))
 
     def _set_timer(self, timer: SetTimer) -> None:
         with self._timers_changed:

@@ -1,10 +1,8 @@
-"""Publishers of a process's events on the job's log, in order: a blocking one for threads, a queued one for asyncio."""
+"""Publishers of a process's events on the job's log, in order: one that waits for NATS, and a queued one."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable
 
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import open_run
@@ -13,23 +11,23 @@ from elasticdl.shared.process.envelopes import EnvelopeFactory
 
 
 class EventPublisher:
-    """Appends this process's events to the job's log. Any thread may publish, except the one that ``append`` needs.
+    """Appends this process's events to the job's log.
 
     Args:
-        append: stores an envelope and returns once NATS has acknowledged it.
+        log: the job's log.
         envelopes: creates the envelopes.
     """
 
-    def __init__(self, append: Callable[[Envelope], object], envelopes: EnvelopeFactory) -> None:
-        self._append = append
-        self._lock = threading.Lock()
+    def __init__(self, log: EventLog, envelopes: EnvelopeFactory) -> None:
+        self._log = log
+        self._lock = asyncio.Lock()
         self._envelopes = envelopes
 
-    def publish(self, event: Event, *, cause: str = "") -> None:
-        """Publish an event; returns once NATS has acknowledged it.
+    async def publish(self, *events: Event, cause: str = "") -> None:
+        """Publish events; returns once NATS has acknowledged them.
 
         Args:
-            event: what happened.
+            events: what happened.
             cause: id of the event or order that led to it.
 
         Raises:
@@ -37,8 +35,9 @@ class EventPublisher:
             PermanentError: the log is full or gone.
         """
         # The lock is held while appending, so that the numbers arrive in order: readers ignore lower ones.
-        with self._lock:
-            self._append(self._envelopes.envelope(event, cause=cause))
+        async with self._lock:
+            for event in events:
+                await self._log.append(self._envelopes.envelope(event, cause=cause))
             self._envelopes.is_declared = True
 
 

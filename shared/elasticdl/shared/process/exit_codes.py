@@ -14,6 +14,8 @@ EXIT_FAULT = os.EX_SOFTWARE
 """A bug, or an error that a restart from the last snapshot may fix."""
 EXIT_AWAY = os.EX_TEMPFAIL
 """A service that this process needs was unreachable for too long; restart it without limit."""
+EXIT_SUPERSEDED = os.EX_UNAVAILABLE
+"""A later master has taken over; on Kubernetes this one must not be started again in its container."""
 
 
 def exit_code(error: Exception) -> int:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from elasticdl.shared.job.spec import BestModel, JobSpec
+from elasticdl.shared.messages.json_codec import JsonCodec
 
 FOLDER_VARIABLE = "ELASTICDL_MODEL_CHECK"
 """Environment variable with the folder of a check."""
@@ -16,6 +20,7 @@ SPEC_FILE = "spec"
 """The encoded specification of the job."""
 MODEL_FILE = "model.npz"
 """Export: the version to write; see ``elasticdl.shared.model.whole_model``."""
+_BEST = JsonCodec(BestModel | None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +31,15 @@ class ModelCheck:
         error: why the model can't be trained or exported; empty if it can.
         notes: what the user should know about the model.
         fingerprint: of the model, encoded; empty after an error.
+        callbacks: class names of the model file's callbacks.
+        best: the model that one of them restores at the end; None: none does.
     """
 
     error: str = ""
     notes: tuple[str, ...] = ()
     fingerprint: bytes = b""
+    callbacks: tuple[str, ...] = ()
+    best: BestModel | None = None
 
     def write(self, folder: Path, number: int) -> None:
         """Write the result of a process; it appears complete or not at all."""
@@ -38,6 +47,8 @@ class ModelCheck:
             "error": self.error,
             "notes": self.notes,
             "fingerprint": base64.b64encode(self.fingerprint).decode(),
+            "callbacks": self.callbacks,
+            "best": _BEST.dump(self.best),
         }
         path = _path(folder, number)
         part = path.with_suffix(".part")
@@ -48,14 +59,21 @@ class ModelCheck:
     def read(cls, folder: Path, number: int) -> ModelCheck | None:
         """The result of a process; None while there is none."""
         try:
-            facts: Mapping[str, str] = json.loads(_path(folder, number).read_text())
+            facts: Mapping[str, Any] = json.loads(_path(folder, number).read_text())
         except FileNotFoundError:
             return None
         return cls(
             error=facts["error"],
             notes=tuple(facts["notes"]),
             fingerprint=base64.b64decode(facts["fingerprint"]),
+            callbacks=tuple(facts["callbacks"]),
+            best=_BEST.load(facts["best"]),
         )
+
+    def apply(self, spec: JobSpec) -> JobSpec:
+        """The job with what was found of its model."""
+        model = replace(spec.model, fingerprint=self.fingerprint)
+        return replace(spec, model=model, callbacks=self.callbacks, best=self.best or spec.best)
 
 
 def write_phase(folder: Path, number: int, phase: str) -> None:

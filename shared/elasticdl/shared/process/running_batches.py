@@ -1,40 +1,75 @@
 """The batches that a worker is running, in a small memory-mapped file that survives a crash of the worker.
 
 A worker that segfaults or is killed for its memory can't report anything. The kernel keeps the mapped page that it has
-written, and the launcher reads from the file which batches were running. There may be several: the worker computes one
-while another thread reads and feeds the next.
+written. On one machine the launcher reads the file. On Kubernetes it is the container's termination message, so it is
+text. Several batches may be running: the worker computes one while another thread reads and feeds the next, and further
+threads may compute other batches of its round.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import struct
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
-from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import Purpose
 
 ENVIRONMENT_VARIABLE = "ELASTICDL_RUNNING_BATCHES"
 """Environment variable with the prefix of the file's path; see ``file_of``."""
-BATCHES_MAX = 4
-"""Most batches at a time: one per thread that runs the user's code, and one spare."""
+TERMINATION_MESSAGE_VARIABLE = "ELASTICDL_TERMINATION_MESSAGE"
+"""Environment variable with the path of a container's termination message, which is the file then."""
+BATCHES_MAX = 32
+"""Most batches at a time: one per thread that runs the user's code. Further ones are not recorded."""
 
-_MAGIC = b"EDLbatch"
-_SLOT = struct.Struct("<BBxxxxxxQQ")
-"""State, number of the purpose, task, batch."""
-_COUNT = struct.Struct("<Q")
-"""Batches that this process has computed."""
-_COUNT_OFFSET = len(_MAGIC) + BATCHES_MAX * _SLOT.size
-_FILE_BYTES = _COUNT_OFFSET + _COUNT.size
-_FREE, _RUNNING = 0, 1
-_PURPOSES = tuple(Purpose)
+_HEAD = "{:>20} batches computed. Those with a * were running:\n"
+_LINE = "{}{:>9} task {:>20} batch {:>20}\n"
+_HEAD_BYTES = len(_HEAD.format(0))
+_LINE_BYTES = len(_LINE.format(" ", "", 0, 0))
+_FREE, _RUNNING = b" "[0], b"*"[0]
+_HEAD_PATTERN = re.compile(r"^ *(\d+) batches computed")
+_LINE_PATTERN = re.compile(rf"^\* *({'|'.join(Purpose)}) task +(\d+) batch +(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerTraces:
+    """What a worker's file says.
+
+    Attributes:
+        running_batches: the batches that the worker was running.
+        batches: how many it had computed.
+    """
+
+    running_batches: tuple[RunningBatch, ...] = ()
+    batches: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the content of a file; a text of another kind has no batches."""
+        head = _HEAD_PATTERN.match(text)
+        if not head:
+            return cls()
+        running = tuple(
+            RunningBatch(task=TaskRef(purpose=Purpose(purpose), number=int(task)), batch=int(batch))
+            for purpose, task, batch in _LINE_PATTERN.findall(text)
+        )
+        return cls(running_batches=running, batches=int(head[1]))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file; one that does not exist has no batches."""
+        try:
+            return cls.parse(path.read_text(errors="replace"))
+        except OSError:
+            return cls()
 
 
 def file_of(beginning: str | Path, pid: int) -> Path:
@@ -52,43 +87,41 @@ class RunningBatchesFile:
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(descriptor, _FILE_BYTES)
-            self._page = mmap.mmap(descriptor, _FILE_BYTES)
+            size = _slot_offset(BATCHES_MAX)
+            os.ftruncate(descriptor, size)
+            self._page = mmap.mmap(descriptor, size)
         finally:
             os.close(descriptor)
-        self._page[: len(_MAGIC)] = _MAGIC
+        self._page[:] = (_HEAD.format(0) + (" " * (_LINE_BYTES - 1) + "\n") * BATCHES_MAX).encode()
         self._lock = threading.Lock()
         self._batches = 0
         self._free = [_slot_offset(slot) for slot in reversed(range(BATCHES_MAX))]
 
     @contextmanager
     def running(self, batch: RunningBatch) -> Iterator[None]:
-        """Record a batch as running within the block; costs a few microseconds and no system call.
-
-        Raises:
-            InvariantError: ``BATCHES_MAX`` batches are running already.
-        """
+        """Record a batch as running within the block; costs a few microseconds and no system call."""
         offset = self._take(batch)
         try:
             yield
         finally:
-            with self._lock:
-                self._page[offset] = _FREE
-                self._free.append(offset)
+            if offset is not None:
+                with self._lock:
+                    self._page[offset] = _FREE
+                    self._free.append(offset)
 
     def count_batch(self) -> None:
         """Count a computed batch; for the main thread only."""
         self._batches += 1
-        _COUNT.pack_into(self._page, _COUNT_OFFSET, self._batches)
+        self._page[:_HEAD_BYTES] = _HEAD.format(self._batches).encode()
 
-    def _take(self, batch: RunningBatch) -> int:
-        purpose = _PURPOSES.index(batch.task.purpose)
+    def _take(self, batch: RunningBatch) -> int | None:
+        line = _LINE.format(" ", batch.task.purpose, batch.task.number, batch.batch).encode()
         with self._lock:
             if not self._free:
-                raise InvariantError(f"more than {BATCHES_MAX} batches are running")
+                return None
             offset = self._free.pop()
-            # The state byte is written last: a crash in between leaves an empty slot, never half a batch.
-            _SLOT.pack_into(self._page, offset, _FREE, purpose, batch.task.number, batch.batch)
+            # The state is written last: a crash in between leaves an empty slot, never half a batch.
+            self._page[offset : offset + _LINE_BYTES] = line
             self._page[offset] = _RUNNING
         return offset
 
@@ -105,33 +138,5 @@ class RunningBatchesFile:
         self.close()
 
 
-def read_running_batches(path: Path) -> tuple[RunningBatch, ...]:
-    """The batches that the worker of this file was running; none if it ran none or there is no valid file."""
-    content = _content(path)
-    if not content:
-        return ()
-    slots = (_SLOT.unpack_from(content, _slot_offset(slot)) for slot in range(BATCHES_MAX))
-    return tuple(
-        RunningBatch(task=TaskRef(purpose=_PURPOSES[purpose], number=task), batch=batch)
-        for state, purpose, task, batch in slots
-        if state == _RUNNING and purpose < len(_PURPOSES)
-    )
-
-
-def read_batches(path: Path) -> int:
-    """How many batches the worker of this file had computed; 0 if there is no valid file."""
-    content = _content(path)
-    return int(_COUNT.unpack_from(content, _COUNT_OFFSET)[0]) if content else 0
-
-
-def _content(path: Path) -> bytes:
-    """The file's content; empty if there is no valid file."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return b""
-    return content if len(content) == _FILE_BYTES and content.startswith(_MAGIC) else b""
-
-
 def _slot_offset(slot: int) -> int:
-    return len(_MAGIC) + slot * _SLOT.size
+    return _HEAD_BYTES + slot * _LINE_BYTES

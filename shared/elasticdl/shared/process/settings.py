@@ -23,6 +23,7 @@ LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _SECRET = MappingProxyType({"secret": True})
 _NOT_NEGATIVE = MappingProxyType({"minimum": 0})
+_POSITIVE = MappingProxyType({"minimum": 1})
 
 S = TypeVar("S", bound="ProcessSettings")
 
@@ -53,6 +54,8 @@ class ProcessSettings:
     """Seconds between heartbeats."""
     broker_connect_s: float = field(default=15.0, metadata=_NOT_NEGATIVE)
     """Seconds to try the first connection to NATS; after that this process exits and is restarted."""
+    nats_replicas: int = field(default=1, metadata=_POSITIVE)
+    """Copies of each stream that is created, in a cluster of NATS servers: 3 survives the loss of a server's disk."""
     broker_retry_s: float = field(default=300.0, metadata=_NOT_NEGATIVE)
     """Seconds to retry while NATS is unreachable; long enough to restart the server by hand."""
 
@@ -76,6 +79,7 @@ class ProcessSettings:
             connect_s=self.broker_connect_s,
             absence_is_final=False,
             retry_s=self.broker_retry_s,
+            replicas=self.nats_replicas,
             dedupe_window_s=max(600.0, 2 * self.broker_retry_s),
             run_directory=self.run_dir,
         )
@@ -90,6 +94,8 @@ class MasterSettings(ProcessSettings):
     return_deliveries: bool = True
     """Whether the tasks of a worker that has ended return to the queue at once. Otherwise they return when their leases
     expire after ``lease_s``, as they do while no master is running; for tests of that."""
+    pod_templates: str = ""
+    """File with the templates of the pods that this master creates on Kubernetes; empty: the launcher starts them."""
     core_snapshot_records: int = field(default=5000, metadata=_NOT_NEGATIVE)
     """Log records between two snapshots of the master's state, so the most that a successor has to read. 0: none."""
 
@@ -100,6 +106,8 @@ class WorkerSettings(ProcessSettings):
 
     compute_threads: int = field(default=0, metadata=_NOT_NEGATIVE)
     """TensorFlow's threads within an operation; 0: TensorFlow's default. The launcher divides a host's cores."""
+    gpus: int = field(default=0, metadata=_NOT_NEGATIVE)
+    """GPUs that the pod was given. With one, the worker refuses to start if TensorFlow finds none."""
     idle_poll_s: float = field(default=1.0, metadata=_NOT_NEGATIVE)
     """Seconds between polls of the queue by an idle worker; bounds the wait for a task whose lease has expired."""
     staleness: int = field(default=0, metadata=_NOT_NEGATIVE)

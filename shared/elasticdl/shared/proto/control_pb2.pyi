@@ -127,11 +127,15 @@ class _JobKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobKind.Value
     DESCRIPTOR: _descriptor.EnumDescriptor
     JOB_KIND_UNSPECIFIED: _JobKind.ValueType  # 0
     JOB_KIND_TRAIN: _JobKind.ValueType  # 1
+    JOB_KIND_EVALUATE: _JobKind.ValueType  # 2
+    JOB_KIND_PREDICT: _JobKind.ValueType  # 3
 
 class JobKind(_JobKind, metaclass=_JobKindEnumTypeWrapper): ...
 
 JOB_KIND_UNSPECIFIED: JobKind.ValueType  # 0
 JOB_KIND_TRAIN: JobKind.ValueType  # 1
+JOB_KIND_EVALUATE: JobKind.ValueType  # 2
+JOB_KIND_PREDICT: JobKind.ValueType  # 3
 Global___JobKind: _TypeAlias = JobKind  # noqa: Y015
 
 class _ExitCause:
@@ -386,11 +390,15 @@ class ModelSpec(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     EAGER_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
+    EXPORTED_FIELD_NUMBER: _builtins.int
+    CALLBACKS_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     symbol: _builtins.str
     digest: _builtins.str
     eager: _builtins.bool
     fingerprint: _builtins.bytes
+    exported: _builtins.str
+    callbacks: _builtins.str
     @_builtins.property
     def params(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
@@ -402,10 +410,12 @@ class ModelSpec(_message.Message):
         digest: _builtins.str = ...,
         eager: _builtins.bool = ...,
         fingerprint: _builtins.bytes = ...,
+        exported: _builtins.str = ...,
+        callbacks: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "eager", b"eager", "fingerprint", b"fingerprint", "params", b"params", "path", b"path", "symbol", b"symbol"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["callbacks", b"callbacks", "digest", b"digest", "eager", b"eager", "exported", b"exported", "fingerprint", b"fingerprint", "params", b"params", "path", b"path", "symbol", b"symbol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -523,11 +533,13 @@ class BestModel(_message.Message):
     MIN_DELTA_FIELD_NUMBER: _builtins.int
     SAVE_FIELD_NUMBER: _builtins.int
     PATIENCE_FIELD_NUMBER: _builtins.int
+    FROM_EPOCH_FIELD_NUMBER: _builtins.int
     metric: _builtins.str
     is_max: _builtins.bool
     min_delta: _builtins.float
     save: _builtins.bool
     patience: _builtins.int
+    from_epoch: _builtins.int
     def __init__(
         self,
         *,
@@ -536,10 +548,11 @@ class BestModel(_message.Message):
         min_delta: _builtins.float = ...,
         save: _builtins.bool = ...,
         patience: _builtins.int = ...,
+        from_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_max", b"is_max", "metric", b"metric", "min_delta", b"min_delta", "patience", b"patience", "save", b"save"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_epoch", b"from_epoch", "is_max", b"is_max", "metric", b"metric", "min_delta", b"min_delta", "patience", b"patience", "save", b"save"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -575,8 +588,10 @@ class InitialModel(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
+    IS_WHOLE_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     step: _builtins.int
+    is_whole: _builtins.bool
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotPart]: ...
     def __init__(
@@ -585,14 +600,41 @@ class InitialModel(_message.Message):
         job: _builtins.str = ...,
         step: _builtins.int = ...,
         parts: _abc.Iterable[Global___SnapshotPart] | None = ...,
+        is_whole: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "parts", b"parts", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_whole", b"is_whole", "job", b"job", "parts", b"parts", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InitialModel: _TypeAlias = InitialModel  # noqa: Y015
+
+@_typing.final
+class PredictionSpec(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_FIELD_NUMBER: _builtins.int
+    KEEP_COLUMNS_FIELD_NUMBER: _builtins.int
+    PROCESSOR_FIELD_NUMBER: _builtins.int
+    format: _builtins.str
+    processor: _builtins.str
+    @_builtins.property
+    def keep_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        format: _builtins.str = ...,
+        keep_columns: _abc.Iterable[_builtins.str] | None = ...,
+        processor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "keep_columns", b"keep_columns", "processor", b"processor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PredictionSpec: _TypeAlias = PredictionSpec  # noqa: Y015
 
 @_typing.final
 class JobSpec(_message.Message):
@@ -670,6 +712,8 @@ class JobSpec(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     INITIAL_FIELD_NUMBER: _builtins.int
     METRICS_BEST_FIELD_NUMBER: _builtins.int
+    PREDICTION_FIELD_NUMBER: _builtins.int
+    CALLBACKS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     created_s: _builtins.float
     checksum: _builtins.int
@@ -712,6 +756,10 @@ class JobSpec(_message.Message):
     def initial(self) -> Global___InitialModel: ...
     @_builtins.property
     def metrics_best(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    @_builtins.property
+    def prediction(self) -> Global___PredictionSpec: ...
+    @_builtins.property
+    def callbacks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -747,10 +795,12 @@ class JobSpec(_message.Message):
         kind: Global___JobKind.ValueType | None = ...,
         initial: Global___InitialModel | None = ...,
         metrics_best: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        prediction: Global___PredictionSpec | None = ...,
+        callbacks: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "data", b"data", "initial", b"initial", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "max_staleness", b"max_staleness", "model", b"model", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "data", b"data", "initial", b"initial", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "max_staleness", b"max_staleness", "model", b"model", "plan", b"plan", "prediction", b"prediction", "prefetch_batches", b"prefetch_batches", "validation", b"validation", "validation_data", b"validation_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "initial", b"initial", "job", b"job", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "log_level", b"log_level", "max_staleness", b"max_staleness", "metrics_best", b"metrics_best", "model", b"model", "output", b"output", "plan", b"plan", "prefetch_batches", b"prefetch_batches", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_by_workers", b"staleness_by_workers", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kind", b"_kind", "_learning_rate_scale", b"_learning_rate_scale", "_max_staleness", b"_max_staleness", "_prefetch_batches", b"_prefetch_batches", "best", b"best", "callbacks", b"callbacks", "checksum", b"checksum", "created_s", b"created_s", "data", b"data", "envs", b"envs", "epoch_checksum", b"epoch_checksum", "evaluate_epochs", b"evaluate_epochs", "evaluation_interval_s", b"evaluation_interval_s", "evaluation_steps", b"evaluation_steps", "grads_to_wait", b"grads_to_wait", "initial", b"initial", "job", b"job", "kind", b"kind", "learning_rate_scale", b"learning_rate_scale", "limits", b"limits", "log_level", b"log_level", "max_staleness", b"max_staleness", "metrics_best", b"metrics_best", "model", b"model", "output", b"output", "plan", b"plan", "prediction", b"prediction", "prefetch_batches", b"prefetch_batches", "ps", b"ps", "snapshot_interval_s", b"snapshot_interval_s", "snapshot_steps", b"snapshot_steps", "staleness_by_workers", b"staleness_by_workers", "staleness_scaled_rate", b"staleness_scaled_rate", "storage", b"storage", "synchronous", b"synchronous", "validation", b"validation", "validation_data", b"validation_data", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__kind: _TypeAlias = _typing.Literal["kind"]  # noqa: Y015
     _WhichOneofArgType__kind: _TypeAlias = _typing.Literal["_kind", b"_kind"]  # noqa: Y015
@@ -862,6 +912,26 @@ class TaskMessage(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class LogsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TASK_FIELD_NUMBER: _builtins.int
     DISPATCH_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
@@ -870,17 +940,25 @@ class TaskMessage(_message.Message):
     STATES_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     AUDITED_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    LOGS_FIELD_NUMBER: _builtins.int
+    LEARNING_RATE_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     term: _builtins.int
     evaluation: _builtins.int
     label: _builtins.str
     run: _builtins.str
+    learning_rate: _builtins.float
     @_builtins.property
     def task(self) -> Global___TaskRef: ...
     @_builtins.property
     def states(self) -> _containers.MessageMap[_builtins.str, Global___MetricState]: ...
     @_builtins.property
     def audited(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def logs(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
     def __init__(
         self,
         *,
@@ -892,12 +970,17 @@ class TaskMessage(_message.Message):
         states: _abc.Mapping[_builtins.str, Global___MetricState] | None = ...,
         run: _builtins.str = ...,
         audited: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        files: _abc.Iterable[_builtins.str] | None = ...,
+        logs: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        learning_rate: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate", "learning_rate", b"learning_rate", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audited", b"audited", "dispatch", b"dispatch", "evaluation", b"evaluation", "label", b"label", "run", b"run", "states", b"states", "task", b"task", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate", "audited", b"audited", "dispatch", b"dispatch", "evaluation", b"evaluation", "files", b"files", "label", b"label", "learning_rate", b"learning_rate", "logs", b"logs", "run", b"run", "states", b"states", "task", b"task", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__learning_rate: _TypeAlias = _typing.Literal["learning_rate"]  # noqa: Y015
+    _WhichOneofArgType__learning_rate: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__learning_rate) -> _WhichOneofReturnType__learning_rate | None: ...
 
 Global___TaskMessage: _TypeAlias = TaskMessage  # noqa: Y015
 
@@ -1334,6 +1417,28 @@ class EndTraining(_message.Message):
 Global___EndTraining: _TypeAlias = EndTraining  # noqa: Y015
 
 @_typing.final
+class SetLearningRate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    rate: _builtins.float
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        rate: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "rate", b"rate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetLearningRate: _TypeAlias = SetLearningRate  # noqa: Y015
+
+@_typing.final
 class CommandValue(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1351,6 +1456,7 @@ class CommandValue(_message.Message):
     PUBLISH_PLACEMENT_FIELD_NUMBER: _builtins.int
     BEGIN_MOVE_FIELD_NUMBER: _builtins.int
     END_TRAINING_FIELD_NUMBER: _builtins.int
+    SET_LEARNING_RATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start_pod(self) -> Global___StartPod: ...
     @_builtins.property
@@ -1379,6 +1485,8 @@ class CommandValue(_message.Message):
     def begin_move(self) -> Global___BeginMove: ...
     @_builtins.property
     def end_training(self) -> Global___EndTraining: ...
+    @_builtins.property
+    def set_learning_rate(self) -> Global___SetLearningRate: ...
     def __init__(
         self,
         *,
@@ -1396,12 +1504,13 @@ class CommandValue(_message.Message):
         publish_placement: Global___PublishPlacement | None = ...,
         begin_move: Global___BeginMove | None = ...,
         end_training: Global___EndTraining | None = ...,
+        set_learning_rate: Global___SetLearningRate | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "end_training", b"end_training", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "end_training", b"end_training", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_learning_rate", b"set_learning_rate", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "end_training", b"end_training", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "end_training", b"end_training", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_learning_rate", b"set_learning_rate", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start_pod", "stop_pod", "dispatch", "return_delivery", "take_snapshot", "open_pin", "close_pin", "read_ledgers", "set_timer", "enter_state", "hold_group", "publish_placement", "begin_move", "end_training"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start_pod", "stop_pod", "dispatch", "return_delivery", "take_snapshot", "open_pin", "close_pin", "read_ledgers", "set_timer", "enter_state", "hold_group", "publish_placement", "begin_move", "end_training", "set_learning_rate"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -1842,6 +1951,10 @@ class TaskFinished(_message.Message):
     OVERFLOWS_FIELD_NUMBER: _builtins.int
     ABSORBED_BY_FIELD_NUMBER: _builtins.int
     TIMES_FIELD_NUMBER: _builtins.int
+    STATES_FOLLOW_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     records: _builtins.int
@@ -1850,6 +1963,10 @@ class TaskFinished(_message.Message):
     placement_version: _builtins.int
     overflows: _builtins.int
     absorbed_by: _builtins.int
+    states_follow: _builtins.bool
+    checksum: _builtins.int
+    file: _builtins.str
+    note: _builtins.str
     @_builtins.property
     def task(self) -> Global___TaskRef: ...
     @_builtins.property
@@ -1885,10 +2002,14 @@ class TaskFinished(_message.Message):
         overflows: _builtins.int = ...,
         absorbed_by: _builtins.int = ...,
         times: Global___Times | None = ...,
+        states_follow: _builtins.bool = ...,
+        checksum: _builtins.int = ...,
+        file: _builtins.str = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "_times", b"_times", "placement_version", b"placement_version", "task", b"task", "times", b"times"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "_times", b"_times", "absorbed_by", b"absorbed_by", "attempt", b"attempt", "batches", b"batches", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "overflows", b"overflows", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "staleness", b"staleness", "states", b"states", "task", b"task", "times", b"times"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "_times", b"_times", "absorbed_by", b"absorbed_by", "attempt", b"attempt", "batches", b"batches", "checksum", b"checksum", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "file", b"file", "loss_sum", b"loss_sum", "note", b"note", "overflows", b"overflows", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "staleness", b"staleness", "states", b"states", "states_follow", b"states_follow", "task", b"task", "times", b"times"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__placement_version: _TypeAlias = _typing.Literal["placement_version"]  # noqa: Y015
     _WhichOneofArgType__placement_version: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version"]  # noqa: Y015

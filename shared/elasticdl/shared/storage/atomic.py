@@ -39,6 +39,17 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     _sync_folder(path.parent)
 
 
+def move(path: Path, target: Path) -> None:
+    """Rename a file, replacing what has the new name. The rename is on disk afterwards; missing folders are created.
+
+    Raises:
+        OSError: there is no such file, or the folders can't be written.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path.replace(target)
+    _sync_folder(target.parent)
+
+
 def _created(path: Path) -> BinaryIO:
     """Create a file; its folder is created again if ``remove_empty_folders`` removes it before the file exists."""
     for _ in range(_CREATE_TRIES_MAX):

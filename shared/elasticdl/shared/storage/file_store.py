@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from elasticdl.shared.errors import ElasticDLError, PermanentError, TransientError
-from elasticdl.shared.storage.atomic import PARTIAL_SUFFIX, replacing
+from elasticdl.shared.storage.atomic import PARTIAL_SUFFIX, move, replacing
 from elasticdl.shared.storage.store import READ_AHEAD_BYTES, ObjectInfo, ObjectNotFoundError
 from elasticdl.shared.storage.uris import local_path, scheme_of, to_uri
 
@@ -83,6 +83,11 @@ class FileStore:
         """See ``ObjectStore.delete``."""
         with _translated(uri):
             local_path(uri).unlink(missing_ok=True)
+
+    def move(self, uri: str, target: str) -> None:
+        """See ``ObjectStore.move``. Missing folders are created, and the rename is on disk afterwards."""
+        with _translated(uri):
+            move(local_path(uri), local_path(target))
 
 
 def _walk(folder: str, prefix: str) -> Iterator[str]:

@@ -44,6 +44,11 @@ class MemoryStore:
         """See ``ObjectStore.delete``."""
         self._objects.pop(uri, None)
 
+    def move(self, uri: str, target: str) -> None:
+        """See ``ObjectStore.move``."""
+        self._objects[target] = self._bytes(uri)
+        del self._objects[uri]
+
     def _bytes(self, uri: str) -> bytes:
         try:
             return self._objects[uri]

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import tenacity
 import urllib3
 from minio import Minio
+from minio.commonconfig import CopySource
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 from urllib3.exceptions import HTTPError, MaxRetryError
 from urllib3.response import BaseHTTPResponse
@@ -139,6 +140,12 @@ class S3Store:
         """See ``ObjectStore.delete``."""
         bucket, key = bucket_and_key(uri)
         self._attempt(uri, lambda: self._client.remove_object(bucket, key))
+
+    def move(self, uri: str, target: str) -> None:
+        """See ``ObjectStore.move``: the server copies the object, then it is deleted. Objects of 5 GiB at most."""
+        source, destination = bucket_and_key(uri), bucket_and_key(target)
+        self._attempt(uri, lambda: self._client.copy_object(*destination, CopySource(*source)))
+        self.delete(uri)
 
     def _get(self, uri: str, start: int, length: int | None, etag: str = "") -> BaseHTTPResponse | None:
         """A response whose body is the range, or None if the range begins at or after the object's end."""

@@ -78,3 +78,11 @@ class ObjectStore(Protocol):
     def delete(self, uri: str) -> None:
         """Delete an object; without effect if there is none."""
         ...
+
+    def move(self, uri: str, target: str) -> None:
+        """Give an object another name in the same store, replacing what is there.
+
+        Raises:
+            ObjectNotFoundError: there is no such object.
+        """
+        ...

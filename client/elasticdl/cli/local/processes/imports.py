@@ -59,15 +59,34 @@ def import_environment(base: Mapping[str, str], *, processes: int, seed: int) ->
         processes: how many workers and ps compute at the same time.
         seed: of the job.
     """
-    defaults = {
+    cache = {"NUMBA_CACHE_DIR": str(_cache_folder(base) / "numba")}
+    return {**import_defaults(threads_each(processes)), **cache, **base, **import_constants(seed)}
+
+
+def import_defaults(threads: int, *, hides_gpus: bool = True) -> dict[str, str]:
+    """Variables that a user may set to something else.
+
+    Args:
+        threads: compute threads of the process.
+        hides_gpus: whether TensorFlow finds no GPU. To search for GPUs takes it a second.
+    """
+    hidden = {"CUDA_VISIBLE_DEVICES": "-1"} if hides_gpus else {}
+    return {
         "TF_CPP_MIN_LOG_LEVEL": "2",  # Errors only; TensorFlow's warnings are about the machine, not about the job.
-        "CUDA_VISIBLE_DEVICES": "-1",  # Otherwise TensorFlow searches for GPUs, which takes a second.
-        "NUMBA_CACHE_DIR": str(_cache_folder(base) / "numba"),
-        **dict.fromkeys(_THREADS + _TENSORFLOW_THREADS, str(threads_each(processes))),
+        **hidden,
+        **dict.fromkeys(_THREADS + _TENSORFLOW_THREADS, str(threads)),
     }
-    # Print a traceback at a crash, and write log lines at once, before a crash can lose them.
-    always = {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": str(seed % _HASH_SEEDS)}
-    return {**defaults, **base, **always}
+
+
+def import_constants(seed: int) -> dict[str, str]:
+    """Variables that all processes of a job need as they are.
+
+    Python prints a traceback at a crash, and log lines are written at once, before a crash can lose them.
+
+    Args:
+        seed: of the job.
+    """
+    return {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": str(seed % _HASH_SEEDS)}
 
 
 def _cache_folder(base: Mapping[str, str]) -> Path:

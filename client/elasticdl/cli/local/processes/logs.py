@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from elasticdl.shared.pods import log_lines
 
 TAIL_LINES = 30
 TAIL_BYTES = 32_768
@@ -15,12 +15,6 @@ PRINTED = ("*.out",)
 """Pattern of the files with what user code prints."""
 READ_BYTES_MAX = 65_536
 """Bytes read of one file at a time; more output is shown in several steps."""
-_NOT_SHOWN = frozenset({"event", "level", "timestamp", "service", "job", "pod", "incarnation", "exception"})
-_NOISE = re.compile(
-    r"(\d{4}-\d\d-\d\d [\d:.]+ ?)?[IW](\d{4} [\d:.]+ +\d+| tensorflow/)"
-    r"|WARNING: All log messages before absl::InitializeLog|To enable the following instructions: "
-)
-"""What TensorFlow writes in every process: information and warnings of its C++ code."""
 
 
 def tail(path: Path, lines: int = TAIL_LINES) -> str:
@@ -48,7 +42,7 @@ def tail_and_end(path: Path, lines: int, *, complete: bool = False) -> tuple[Seq
                 unfinished = len(content) - content.rfind(b"\n") - 1 if complete else 0
                 content = content[: len(content) - unfinished]
                 whole = content.decode(errors="replace").splitlines()
-                found = [readable(line) for line in _without_stacks(whole) if not is_noise(line)]
+                found = log_lines.readable_lines(whole)
                 if len(found) >= lines or not start:
                     break
                 size *= 4
@@ -59,38 +53,7 @@ def tail_and_end(path: Path, lines: int, *, complete: bool = False) -> tuple[Seq
 
 def last_error(path: Path, lines: int) -> str:
     """The last error in a log and the lines after it, at most ``lines``; without an error, the last lines."""
-    found = tail(path).splitlines()
-    last = max((number for number, line in enumerate(found) if line.startswith("error: ")), default=0)
-    return "\n".join(found[max(last, len(found) - lines) :])
-
-
-def _without_stacks(lines: list[str]) -> Iterator[str]:
-    """Leave out the interpreter's stack dumps of crashes, which are in the file and of no use to users."""
-    inside = False
-    for line in lines:
-        starts = line.startswith("Fatal Python error:")
-        inside = starts or (inside and not line.startswith("{"))
-        if starts or not inside:
-            yield line
-
-
-def readable(line: str) -> str:
-    """A JSON log line as readable text; any other line as it is."""
-    if not line.startswith("{"):
-        return line
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return line
-    if not isinstance(entry, dict) or "event" not in entry:
-        return line
-    facts = " ".join(f"{name}={value}" for name, value in entry.items() if name not in _NOT_SHOWN)
-    return f"{entry.get('level', 'info')}: {entry['event']} {facts}".rstrip()
-
-
-def is_noise(line: str) -> bool:
-    """Whether TensorFlow writes this line in every process."""
-    return _NOISE.match(line) is not None
+    return "\n".join(log_lines.last_error(tail(path).splitlines(), lines))
 
 
 class NewLines:

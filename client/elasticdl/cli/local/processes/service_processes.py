@@ -11,14 +11,12 @@ from elasticdl.cli.local.exits import Exit, OomWatch
 from elasticdl.cli.local.pods import ExitTraces
 from elasticdl.cli.local.processes.children import ChildProcesses
 from elasticdl.cli.local.processes.imports import service_command
-from elasticdl.cli.local.processes.logs import last_error, tail
+from elasticdl.cli.local.processes.logs import tail
 from elasticdl.shared.messages.events import ExitCause
 from elasticdl.shared.names import PodInstance, PodName, Service
 from elasticdl.shared.pod_instances import instance_of
-from elasticdl.shared.process.running_batches import file_of, read_batches, read_running_batches
-
-_REFUSAL_LINES, _CRASH_LINES = 3, 8
-"""Lines of its log that are reported after a process refused to start, or crashed."""
+from elasticdl.shared.pods.log_lines import explaining_lines
+from elasticdl.shared.process.running_batches import WorkerTraces, file_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,19 +76,15 @@ class ServiceProcesses:
         file = file_of(self._run.running_batches / ended.name, ended.pid)
         if service is not Service.WORKER:
             return ExitTraces(is_out_of_memory=is_out_of_memory)
-        running, batches = read_running_batches(file), read_batches(file)
+        traces = WorkerTraces.read(file)
         file.unlink(missing_ok=True)
-        return ExitTraces(is_out_of_memory=is_out_of_memory, running_batches=running, batches=batches)
+        return ExitTraces(
+            is_out_of_memory=is_out_of_memory, running_batches=traces.running_batches, batches=traces.batches
+        )
 
     def log_tail(self, pod: str, cause: ExitCause) -> str:
         """See ``PodProcesses``."""
-        match cause:
-            case ExitCause.REFUSED:
-                return last_error(self._run.log(pod), _REFUSAL_LINES)
-            case ExitCause.OWN_FAULT | ExitCause.OUT_OF_MEMORY:
-                return tail(self._run.log(pod), _CRASH_LINES)
-            case _:
-                return ""
+        return explaining_lines(tail(self._run.log(pod)).splitlines(), cause)
 
 
 def _instance_of(pid: int) -> PodInstance:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from elasticdl.master.core.callbacks.apply import apply_set_learning_rate
 from elasticdl.master.core.closing.apply import apply_failed_read_ledgers
 from elasticdl.master.core.evaluation.apply import apply_failed_open_pin, apply_open_pin
 from elasticdl.master.core.evaluation.best import apply_end_training
@@ -59,10 +60,17 @@ def apply_command(state: State, command: Command, now_s: float) -> None:
             state.timers[command.timer] = command.due_s
         case commands.EnterState():
             apply_enter_state(state, command, now_s)
-        case commands.EndTraining():
-            apply_end_training(state, command)
+        case commands.EndTraining() | commands.SetLearningRate():
+            _apply_to_training(state, command)
         case _:
             assert_never(command)
+
+
+def _apply_to_training(state: State, command: commands.EndTraining | commands.SetLearningRate) -> None:
+    if isinstance(command, commands.EndTraining):
+        apply_end_training(state, command)
+    else:
+        apply_set_learning_rate(state, command)
 
 
 def apply_failed_command(state: State, command: Command, time_s: float) -> None:

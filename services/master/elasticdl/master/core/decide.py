@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elasticdl.master.core.callbacks.decide import decide_callbacks, decide_learning_rate, decide_stop
 from elasticdl.master.core.closing.decide import decide_closing
 from elasticdl.master.core.closing.stopping import decide_stopping
 from elasticdl.master.core.decision import Decision, Decisions
@@ -36,13 +37,14 @@ def decide(state: State, now_s: float) -> Decision:
         decisions += decide_pods(state)
     decisions += decide_moving(state)
     decisions += _start_training(state, now_s)
-    closing = decide_closing(state) or decide_early_end(state)
+    decisions += decide_learning_rate(state)
+    closing = decide_closing(state) or decide_early_end(state) or decide_stop(state)
     decisions += closing
     if not closing:
         decisions += decide_dispatch(state, now_s) or decide_speculation(state, now_s)
         decisions += decide_evaluation(state, now_s)
         if state.job_state is JobState.TRAINING and not any(isinstance(c, Dispatch) for c, _ in decisions):
-            decisions += decide_epoch_merges(state)
+            decisions += decide_epoch_merges(state) or decide_callbacks(state)
     return Decision.of(decisions)
 
 

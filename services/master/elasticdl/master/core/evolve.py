@@ -22,6 +22,17 @@ from elasticdl.shared.messages.events import Envelope, Event, LogRecord
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
 from elasticdl.shared.names import Service
 
+EVENTS_WITHOUT_POD_CHANGES = (
+    events.TaskTaken,
+    events.TaskFinished,
+    events.TaskReturned,
+    events.RoundDelayed,
+    events.StepReached,
+    RunMeasured,
+    ProcessMeasured,
+)
+"""After these events the master need not run ``decide_pods`` again: no pod has to start or stop because of them."""
+
 
 def evolve(state: State, record: LogRecord) -> State:
     """Apply one record; a record that was applied before changes nothing.
@@ -58,7 +69,7 @@ def _apply(state: State, envelope: Envelope) -> None:
     """Apply a record that counts; after the start of a process also the events that it has sent before."""
     event = envelope.event
     HANDLERS[type(event)](state, envelope, event)
-    if not isinstance(event, LEAVES_PODS):
+    if not isinstance(event, EVENTS_WITHOUT_POD_CHANGES):
         state.pods_settled = False
     elif not state.pods_settled:
         state.pods_settled = state.spec is not None and not decide_pods(state)
@@ -67,18 +78,6 @@ def _apply(state: State, envelope: Envelope) -> None:
         for each in early:
             if each.instance == pod.instance:
                 _apply(state, each)
-
-
-LEAVES_PODS = (
-    events.TaskTaken,
-    events.TaskFinished,
-    events.TaskReturned,
-    events.RoundDelayed,
-    events.StepReached,
-    RunMeasured,
-    ProcessMeasured,
-)
-"""Events that never make a pod start or stop, so that after them the pods need not be looked at."""
 
 
 def on_timer_fired(state: State, _envelope: Envelope, event: events.TimerFired) -> None:

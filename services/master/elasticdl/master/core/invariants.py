@@ -12,6 +12,7 @@ from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.rangeset import RangeSet
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import JobState
 
 
@@ -93,12 +94,13 @@ def _check_evaluations(state: State) -> None:
 
 
 def _check_end(state: State) -> None:
-    """A job succeeds only with an exact audit of a complete plan."""
+    """A training job succeeds only with an exact audit of a complete plan; other kinds have an empty one."""
     if state.job_state is not JobState.SUCCEEDED:
         return
     if state.training is None or not state.training.is_complete:
         raise InvariantError("the job succeeded and training is incomplete")
-    if state.closing.audit is None or not state.closing.audit.exact:
+    is_exact = state.closing.audit is not None and state.closing.audit.exact
+    if state.job.kind is JobKind.TRAIN and not is_exact:
         raise InvariantError("the job succeeded without an exact audit")
     if state.move is not None:
         raise InvariantError("the job succeeded while a move is in progress")

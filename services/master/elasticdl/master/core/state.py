@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from elasticdl.master.core.callbacks.state import Callbacks
 from elasticdl.master.core.closing.state import Closing, Stopping
 from elasticdl.master.core.evaluation.state import Best, Evaluation, EvaluationPhase, Merge
 from elasticdl.master.core.job.failure import Failure
 from elasticdl.master.core.moves.state import Move
 from elasticdl.master.core.pods.state import Pod, PodPhase
+from elasticdl.master.core.prediction.state import Prediction
 from elasticdl.master.core.snapshots.state import RegisteredSnapshot
 from elasticdl.master.core.training.state import RunningAttempt, Training
 from elasticdl.shared.job.plan import Plan
@@ -108,6 +110,8 @@ class State:
     new_output: str = ""
     """URI of the output that a resume has given; empty: the submitted one, which workers know."""
     best: Best = field(default_factory=Best)
+    prediction: Prediction = field(default_factory=Prediction)
+    callbacks: Callbacks = field(default_factory=Callbacks)
     merges: dict[int, Merge] = field(default_factory=dict)
     """Number of the merge task -> its merge."""
     dispatches: int = 0
@@ -159,7 +163,7 @@ class State:
 
     @property
     def evaluation_tasks(self) -> int:
-        """Tasks of one evaluation; 0 for a job without validation data."""
+        """Tasks of one evaluation, or of a prediction job; 0 for a job without validation data."""
         return self.job.validation.tasks if self.job.validation else 0
 
     def pods_of(self, service: Service) -> Iterator[Pod]:

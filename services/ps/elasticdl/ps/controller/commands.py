@@ -131,6 +131,14 @@ class CutSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FindDamages:
+    """Check that the kept snapshots, oldest first, are still there; the result says what is wrong, by manifest URI."""
+
+    lane: ClassVar[Lane] = Lane.STORAGE
+    kept: Sequence[Snapshot]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CutCopy:
     """Cut the state for a copy; the result is a ``ShardCut``.
 
@@ -306,6 +314,7 @@ StorageCommand = (
     RecoverShard
     | LoadInitialModel
     | CutSnapshot
+    | FindDamages
     | CutCopy
     | CloseCut
     | WriteNextObject

@@ -103,6 +103,9 @@ class Moves:
         copies = incoming.unregistered
         if not copies:
             return
-        base = incoming.base(snapshots.history, serves=self._core.serves)
-        yield from snapshots.refer(base, copies, move)
+        if (yield from snapshots.forget_damaged()):
+            yield from snapshots.write(flush=False)  # It can't refer to what was deleted, so it contains everything.
+        else:
+            base = incoming.base(snapshots.history, serves=self._core.serves)
+            yield from snapshots.refer(base, copies, move)
         incoming.registered()

@@ -187,6 +187,12 @@ class Snapshots:
         self.history.add(written.uri, written.manifest)
         return written
 
+    def forget_damaged(self) -> Procedure[bool]:
+        """Forget kept snapshots whose objects were deleted; returns whether there are any."""
+        damages = yield commands.FindDamages(kept=self.history.snapshots)
+        yield from self._forget(damages)
+        return bool(damages)
+
     def _forget(self, damages: Mapping[str, DamagedError]) -> Procedure[None]:
         """Forget snapshots whose objects were deleted or damaged while the job runs."""
         for uri, error in damages.items():

@@ -208,8 +208,10 @@ class RowStore:
 
     def load_weights(self, ids: NDArray[np.int64], weights: NDArray[np.float32]) -> None:
         """Insert or replace rows with fresh optimizer slots: ``ids`` int64[n], ``weights`` float32[n, width]."""
-        fresh = np.broadcast_to(self._fresh_slots, (ids.size, self._fresh_slots.size))
-        self.load(ids, np.concatenate([weights, fresh], axis=1))
+        rows = np.empty((ids.size, self.slab_width), np.float32)
+        rows[:, : self.table.width] = weights
+        rows[:, self.table.width :] = self._fresh_slots
+        self.load(ids, rows)
 
     def stored_weights(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Ids int64[n] and weights float32[n, width] of the rows with the indices ``[start, stop)``."""

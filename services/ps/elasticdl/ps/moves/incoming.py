@@ -46,7 +46,7 @@ class GroupLoad:
             Whether more objects follow.
 
         Raises:
-            TransientError: the store is away.
+            TransientError: storage is unreachable.
             DamagedError: an object of the snapshot is missing or damaged.
         """
         if self._steps is None:

@@ -77,7 +77,7 @@ class PsCore:
         self.policy = policy
         self.lock = threading.Lock()
         self.pulls = PullAdmission(policy, self.lock)
-        self.pulls.set_role(is_gate=placement.gate == number)
+        self.pulls.set_role(is_gate=placement.gate == number, is_only=placement.holders == (number,))
         self.shard: ModelShard | None = None
         self.frozen = 0
         """The move until whose version of the placement pushes are refused; 0: none."""
@@ -377,7 +377,7 @@ class PsCore:
                 self.frozen = 0
             if self.owned != before:
                 self._pin.close()
-            self.pulls.set_role(is_gate=placement.gate == self.number)
+            self.pulls.set_role(is_gate=placement.gate == self.number, is_only=placement.holders == (self.number,))
             if self.shard is not None:
                 self.shard.adopt(self.owned, placement.version)
             return True

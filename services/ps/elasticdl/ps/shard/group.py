@@ -140,8 +140,8 @@ class Group:
             ProtocolError: it does not fit the model.
             NotFiniteError: it holds NaN or infinity, or would make layer state illegal.
         """
-        if self.signature.optimizer.rate_from_worker and push.rate is None:
-            raise ProtocolError("the learning rate is the user's own schedule, and the push carries none")
+        if self.signature.optimizer.rate_from_worker and push.rate is None and not push.empty:
+            raise ProtocolError("the worker has to give the learning rate, and the push carries none")
         if push.rate is not None and not np.isfinite(push.rate):
             raise ProtocolError(f"learning rate {push.rate} is not finite")
         if len({table.table for table in push.tables}) != len(push.tables):

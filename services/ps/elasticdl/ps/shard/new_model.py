@@ -33,9 +33,8 @@ def new_model(
     part = dense_part(signature.dense, owned)
     if dense.size != part.size:  # Before anything of the size that the signature names is allocated.
         raise ProtocolError(f"{dense.size} initial values for {part.size} dense elements")
-    if warm and warm.matches_nothing(signature):
-        message = f"no variable of the model has the name and shape of one in job {warm.job}. {warm.note(signature)}"
-        raise RefusedError(RefusalKind.USER, message)
+    if warm and (problem := warm.problem(signature)):
+        raise RefusedError(RefusalKind.USER, f"{problem}. {warm.note(signature)}")
     try:
         shard = ModelShard(signature, policy)
         group = shard.create(owned)

@@ -25,9 +25,11 @@ class PullAdmission:
         """What bounds the staleness; None: nothing, or another ps."""
         self._policy = policy
         self._pushed = threading.Condition(lock)
+        self._is_only = True
 
-    def set_role(self, *, is_gate: bool) -> None:
-        """Begin or cease to bound the staleness."""
+    def set_role(self, *, is_gate: bool, is_only: bool) -> None:
+        """Begin or cease to bound the staleness; ``is_only``: the model is on this ps alone."""
+        self._is_only = is_only
         if is_gate != (self.gate is not None):
             self.gate = self._policy.new_gate() if is_gate else None
 
@@ -44,8 +46,7 @@ class PullAdmission:
             return "the update before this batch has not been made yet"
         if request.batch is None or self.gate is None:
             return ""
-        accumulated = shard.accumulated
-        is_admitted = self.gate.admits(request.batch, accumulated=accumulated, now_s=now_s, sender=sender)
+        is_admitted = self.gate.admits(request.batch, accumulated=self._accumulated(shard), now_s=now_s, sender=sender)
         return "" if is_admitted else "a gradient could become staler than the bound"
 
     def check(self, request: Pull, shard: ModelShard, now_s: float, sender: int) -> None:
@@ -66,7 +67,8 @@ class PullAdmission:
     def on_pulled(self, request: Pull, shard: ModelShard, now_s: float, sender: int) -> None:
         """An admitted pull was answered."""
         if self.gate and request.batch is not None:
-            self.gate.on_pulled(request.batch, accumulated=shard.accumulated, now_s=now_s, sender=sender)
+            accumulated = self._accumulated(shard)
+            self.gate.on_pulled(request.batch, accumulated=accumulated, now_s=now_s, sender=sender)
 
     def on_disconnected(self, sender: int) -> None:
         """A connection has ended: its worker is probably dead. Takes the core's lock."""
@@ -82,3 +84,10 @@ class PullAdmission:
             if next_batch == push.batches:
                 self.gate.on_task_finished(push.task)
         self._pushed.notify_all()
+
+    def _accumulated(self, shard: ModelShard) -> int:
+        """Batches that wait for their update, on the ps where most do.
+
+        A ps that was restored absorbs lost batches again, so other batches wait there than on this ps.
+        """
+        return shard.accumulated if self._is_only else self._policy.grads_to_wait - 1

@@ -31,11 +31,13 @@ class WarmStart:
         job: the job that trained them.
         step: batches that it had trained.
         weights: all dense values of its model, and the rows that this ps needs.
+        is_whole: every variable of the new model has to be in that model.
     """
 
     job: JobId
     step: int
     weights: ModelShard
+    is_whole: bool = False
 
     def dense(self, signature: ModelSignature, part: DensePart, initial: Floats) -> Floats:
         """Initial dense values, with those of the other model where name and shape are the same.
@@ -67,9 +69,12 @@ class WarmStart:
                 legal = ids < bound
                 target.load_weights(ids[legal], weights[legal])
 
-    def matches_nothing(self, signature: ModelSignature) -> bool:
-        """Whether the two models have no variable and no table in common."""
-        return not self._matching(signature)
+    def problem(self, signature: ModelSignature) -> str:
+        """Why the new model can't start from these weights; empty if it can."""
+        matching = self._matching(signature)
+        if self.is_whole and len(matching) < len(_shapes(signature)):
+            return f"the model file does not fit the model of job {self.job}"
+        return "" if matching else f"no variable of the model has the name and shape of one in job {self.job}"
 
     def note(self, signature: ModelSignature) -> str:
         """What the new model takes over and what it does not, for people."""

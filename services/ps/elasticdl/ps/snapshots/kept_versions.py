@@ -76,7 +76,7 @@ def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) 
         owned: the partitions whose rows are needed.
 
     Raises:
-        TransientError: the store is away.
+        TransientError: storage is unreachable.
         UserError: an object is missing or damaged; it is named.
     """
     store = open_store(initial.parts[0].manifest)
@@ -88,14 +88,14 @@ def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) 
             f"the weights of job {initial.job}, from which this job starts, can't be read: {error}",
             hint="Was that job cleaned or resumed meanwhile? Start a new job.",
         ) from error
-    return WarmStart(job=initial.job, step=initial.step, weights=weights)
+    return WarmStart(job=initial.job, step=initial.step, weights=weights, is_whole=initial.is_whole)
 
 
 def write_version(store: ObjectStore, spec: JobSpec, version: KeptVersion, file: Path) -> None:
     """Write a version into one local file; see ``whole_model``.
 
     Raises:
-        TransientError: the store is away.
+        TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
     """
     shard = gather_weights(store, UpdatePolicy.of(spec), version.parts)

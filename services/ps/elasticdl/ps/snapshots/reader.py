@@ -43,7 +43,7 @@ def read_chain(store: ObjectStore, uri: str) -> Chain:
     """A snapshot and everything that it builds on, the full one first.
 
     Raises:
-        TransientError: the store is away.
+        TransientError: storage is unreachable.
         DamagedError: a manifest is missing or damaged.
     """
     chain: Chain = []
@@ -60,7 +60,7 @@ def restore(store: ObjectStore, core: PsCore, chain: Chain) -> ModelShard:
     """What the placement gives to a ps, and what it holds for a move, as it was at the last manifest of its chain.
 
     Raises:
-        TransientError: the store is away.
+        TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
         UserError: the snapshot belongs to another plan.
     """
@@ -81,7 +81,7 @@ def gather(store: ObjectStore, core: PsCore, parts: Sequence[tuple[Chain, Ranges
         parts: chains, and the partitions to take as they were at the last manifest of each.
 
     Raises:
-        TransientError: the store is away.
+        TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
         UserError: a snapshot belongs to another plan.
     """
@@ -102,7 +102,7 @@ def gather_weights(
         rows: the partitions whose rows are needed; dense values are read of all.
 
     Raises:
-        TransientError: the store is away.
+        TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
     """
     return _shard_of(store, policy, _wanted(parts), weights_only=True, rows=rows)
@@ -130,7 +130,7 @@ def read_rows(
         Manifest that they are of, table, ids int64[n], slabs float32[n, slab width].
 
     Raises:
-        TransientError: the store is away.
+        TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
     """
     mask = mask_of(partitions)
@@ -151,7 +151,7 @@ def read_groups(store: ObjectStore, shard: ModelShard, snapshot: tuple[str, Mani
         snapshot: URI and manifest.
 
     Raises:
-        TransientError: the store is away.
+        TransientError: storage is unreachable.
         DamagedError: an object is missing or damaged; it is named.
     """
     uri, manifest = snapshot

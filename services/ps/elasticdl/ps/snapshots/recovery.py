@@ -79,7 +79,7 @@ def recover(store: ObjectStore, core: PsCore, register: PsRegister, folder: str)
         folder: where the snapshots of all ps of the job are, a URI.
 
     Raises:
-        TransientError: the store is away.
+        TransientError: storage is unreachable.
         NothingLeftError: there is a partition that is in damaged ones only; the first object is named.
         UserError: the snapshots belong to another plan.
     """

@@ -1,24 +1,38 @@
-"""Tasks that run between two training batches: evaluation on pinned weights, merging of metric states, export."""
+"""Tasks that run between two training batches, or in jobs that train nothing.
+
+These are evaluation on pinned weights, prediction, merging of metric states, callbacks, and export.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 
 from elasticdl.shared.errors import InvariantError, TransientError, UserError
-from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, TaskRef
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.procedures import Procedure
-from elasticdl.worker.core.commands import ExportModel, MergeStates, ReleaseBatch, SaveModel
+from elasticdl.worker.core.commands import (
+    ExportModel,
+    MergeResult,
+    MergeStates,
+    PublishPredictions,
+    ReleaseBatch,
+    RunCallbacks,
+    SaveModel,
+    WritePredictions,
+)
 from elasticdl.worker.core.effects import Effects
 from elasticdl.worker.core.evaluation import Evaluation
 from elasticdl.worker.core.events import BatchComputed, BatchFailed, BatchPulled, BatchRead, BatchUnreadable, PinLost
 from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
 from elasticdl.worker.core.settings import CoreSettings
 from elasticdl.worker.core.tally import Tally
-from elasticdl.worker.core.task_outcomes import FailedBatch, TaskOutcomes
+from elasticdl.worker.core.task_outcomes import FailedBatch, Finished, TaskOutcomes
 from elasticdl.worker.failures import Failure, of_user_error
 from elasticdl.worker.ps_client.rules import PinLostError
+
+_NO_RESULT = MergeResult()
 
 
 class AuxiliaryTasks:
@@ -33,7 +47,7 @@ class AuxiliaryTasks:
 
     def __init__(self, settings: CoreSettings, effects: Effects, leases: LeasedTasks, outcomes: TaskOutcomes) -> None:
         self.evaluation: Evaluation | None = None
-        """The evaluation that runs."""
+        """The evaluation or prediction task whose batches are computed."""
         self._validation = settings.validation
         self._effects = effects
         self._leases = leases
@@ -72,14 +86,18 @@ class AuxiliaryTasks:
         self._running = lease.message.task
         self._leases.progress(self._effects.now_s)
         match lease.message.task.purpose:
-            case Purpose.EVALUATE:
+            case Purpose.EVALUATE | Purpose.PREDICT:
                 self._begin_evaluation(lease)
+            case Purpose.MERGE if lease.message.label in (CALLBACKS, LAST_CALLBACKS):
+                self._effects.start(self._run_callbacks(lease))
             case Purpose.MERGE:
                 self._effects.start(self._merge(lease))
+            case Purpose.EXPORT if lease.message.files:
+                self._effects.start(self._publish(lease))
             case Purpose.EXPORT:
                 self._effects.start(self._export(lease))
-            case purpose:
-                self._give_back(lease.message.task, f"this worker does no {purpose.value} tasks")
+            case Purpose.TRAIN:
+                raise InvariantError(f"{lease.message.task} is no auxiliary task")
         return True
 
     # --- evaluation -----------------------------------------------------------------------------------------------
@@ -87,7 +105,7 @@ class AuxiliaryTasks:
     def on_evaluation(
         self, event: BatchRead | BatchUnreadable | BatchFailed | BatchPulled | BatchComputed | PinLost
     ) -> None:
-        """The result of an operation on a batch of an evaluation."""
+        """The result of an operation on a batch of an evaluation or prediction task."""
         evaluation = self.evaluation
         if evaluation is None or event.ref.entry != evaluation.entry:
             # That evaluation has failed or was given away; this batch was read or pulled ahead.
@@ -110,7 +128,10 @@ class AuxiliaryTasks:
             self._report(evaluation, evaluation.failed_read)
         elif evaluation.is_done:
             self._end_evaluation()
-            self._effects.start(self._outcomes.finish(self._end(event.ref.task), evaluation.tally))
+            if event.ref.task.purpose is Purpose.PREDICT:
+                self._effects.start(self._write(event.ref.task, evaluation.tally))
+            else:
+                self._finish(event.ref.task, evaluation.tally)
 
     def _report(self, evaluation: Evaluation, event: BatchFailed | BatchUnreadable) -> None:
         self._end_evaluation()
@@ -137,7 +158,29 @@ class AuxiliaryTasks:
             self.evaluation.release()
         self.evaluation = None
 
-    # --- merge and export -----------------------------------------------------------------------------------------
+    # --- predictions ----------------------------------------------------------------------------------------------
+
+    def _write(self, task: TaskRef, tally: Tally) -> Procedure[None]:
+        """Every batch of the task is predicted. Its file is written before the task is reported."""
+        try:
+            file: str = yield WritePredictions(task=task)
+        except UserError as error:
+            self._fail(task, of_user_error(error, FailureKind.USER_CODE))
+        except TransientError as error:
+            self._give_back(task, str(error))
+        else:
+            self._finish(task, tally, file=file)
+
+    def _publish(self, lease: LeasedTask) -> Procedure[None]:
+        task = lease.message.task
+        try:
+            seconds: float = yield PublishPredictions(files=lease.message.files)
+        except TransientError as error:
+            self._give_back(task, str(error))
+        else:
+            self._finish(task, Tally(seconds={"export": seconds}))
+
+    # --- merge, callbacks and export ----------------------------------------------------------------------------------
 
     def _merge(self, lease: LeasedTask) -> Procedure[None]:
         task = lease.message.task
@@ -146,7 +189,19 @@ class AuxiliaryTasks:
         except UserError as error:
             self._fail(task, of_user_error(error, FailureKind.USER_CODE))
         else:
-            self._effects.start(self._outcomes.finish(self._end(task), Tally(), results=results))
+            self._finish(task, Tally(), MergeResult(results=results))
+
+    def _run_callbacks(self, lease: LeasedTask) -> Procedure[None]:
+        message = lease.message
+        is_last = message.label == LAST_CALLBACKS
+        try:
+            result = yield RunCallbacks(number=message.evaluation, logs=message.logs, is_last=is_last)
+        except UserError as error:
+            self._fail(message.task, of_user_error(error, FailureKind.USER_CODE))
+        except TransientError as error:
+            self._give_back(message.task, str(error))
+        else:
+            self._finish(message.task, Tally(), result)
 
     def _export(self, lease: LeasedTask) -> Procedure[None]:
         """Task 0 writes the job's output; others save the pinned model of an evaluation."""
@@ -166,9 +221,13 @@ class AuxiliaryTasks:
         except TransientError as error:
             self._give_back(task, str(error))
         else:
-            self._effects.start(self._outcomes.finish(self._end(task), Tally(seconds={"export": seconds})))
+            self._finish(task, Tally(seconds={"export": seconds}))
 
     # --- ends -----------------------------------------------------------------------------------------------------
+
+    def _finish(self, task: TaskRef, tally: Tally, result: MergeResult = _NO_RESULT, file: str = "") -> None:
+        finished = Finished(leases=self._end(task), tally=tally, results=result.results, note=result.note, file=file)
+        self._effects.start(self._outcomes.finish(finished))
 
     def _fail(self, task: TaskRef, failure: Failure, where: FailedBatch | None = None) -> None:
         self._effects.start(self._outcomes.fail(self._end(task), failure, where))

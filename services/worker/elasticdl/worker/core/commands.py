@@ -6,7 +6,8 @@ Commands of one lane are executed one after the other in the order of their issu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import Event as LoggedEvent
@@ -28,6 +29,8 @@ BROKER = "broker"
 LEASES = "leases"
 """Extends leases; a publish that waits for the broker must not delay it."""
 LANES = (COMPUTE, INPUT, PS, QUEUE, BROKER, LEASES)
+LANES_ON_LOOP = (QUEUE, BROKER, LEASES)
+"""These wait for the broker, whose client is on an asyncio loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +71,12 @@ class ComputeBatch:
     Attributes:
         ref: the batch.
         is_repeat: the task's metrics contain the batch already and must not count it again.
+        learning_rate: the rate that callbacks have set for its epoch; None: that of the optimizer.
     """
 
     ref: BatchRef
     is_repeat: bool = False
+    learning_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +95,13 @@ class PushBatch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateBatch:
     """Evaluate a batch: ``BatchComputed`` or ``BatchFailed``."""
+
+    ref: BatchRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictBatch:
+    """Predict a batch and keep its predictions: ``BatchComputed`` or ``BatchFailed``."""
 
     ref: BatchRef
 
@@ -161,10 +173,17 @@ class PublishEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectMetrics:
-    """Procedure step: take the metric states of a task out of the model; the result is encoded states."""
+class PublishEvents:
+    """Procedure step: append events to the job's log, one after the other; done once all are acknowledged."""
 
-    task: TaskRef
+    events: tuple[LoggedEvent, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectMetrics:
+    """Procedure step: take the metric states of tasks of one purpose out of the model; the result is their sum."""
+
+    tasks: tuple[TaskRef, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +191,34 @@ class MergeStates:
     """Procedure step: compute results from summed metric states; the result is metric -> value."""
 
     states: Mapping[str, tuple[bytes, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeResult:
+    """What a merge task has computed, or what callbacks ask for.
+
+    Attributes:
+        results: metric -> value; of callbacks ``ended``, ``stop_training`` and ``learning_rate``, where they apply.
+        note: why callbacks ask for it, for people.
+    """
+
+    results: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCallbacks:
+    """Procedure step: run the hooks of the model file's callbacks; the result is a ``MergeResult``.
+
+    Attributes:
+        number: ``2 k`` ends epoch k, from 1; ``2 k + 1`` begins training after k epochs.
+        logs: metric name -> value of the epoch that has ended.
+        is_last: no epoch follows.
+    """
+
+    number: int
+    logs: Mapping[str, float]
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +237,27 @@ class ExportModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WritePredictions:
+    """Procedure step: write the predictions of a task, all of whose batches were predicted; the result names the file.
+
+    No other attempt writes a file of that name.
+    """
+
+    task: TaskRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishPredictions:
+    """Procedure step: give the files that count their final names; the result is the seconds that it took.
+
+    Attributes:
+        files: for each task of the plan, in order, the name of its file.
+    """
+
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SaveModel:
     """Procedure step: save the pinned model of an evaluation; the result is the seconds that it took.
 
@@ -202,7 +270,19 @@ class SaveModel:
     keep: int
 
 
-Step = InitialiseModel | AskProgress | PublishEvent | CollectMetrics | MergeStates | ExportModel | SaveModel
+Step = (
+    InitialiseModel
+    | AskProgress
+    | PublishEvent
+    | PublishEvents
+    | CollectMetrics
+    | MergeStates
+    | RunCallbacks
+    | ExportModel
+    | SaveModel
+    | WritePredictions
+    | PublishPredictions
+)
 """Commands whose result resumes a procedure; they are issued inside ``Issued``."""
 Command = (
     TakeTask
@@ -211,6 +291,7 @@ Command = (
     | ComputeBatch
     | PushBatch
     | EvaluateBatch
+    | PredictBatch
     | ReleaseBatch
     | DiscardMetrics
     | AckTask
@@ -230,12 +311,17 @@ _LANES: Mapping[type, str] = {
     AskProgress: PS,
     ComputeBatch: COMPUTE,
     EvaluateBatch: COMPUTE,
+    PredictBatch: COMPUTE,
     DiscardMetrics: COMPUTE,
     CollectMetrics: COMPUTE,
     MergeStates: COMPUTE,
+    RunCallbacks: COMPUTE,
     ExportModel: COMPUTE,
     SaveModel: COMPUTE,
+    WritePredictions: COMPUTE,
+    PublishPredictions: COMPUTE,
     PublishEvent: BROKER,
+    PublishEvents: BROKER,
     AckTask: BROKER,
     NakTask: BROKER,
     Exit: BROKER,

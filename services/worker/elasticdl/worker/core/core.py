@@ -37,7 +37,7 @@ from elasticdl.worker.core.effects import Effects
 from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
 from elasticdl.worker.core.pipelining import Conditions
 from elasticdl.worker.core.settings import CoreSettings
-from elasticdl.worker.core.task_outcomes import TaskOutcomes
+from elasticdl.worker.core.task_outcomes import REPORT_TIMER, TaskOutcomes
 from elasticdl.worker.core.training import PULL_TIMER, Training
 
 LEASE_TIMER = "extend leases"
@@ -156,6 +156,7 @@ class WorkerCore:
         if event.is_unavailable:
             self._outcomes.pause()
         self._queue_is_empty = not self.training.order.has_next and not self._beginning
+        self.training.finished.report()
 
     def _begin(self, lease: LeasedTask) -> Procedure[None]:
         """A task that is leased already needs nothing more: both deliveries end together."""
@@ -189,6 +190,8 @@ class WorkerCore:
             self._set_lease_timer()
         elif event.name == PULL_TIMER:
             self.training.on_pull_timer()
+        elif event.name == REPORT_TIMER:
+            self.training.finished.report()
         elif event.name == GRACE_TIMER and not self._is_ending:
             self._end(0, is_hanging=True)
 
@@ -260,6 +263,7 @@ class WorkerCore:
 
     def _end_if_idle(self) -> None:
         """Stop once the running batch is pushed and every outcome of a task is on record."""
+        self.training.finished.report()
         if not pipelining.is_between_batches(self.training.window) or self._auxiliary.is_computing:
             return
         if not self._outcomes.running:

@@ -1,13 +1,20 @@
-"""One evaluation task: batch k is computed on pinned weights while batch k + 1 is read."""
+"""One evaluation or prediction task: batch k is computed on weights that do not change while batch k + 1 is read."""
 
 from __future__ import annotations
 
 from collections import deque
 
 from elasticdl.shared.job.plan import Plan
-from elasticdl.shared.names import TaskId
+from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.worker.core.batch_order import BatchRef
-from elasticdl.worker.core.commands import DiscardMetrics, EvaluateBatch, PullBatch, ReadBatch, ReleaseBatch
+from elasticdl.worker.core.commands import (
+    DiscardMetrics,
+    EvaluateBatch,
+    PredictBatch,
+    PullBatch,
+    ReadBatch,
+    ReleaseBatch,
+)
 from elasticdl.worker.core.effects import Effects
 from elasticdl.worker.core.events import BatchComputed, BatchFailed, BatchPulled, BatchRead, BatchUnreadable
 from elasticdl.worker.core.leased_tasks import LeasedTask
@@ -17,7 +24,7 @@ ReadResult = BatchRead | BatchFailed | BatchUnreadable
 
 
 class Evaluation:
-    """Evaluates the batches of one task in order.
+    """Evaluates or predicts the batches of one task in order.
 
     Args:
         effects: where commands are issued.
@@ -28,14 +35,14 @@ class Evaluation:
     def __init__(self, effects: Effects, plan: Plan, lease: LeasedTask) -> None:
         self.plan = plan
         self.pin = lease.message.evaluation
-        """The evaluation whose pinned weights are read."""
+        """The evaluation whose pinned weights are read; 0: a prediction job, whose weights do not change."""
         self.entry = lease.number
         """Distinguishes this attempt from others of the same task."""
         self.tally = Tally()
         self.computing: BatchRef | None = None
         """The batch that the main thread works on."""
         self.failed_read: BatchFailed | BatchUnreadable | None = None
-        """Why the next batch could not be read; every earlier one is evaluated."""
+        """Why the next batch could not be read; every earlier one is computed."""
         self._effects = effects
         self._task = lease.message.task
         self._batches = plan.batches_of(self.plan_task)
@@ -50,12 +57,13 @@ class Evaluation:
 
     @property
     def is_done(self) -> bool:
-        """Whether every batch is evaluated."""
+        """Whether every batch is computed."""
         return self.tally.batches == self._batches
 
     def start(self) -> None:
-        """Start with metrics at zero and read the first batch."""
-        self._effects.issue(DiscardMetrics(task=self._task))
+        """Read the first batch; an evaluation starts with metrics at zero."""
+        if self._task.purpose is Purpose.EVALUATE:
+            self._effects.issue(DiscardMetrics(task=self._task))
         self._read_next()
 
     def on_read(self, event: ReadResult) -> None:
@@ -69,7 +77,7 @@ class Evaluation:
         self._compute(event.ref)
 
     def on_computed(self, event: BatchComputed) -> None:
-        """The current batch is evaluated."""
+        """The current batch is computed."""
         self.computing = None
         if self._current is not None:
             self._count(self._current, event.loss or 0.0)
@@ -99,10 +107,12 @@ class Evaluation:
 
     def _compute(self, ref: BatchRef) -> None:
         self.computing = ref
-        self._effects.issue(EvaluateBatch(ref=ref))
+        predicts = self._task.purpose is Purpose.PREDICT
+        self._effects.issue(PredictBatch(ref=ref) if predicts else EvaluateBatch(ref=ref))
 
     def _count(self, read: BatchRead, loss: float) -> None:
         self.tally.add_batch(read.ref.batch, records=read.records, loss=loss)
+        self.tally.checksum = (self.tally.checksum + read.checksum) % (1 << 64)
         self._effects.issue(ReleaseBatch(ref=read.ref))
         self._current = None
 

@@ -64,12 +64,14 @@ class BatchRead:
     Attributes:
         ref: the batch.
         records: raw records.
+        checksum: sum of their hashes, modulo 2**64.
         is_empty: the user's filter dropped every record; the batch needs no weights.
         seconds: phase -> seconds.
     """
 
     ref: BatchRef
     records: int
+    checksum: int = 0
     is_empty: bool = False
     seconds: Mapping[str, float] = field(default_factory=lambda: NO_SECONDS)
 

@@ -64,6 +64,11 @@ class LeasedTasks:
         """Whether this delivery is leased."""
         return lease in self._leased.get(lease.message.task, ())
 
+    def learning_rate(self, task: TaskRef) -> float | None:
+        """The rate that callbacks have set for a task; the same in all of its deliveries."""
+        leases = self._leased.get(task)
+        return leases[-1].message.learning_rate if leases else None
+
     def release(self, task: TaskRef) -> list[LeasedTask]:
         """Stop extending a task's deliveries. The caller acknowledges or returns them."""
         return self._leased.pop(task, [])

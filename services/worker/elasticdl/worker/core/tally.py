@@ -19,9 +19,11 @@ class Tally:
         overflows: how many of the batches were absorbed without gradients, because these overflowed float16.
         seconds: phase -> seconds.
         staleness: staleness in updates -> how many batches were absorbed with it.
+        checksum: evaluate, predict: sum of the records' hashes, modulo 2**64.
     """
 
     records: int = 0
+    checksum: int = 0
     counted: RangeSet = field(default_factory=RangeSet)
     loss_sum: float = 0.0
     overflows: int = 0

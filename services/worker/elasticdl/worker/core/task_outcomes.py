@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.plan import Plan, Shard
@@ -18,14 +19,19 @@ from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.core_runner import SetTimer
 from elasticdl.shared.process.procedures import Procedure
-from elasticdl.worker.core.commands import AckTask, CollectMetrics, NakTask, PublishEvent
+from elasticdl.worker.core.commands import AckTask, CollectMetrics, NakTask, PublishEvent, PublishEvents
 from elasticdl.worker.core.effects import Effects
-from elasticdl.worker.core.leased_tasks import LeasedTask
+from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
 from elasticdl.worker.core.tally import Tally
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import Absorbed
 
 RESUME_TIMER = "resume taking tasks"
+REPORT_TIMER = "report finished tasks"
+BATCHES_MAX = 16
+"""Batches of the tasks that are reported together."""
+DELAY_S = 0.25
+"""Seconds by which the report of a task is delayed at most."""
 _NO_SHARD = Shard(source=0, start=0, end=0)
 
 
@@ -52,6 +58,52 @@ class FailedBatch:
         return cls(source=plan.sources[shard.source].uri, shard=shard, batch=batch, step=step)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A task that is done.
+
+    Attributes:
+        leases: its deliveries, at least one.
+        tally: what was counted.
+        absorbed: of a train task: which ps absorbed it.
+        results: of a merge task: metric -> value.
+        file: of a prediction task: name of its file.
+        note: of a merge task that runs callbacks: why they ask for something.
+    """
+
+    leases: Sequence[LeasedTask]
+    tally: Tally
+    absorbed: Absorbed | None = None
+    results: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    file: str = ""
+    note: str = ""
+
+    def event(self, states: MetricStates, *, states_follow: bool = False) -> TaskFinished:
+        """Its record."""
+        last, tally, absorbed = self.leases[-1], self.tally, self.absorbed
+        task = last.message.task
+        return TaskFinished(
+            task=task,
+            dispatch=last.message.dispatch,
+            attempt=last.attempt,
+            absorbed_by=ps_set_digest(absorbed.credits) if absorbed else 0,
+            placement_version=absorbed.placement_version if absorbed else 1,
+            records=tally.records,
+            batches=tally.batches,
+            loss_sum=tally.loss_sum,
+            states=states,
+            states_follow=states_follow,
+            results=dict(self.results),
+            times=Times.of(tally.seconds),
+            counted=tuple(tally.counted.ranges()) if task.purpose is Purpose.TRAIN else (),
+            staleness=tally.staleness,
+            overflows=tally.overflows,
+            checksum=tally.checksum,
+            file=self.file,
+            note=self.note,
+        )
+
+
 class TaskOutcomes:
     """Procedures that end tasks. Several deliveries of one task share one event, that of the last delivery.
 
@@ -68,46 +120,21 @@ class TaskOutcomes:
         self.running = 0
         """Outcomes whose event is not acknowledged yet; the worker stops after them."""
 
-    def finish(
-        self,
-        leases: Sequence[LeasedTask],
-        tally: Tally,
-        *,
-        absorbed: Absorbed | None = None,
-        results: Mapping[str, float] | None = None,
-    ) -> Procedure[None]:
-        """The task is done.
+    def finish(self, finished: Finished) -> Procedure[None]:
+        """The task is done; without effect if it has no deliveries any more."""
+        if finished.leases:
+            yield from self.report([finished])
 
-        Args:
-            leases: of one task.
-            tally: what was counted.
-            absorbed: of a train task: which ps absorbed it.
-            results: of a merge task: metric -> value.
-        """
-        if not leases:
-            return
+    def report(self, finished: Sequence[Finished]) -> Procedure[None]:
+        """Report tasks that are done; several only if this worker has computed all batches of each, in one epoch."""
         self.running += 1
-        task, last = leases[-1].message.task, leases[-1]
-        states: MetricStates = (yield CollectMetrics(task=task)) if tally.batches else {}
-        yield PublishEvent(
-            event=TaskFinished(
-                task=task,
-                dispatch=last.message.dispatch,
-                attempt=last.attempt,
-                absorbed_by=ps_set_digest(absorbed.credits) if absorbed else 0,
-                placement_version=absorbed.placement_version if absorbed else 1,
-                records=tally.records,
-                batches=tally.batches,
-                loss_sum=tally.loss_sum,
-                states=states,
-                results=dict(results or {}),
-                times=Times.of(tally.seconds),
-                counted=tuple(tally.counted.ranges()) if task.purpose is Purpose.TRAIN else (),
-                staleness=tally.staleness,
-                overflows=tally.overflows,
-            ),
+        tasks = tuple(one.leases[-1].message.task for one in finished if one.tally.batches and not one.file)
+        states: MetricStates = (yield CollectMetrics(tasks=tasks)) if tasks else {}
+        yield PublishEvents(
+            events=(*(one.event({}, states_follow=True) for one in finished[:-1]), finished[-1].event(states))
         )
-        self._acknowledge(leases)
+        for one in finished:
+            self._acknowledge(one.leases)
         self.running -= 1
 
     def fail(self, leases: Sequence[LeasedTask], failure: Failure, where: FailedBatch | None = None) -> Procedure[None]:
@@ -156,7 +183,7 @@ class TaskOutcomes:
             return
         self.running += 1
         collects = measured and tally is not None and tally.batches > 0
-        states: MetricStates = (yield CollectMetrics(task=leases[0].message.task)) if collects else {}
+        states: MetricStates = (yield CollectMetrics(tasks=(leases[0].message.task,))) if collects else {}
         for lease in leases:
             yield self._returned(lease, reason, tally or Tally(), states)
         self._return(leases)
@@ -189,3 +216,55 @@ class TaskOutcomes:
     def _return(self, leases: Sequence[LeasedTask]) -> None:
         for lease in leases:
             self._effects.issue(NakTask(lease=lease))
+
+
+class FinishedTasks:
+    """Train tasks that are finished and not reported yet, all of one epoch.
+
+    Short tasks that are finished within a moment are reported together: their metric states are summed before they are
+    published, and the log gets their records in a row. A later report costs nothing: the queue holds enough others. If
+    the worker is killed first, the task is delivered again and found complete.
+
+    Args:
+        plan: the training tasks.
+        effects: where commands are issued.
+        leases: the tasks that are still in progress.
+        outcomes: reports tasks.
+    """
+
+    def __init__(self, plan: Plan, effects: Effects, leases: LeasedTasks, outcomes: TaskOutcomes) -> None:
+        self._plan = plan
+        self._effects = effects
+        self._leases = leases
+        self._outcomes = outcomes
+        self._epoch = 0
+        self._batches = 0
+        self._finished: list[Finished] = []
+
+    def add(self, finished: Finished) -> None:
+        """Report a task, at once or soon. One that this worker has not computed as a whole is reported by itself."""
+        task = TaskId(finished.leases[-1].message.task.number)
+        batches, epoch = self._plan.batches_of(task), self._plan.epoch(task)
+        if finished.tally.batches < batches:
+            self._effects.start(self._outcomes.report([finished]))
+            return
+        if epoch != self._epoch:
+            self.report()
+        if not self._finished:
+            self._epoch = epoch
+            self._effects.issue(SetTimer(name=REPORT_TIMER, due_s=self._effects.now_s + DELAY_S))
+        self._finished.append(finished)
+        self._batches += batches
+        if self._batches >= BATCHES_MAX or not self._has_more(epoch):
+            self.report()
+
+    def report(self) -> None:
+        """Report the tasks now."""
+        if self._finished:
+            finished, self._finished, self._batches = self._finished, [], 0
+            self._effects.start(self._outcomes.report(finished))
+
+    def _has_more(self, epoch: int) -> bool:
+        """Whether a task of the epoch is in progress. If not, the master may be waiting for the end of the epoch."""
+        tasks = self._leases.tasks
+        return any(task.purpose is Purpose.TRAIN and self._plan.epoch(TaskId(task.number)) == epoch for task in tasks)

@@ -36,7 +36,7 @@ from elasticdl.worker.core.pipelining import Batch, Conditions, Phase
 from elasticdl.worker.core.round_wait import RoundWait
 from elasticdl.worker.core.settings import CoreSettings
 from elasticdl.worker.core.tally import Meter, Tally, add_seconds
-from elasticdl.worker.core.task_outcomes import FailedBatch, TaskOutcomes
+from elasticdl.worker.core.task_outcomes import FailedBatch, Finished, FinishedTasks, TaskOutcomes
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import PushOutcome, TaskProgress
 
@@ -57,6 +57,7 @@ class Training:
         self.meter = Meter()
         self.window: list[Batch] = []
         self.order = BatchOrder(settings.rounds)
+        self.finished = FinishedTasks(settings.plan, effects, leases, outcomes)
         self._plan = settings.plan
         self._pipeline = settings.pipeline
         self._round_wait: RoundWait | None = None
@@ -299,7 +300,8 @@ class Training:
             return False
         batch.phase = Phase.COMPUTING
         is_repeat = batch.ref.batch in self._tally(batch.ref.task).counted
-        self._effects.issue(ComputeBatch(ref=batch.ref, is_repeat=is_repeat))
+        rate = self._leases.learning_rate(batch.ref.task)
+        self._effects.issue(ComputeBatch(ref=batch.ref, is_repeat=is_repeat, learning_rate=rate))
         return True
 
     def _drop_void(self) -> None:
@@ -339,7 +341,12 @@ class Training:
 
     def _finish(self, task: TaskRef, absorbed: PushOutcome | TaskProgress) -> None:
         tally = self._tallies.pop(task, None) or Tally()
-        self._effects.start(self._outcomes.finish(self._leases.release(task), tally, absorbed=absorbed))
+        leases = self._leases.release(task)
+        if not leases:
+            return
+        self.finished.add(Finished(leases=leases, tally=tally, absorbed=absorbed))
+        if self._round_wait:  # Other workers may wait for what the master does next.
+            self.finished.report()
 
     def _fail(self, ref: BatchRef, failure: Failure, step: int) -> None:
         """Report a batch that can't be processed and return its task; the worker continues with others."""

@@ -6,6 +6,7 @@ module                  lane                        executes
 ``compute_lane.py``     ``compute``, main thread    training steps, evaluation, metrics, merge, export
 ``input_lane.py``       ``input``                   reads and feeds batches, finds ids
 ``ps_lane.py``          ``ps``                      pulls, pushes, progress of tasks
+``callback_tasks.py``   ``compute``                 hooks of callbacks between two epochs
 ``broker_lane.py``      ``broker``, ``queue``,      events, acknowledgements, taking tasks, leases
                         ``leases``
 ``executor.py``         all                         passes each command to its executor; errors become events

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from elasticdl.shared.data.ragged import Columns
 from elasticdl.worker.core import BatchRef
 from elasticdl.worker.ports import TableIds, TableRows
 from elasticdl.worker.ps_client import Pulled, PushRequest
@@ -20,6 +21,7 @@ class LoadedBatch:
         records: raw records.
         checksum: sum of their hashes modulo 2**64.
         tables: ids by table.
+        kept: columns that a prediction job copies beside the predictions.
         weights: what was pulled for it.
         push: its gradients.
     """
@@ -28,6 +30,7 @@ class LoadedBatch:
     records: int
     checksum: int
     tables: Mapping[str, TableIds]
+    kept: Columns = field(default_factory=dict)
     weights: Pulled | None = None
     push: PushRequest | None = None
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import structlog
 
 from elasticdl.shared.bus import Delivery, TaskQueue
-from elasticdl.shared.bus.loop_thread import LoopThread
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.event_publisher import EventPublisher
-from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, PublishEvent, TakeTask
+from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, PublishEvent, PublishEvents, TakeTask
 from elasticdl.worker.core.events import QueueEmpty, TaskDelivered
 from elasticdl.worker.core.leased_tasks import LeasedTask
 
 _log = structlog.get_logger()
 PURPOSES = (Purpose.MERGE, Purpose.EVALUATE, Purpose.EXPORT, Purpose.TRAIN)
 """In this order: tasks that others wait for come before training, which always has more."""
+PURPOSES_OF_PREDICTION = (Purpose.EXPORT, Purpose.PREDICT)
 
 
 class Deliveries:
@@ -25,10 +26,12 @@ class Deliveries:
 
     Args:
         queue: the bus' queue.
+        purposes: of the tasks that are taken, the most urgent first.
     """
 
-    def __init__(self, queue: TaskQueue) -> None:
+    def __init__(self, queue: TaskQueue, purposes: Sequence[Purpose] = PURPOSES) -> None:
         self._queue = queue
+        self._purposes = purposes
         self._numbers = itertools.count(1)
         self._deliveries: dict[int, Delivery] = {}
 
@@ -38,10 +41,10 @@ class Deliveries:
         Raises:
             TransientError: the broker is unavailable.
         """
-        delivery = await self._queue.take(PURPOSES)
+        delivery = await self._queue.take(self._purposes)
         if delivery is None and wait_s > 0:
             await self._queue.wait(wait_s)
-            delivery = await self._queue.take(PURPOSES)
+            delivery = await self._queue.take(self._purposes)
         if delivery is None:
             return QueueEmpty()
         number = next(self._numbers)
@@ -66,48 +69,50 @@ class Deliveries:
 
 
 class BrokerLane:
-    """Executes the commands of three lanes from threads that block.
+    """Executes the commands of the broker's lanes, on the bus' loop.
 
     Args:
         deliveries: the queue.
-        loop: where the bus lives.
         publisher: the worker's events.
     """
 
-    def __init__(self, deliveries: Deliveries, loop: LoopThread, publisher: EventPublisher) -> None:
+    def __init__(self, deliveries: Deliveries, publisher: EventPublisher) -> None:
         self._deliveries = deliveries
-        self._loop = loop
         self._publisher = publisher
 
-    def publish(self, command: PublishEvent) -> None:
+    async def publish(self, command: PublishEvent) -> None:
         """Store an event; errors as ``EventPublisher.publish``."""
-        self._publisher.publish(command.event)
+        await self._publisher.publish(command.event)
 
-    def take(self, command: TakeTask) -> TaskDelivered | QueueEmpty:
+    async def publish_all(self, command: PublishEvents) -> None:
+        """Store events; errors as ``EventPublisher.publish``."""
+        await self._publisher.publish(*command.events)
+
+    async def take(self, command: TakeTask) -> TaskDelivered | QueueEmpty:
         """Take a task; while the broker is unavailable there is none."""
         try:
-            return self._loop.call(self._deliveries.take(command.wait_s))
+            return await self._deliveries.take(command.wait_s)
         except TransientError as error:
             _log.info("no task taken", reason=str(error))
             return QueueEmpty(is_unavailable=True)
 
-    def ack(self, command: AckTask) -> None:
-        """Acknowledge a task. If the broker is unavailable it is delivered again, and found complete then."""
+    async def ack(self, command: AckTask) -> None:
+        """Acknowledge a task. If that is lost it is delivered again, and found complete then."""
         try:
-            self._loop.call(self._deliveries.ack(command.lease))
+            await self._deliveries.ack(command.lease)
         except TransientError as error:
             _log.warning("task not acknowledged", task=str(command.lease.message.task), reason=str(error))
 
-    def nak(self, command: NakTask) -> None:
+    async def nak(self, command: NakTask) -> None:
         """Return a task. If the broker is unavailable it is delivered again when the lease expires."""
         try:
-            self._loop.call(self._deliveries.nak(command.lease))
+            await self._deliveries.nak(command.lease)
         except TransientError as error:
             _log.warning("task not returned", task=str(command.lease.message.task), reason=str(error))
 
-    def extend(self, command: ExtendLease) -> None:
+    async def extend(self, command: ExtendLease) -> None:
         """Extend a lease. The broker may be back before the lease expires."""
         try:
-            self._loop.call(self._deliveries.extend(command.lease))
+            await self._deliveries.extend(command.lease)
         except TransientError as error:
             _log.warning("lease not extended", task=str(command.lease.message.task), reason=str(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -17,7 +17,15 @@ from elasticdl.shared.model.metric_states import MetricArrays, decode_states, en
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.worker.core import BatchRef
-from elasticdl.worker.core.commands import ComputeBatch, EvaluateBatch, ExportModel, MergeStates, SaveModel
+from elasticdl.worker.core.commands import (
+    ComputeBatch,
+    EvaluateBatch,
+    ExportModel,
+    MergeResult,
+    MergeStates,
+    RunCallbacks,
+    SaveModel,
+)
 from elasticdl.worker.core.events import BatchComputed, BatchFailed, PullDelayed
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
 from elasticdl.worker.execution.round_steps import RoundAbortedError, RoundSteps
@@ -36,7 +44,8 @@ class ComputeSettings:
 
     Attributes:
         plan: the training tasks.
-        rate_from_worker: the learning-rate schedule is user code, so every push carries the rate.
+        rate_from_worker: the learning-rate schedule is user code, or callbacks set it, so every push carries the rate.
+        callbacks: runs the hooks of the model file's callbacks.
         export: writes the model to the job's output.
         save: saves the pinned model of an evaluation beside that of another one.
         round_steps: runs the steps of a model whose batches are normalised together; None: each batch is alone.
@@ -44,6 +53,7 @@ class ComputeSettings:
 
     plan: Plan
     rate_from_worker: bool
+    callbacks: Callable[[RunCallbacks], MergeResult]
     export: Callable[[ExportModel], None]
     save: Callable[[int, int], None]
     round_steps: RoundSteps | None = None
@@ -102,7 +112,7 @@ class ComputeLane:
         if not result.finite:
             failure = Failure(kind=FailureKind.NOT_FINITE, message=result.problem)
             return BatchFailed(ref=ref, failure=failure, step=loaded.step)
-        return self._computed(ref, loaded, result, seconds)
+        return self._computed(ref, loaded, result, seconds, command.learning_rate)
 
     def _train(self, ref: BatchRef, loaded: LoadedBatch) -> StepResult | None:
         """Loss and gradients; None for a batch without records or without weights."""
@@ -132,7 +142,14 @@ class ComputeLane:
             return BatchFailed(ref=ref, failure=of_user_error(error, FailureKind.USER_CODE), step=loaded.step)
         return BatchComputed(ref=ref, loss=loss, seconds={"compute": time.perf_counter() - started_s})
 
-    def _computed(self, ref: BatchRef, loaded: LoadedBatch, result: StepResult | None, seconds: float) -> BatchComputed:
+    def _computed(
+        self,
+        ref: BatchRef,
+        loaded: LoadedBatch,
+        result: StepResult | None,
+        seconds: float,
+        learning_rate: float | None = None,
+    ) -> BatchComputed:
         """Prepare the push; an empty batch and one that overflowed are absorbed without gradients."""
         self._running_batches.count_batch()
         request = PushRequest(
@@ -146,11 +163,12 @@ class ComputeLane:
         if result is None or loaded.weights is None:
             loaded.push = request
             return BatchComputed(ref=ref, seconds={"compute": seconds})
-        iteration = loaded.weights.iteration
+        if learning_rate is None and self._settings.rate_from_worker:
+            learning_rate = self._model.rate(loaded.weights.iteration)
         loaded.push = replace(
             request,
             base_iterations=loaded.weights.iterations,
-            rate=self._model.rate(iteration) if self._settings.rate_from_worker else None,
+            rate=learning_rate,
             dense_gradient=result.dense_gradient,
             statistics_update=result.statistics_update,
             rows={table: (loaded.tables[table].unique, rows) for table, rows in result.row_gradients.items()},
@@ -159,13 +177,13 @@ class ComputeLane:
 
     # --- metrics --------------------------------------------------------------------------------------------------
 
-    def collect(self, task: TaskRef) -> MetricStates:
-        """Take a task's metrics out of the model."""
-        if task.purpose is not Purpose.TRAIN:
+    def collect(self, tasks: Sequence[TaskRef]) -> MetricStates:
+        """Take the metrics of some train tasks, or of the evaluation task that runs, out of the model."""
+        if tasks[0].purpose is not Purpose.TRAIN:
             return encode_states(self._model.metric_states("evaluate"))
-        if self._measured is not None and self._measured[0] == task:
+        if self._measured is not None and self._measured[0] in tasks:
             self._harvest()
-        return encode_states(self._states.pop(task, {}))
+        return encode_states(sum_states(self._states.pop(task, {}) for task in tasks))
 
     def discard(self, task: TaskRef) -> None:
         """Drop the metrics of a task."""
@@ -184,9 +202,10 @@ class ComputeLane:
         """Move the model's training metrics to the task whose batches they were computed from."""
         if self._measured is not None:
             task, is_repeat = self._measured
+            states = self._model.metric_states("train", reset=True)
             if not is_repeat:
-                self._states[task] = sum_states((self._states.get(task, {}), self._model.metric_states("train")))
-            self._model.reset_metrics("train")
+                earlier = self._states.get(task)
+                self._states[task] = sum_states((earlier, states)) if earlier else states
             self._measured = None
 
     # --- auxiliary tasks ------------------------------------------------------------------------------------------
@@ -195,6 +214,11 @@ class ComputeLane:
         """Results of summed metric states."""
         self._harvest()
         return self._model.merge([decode_states(command.states)])
+
+    def run_callbacks(self, command: RunCallbacks) -> MergeResult:
+        """Run hooks of the model file's callbacks."""
+        self._harvest()
+        return self._settings.callbacks(command)
 
     def save(self, command: SaveModel) -> float:
         """Save the pinned model of an evaluation; returns the seconds that it took."""

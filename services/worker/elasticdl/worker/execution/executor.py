@@ -1,8 +1,8 @@
-"""Passes each command to the executor of its lane; errors become events."""
+"""Passes each command to its handler; results and errors become events."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from elasticdl.shared.errors import ElasticDLError, InvariantError
@@ -15,6 +15,7 @@ from elasticdl.worker.execution.input_lane import BatchLoader
 from elasticdl.worker.execution.ps_lane import PsLane
 
 Handlers = Mapping[type, Callable[[Any], Any]]
+Coroutines = Mapping[type, Callable[[Any], Awaitable[Any]]]
 
 
 def lane_handlers(loader: BatchLoader, compute: ComputeLane, ps: PsLane) -> Handlers:
@@ -23,9 +24,10 @@ def lane_handlers(loader: BatchLoader, compute: ComputeLane, ps: PsLane) -> Hand
         commands.ReadBatch: loader.read,
         commands.ComputeBatch: compute.train,
         commands.EvaluateBatch: compute.evaluate,
-        commands.CollectMetrics: lambda command: compute.collect(command.task),
+        commands.CollectMetrics: lambda command: compute.collect(command.tasks),
         commands.DiscardMetrics: lambda command: compute.discard(command.task),
         commands.MergeStates: compute.merge,
+        commands.RunCallbacks: compute.run_callbacks,
         commands.ExportModel: compute.export,
         commands.SaveModel: compute.save,
         commands.AskProgress: ps.ask_progress,
@@ -58,15 +60,48 @@ class Executor:
         Raises:
             InvariantError: a defect.
         """
+        order = _order(command)
         try:
-            if isinstance(command, Issued):
-                result = self._handlers[type(command.command)](command.command)
-                return CommandDone(number=command.number, result=result)
-            event: Event | None = self._handlers[type(command)](command)
+            return _done(command, self._handlers[type(order)](order))
         except InvariantError:
             raise
         except ElasticDLError as error:
-            if isinstance(command, Issued):
-                return CommandFailed(number=command.number, error=error)
-            return ExecutionFailed(error=error)
-        return event
+            return _failed(command, error)
+
+
+class LoopExecutor:
+    """Executes commands on the bus' loop; see ``Executor``.
+
+    Args:
+        handlers: command -> coroutine function.
+    """
+
+    def __init__(self, handlers: Coroutines) -> None:
+        self._handlers = handlers
+
+    async def execute(self, command: Command) -> Event | None:
+        """Execute a command; see ``Executor.execute``."""
+        order = _order(command)
+        try:
+            return _done(command, await self._handlers[type(order)](order))
+        except InvariantError:
+            raise
+        except ElasticDLError as error:
+            return _failed(command, error)
+
+
+def _order(command: Command) -> Any:
+    return command.command if isinstance(command, Issued) else command
+
+
+def _done(command: Command, result: Any) -> Event | None:
+    if isinstance(command, Issued):
+        return CommandDone(number=command.number, result=result)
+    event: Event | None = result
+    return event
+
+
+def _failed(command: Command, error: ElasticDLError) -> Event:
+    if isinstance(command, Issued):
+        return CommandFailed(number=command.number, error=error)
+    return ExecutionFailed(error=error)

@@ -93,9 +93,21 @@ class BatchLoader:
                 with watch.timed("feed"):
                     find_ids = partial(table_ids, self._model, training=is_training)
                     batch, tables = feed_naming_records(data.feeder, data.records, task, raw, find_ids)
+                if ref.task.purpose is Purpose.PREDICT and (batch is None or batch.count != raw.count):
+                    raise _dropped(raw.count - (batch.count if batch else 0))
         except TransientError as error:
             return None, BatchUnreadable(ref=ref, reason=str(error))
         except UserError as error:
             return None, BatchFailed(ref=ref, failure=of_user_error(error, kind))
-        loaded = LoadedBatch(batch=batch, records=raw.count, checksum=raw.checksum, tables=tables)
-        return loaded, BatchRead(ref=ref, records=raw.count, is_empty=batch is None, seconds=watch.seconds)
+        loaded = LoadedBatch(batch=batch, records=raw.count, checksum=raw.checksum, tables=tables, kept=raw.kept)
+        return loaded, BatchRead(
+            ref=ref, records=raw.count, checksum=raw.checksum, is_empty=batch is None, seconds=watch.seconds
+        )
+
+
+def _dropped(records: int) -> UserError:
+    """A prediction job writes one prediction for each record, so its feed must not drop any."""
+    return UserError(
+        f"the feed drops {records} records of a batch in mode 'predict', so these would have no prediction",
+        hint="Filter records only in the modes 'train' and 'evaluate', or remove them from the data.",
+    )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
+from elasticdl.shared.names import Purpose
 from elasticdl.worker.core import BatchRef
 from elasticdl.worker.core.commands import AskProgress, PullBatch, PushBatch, ReleaseBatch
 from elasticdl.worker.core.events import BatchPulled, BatchPushed, PinLost, PullDelayed
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
-from elasticdl.worker.ports import Ids, ParameterServers
-from elasticdl.worker.ps_client import PinLostError, PullDelayedError, TaskProgress
+from elasticdl.worker.ports import Floats, Ids, ParameterServers
+from elasticdl.worker.ps_client import PinLostError, PullDelayedError, Pulled, TaskProgress
 
 
 class PsLane:
@@ -23,6 +25,8 @@ class PsLane:
     def __init__(self, ps: ParameterServers, store: BatchStore) -> None:
         self._ps = ps
         self._store = store
+        self._dense: Floats | None = None
+        """Dense variables of a prediction job, which do not change."""
 
     def ask_progress(self, command: AskProgress) -> TaskProgress:
         """Ask the ledgers how far a task is."""
@@ -32,14 +36,28 @@ class PsLane:
         """Pull the weights for a batch."""
         loaded = self._store[command.ref]
         started_s = time.perf_counter()
-        batch = None if command.pin else _key(command.ref)
+        purpose = command.ref.task.purpose
+        batch = _key(command.ref) if purpose is Purpose.TRAIN else None
         try:
-            loaded.weights = self._ps.pull(_ids(loaded), pin=command.pin, batch=batch)
+            if purpose is Purpose.PREDICT:
+                loaded.weights = self._pull_constant(_ids(loaded))
+            else:
+                loaded.weights = self._ps.pull(_ids(loaded), pin=command.pin, batch=batch)
         except PinLostError:
             return PinLost(ref=command.ref)
         except PullDelayedError:
             return PullDelayed(ref=command.ref, seconds={"wait": time.perf_counter() - started_s})
         return BatchPulled(ref=command.ref, seconds={"pull": time.perf_counter() - started_s})
+
+    def _pull_constant(self, ids: dict[str, Ids]) -> Pulled:
+        """Weights that do not change: the dense variables are pulled once, then only the rows of each batch."""
+        if self._dense is None:
+            pulled = self._ps.pull({})
+            self._dense = pulled.dense.copy()
+            pulled.release()
+        if ids:
+            return replace(self._ps.pull(ids, dense=False), dense=self._dense)
+        return Pulled(dense=self._dense, rows={}, iterations={}, step=0, release=lambda: None)
 
     def push(self, command: PushBatch) -> BatchPushed:
         """Push a batch, and pull for the next one in the same round trip if the core says so."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.messages.events import RunningBatch
 from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.wire.messages import Exchange
 from elasticdl.worker.core import BatchRef
 from elasticdl.worker.core.events import BatchFailed, BatchUnreadable
@@ -15,19 +19,21 @@ from elasticdl.worker.execution.round_steps import RoundAbortedError
 from elasticdl.worker.ps_client import PsClient, Pulled, RoundSum
 
 
-class RoundSurroundings:
-    """See ``round_steps.Surroundings``.
+class WorkerRoundServices:
+    """See ``round_steps.RoundServices``.
 
     Args:
         plan: the training tasks.
         loader: reads batches.
         ps: the parameter servers.
+        running_batches: records which batches user code works on.
     """
 
-    def __init__(self, plan: Plan, loader: BatchLoader, ps: PsClient) -> None:
+    def __init__(self, plan: Plan, loader: BatchLoader, ps: PsClient, running_batches: RunningBatchesFile) -> None:
         self._plan = plan
         self._loader = loader
         self._ps = ps
+        self._running_batches = running_batches
 
     def load(self, task: TaskId, batch: int) -> LoadedBatch:
         """Read and feed a batch."""
@@ -49,6 +55,11 @@ class RoundSurroundings:
     def exchange(self, request: Exchange) -> RoundSum:
         """Contribute to a sum, and wait a little for the other batches."""
         return self._ps.exchange(request)
+
+    def running(self, task: TaskId, batch: int) -> AbstractContextManager[None]:
+        """Record a batch as running."""
+        reference = TaskRef(purpose=Purpose.TRAIN, number=task)
+        return self._running_batches.running(RunningBatch(task=reference, batch=batch))
 
     def step_seed(self, task: TaskId, batch: int) -> int:
         """What the random numbers of a batch follow from."""

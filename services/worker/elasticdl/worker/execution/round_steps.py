@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -28,10 +29,10 @@ _log = structlog.get_logger()
 
 
 class RoundAbortedError(ElasticDLError):
-    """A batch of the round can't be computed here now; the step has to begin again with weights pulled anew."""
+    """This worker can't compute a batch of the round now. Pull the weights again and repeat the step."""
 
 
-class Surroundings(Protocol):
+class RoundServices(Protocol):
     """What the steps of a round need from the rest of the worker. Any thread may call."""
 
     def load(self, task: TaskId, batch: int) -> LoadedBatch:
@@ -52,6 +53,10 @@ class Surroundings(Protocol):
         Raises:
             TransientError: the gate was unavailable for too long.
         """
+        ...
+
+    def running(self, task: TaskId, batch: int) -> AbstractContextManager[None]:
+        """Record within the block that a batch is computed in a thread of its own, in case that it ends the process."""
         ...
 
     def step_seed(self, task: TaskId, batch: int) -> int:
@@ -100,13 +105,13 @@ class RoundSteps:
     Args:
         settings: the job's rounds.
         model: computes.
-        surroundings: see there.
+        services: see ``RoundServices``.
     """
 
-    def __init__(self, settings: RoundSettings, model: RoundTrainee, surroundings: Surroundings) -> None:
+    def __init__(self, settings: RoundSettings, model: RoundTrainee, services: RoundServices) -> None:
         self._settings = settings
         self._model = model
-        self._surroundings = surroundings
+        self._services = services
         self._round: _Round | None = None
         self._is_closed = False
         self._patience_s = settings.patience_s
@@ -123,7 +128,7 @@ class RoundSteps:
         if weights is None:
             raise ValueError(f"task {task}, batch {batch} has no weights")
         if len(self._settings.rounds.members(task, batch)) == 1:
-            seed = self._surroundings.step_seed(task, batch)
+            seed = self._services.step_seed(task, batch)
             return self._model.train(loaded.batch, weights.dense, loaded.rows(), step_seed=seed)
         round_ = self._enter(task, batch, weights)
         started_s = time.monotonic()
@@ -163,7 +168,7 @@ class RoundSteps:
                 alone = {member - self._round.key.first for member in self._round.trained}
             helped = {TaskId(first + offset) for offset in alone}
             settings = replace(self._settings, patience_s=self._patience_s)
-            self._round = _Round(settings, key, np.array(weights.dense), helped, (self._model, self._surroundings))
+            self._round = _Round(settings, key, np.array(weights.dense), helped, self._model, self._services)
             if self._is_closed:
                 self._round.close()
         return self._round
@@ -182,7 +187,8 @@ class _Round:
         key: which round.
         dense: the dense vector; TensorFlow may overwrite the memory that a step is given.
         helped: batches of these tasks are computed without waiting for other workers.
-        model: computes, with its surroundings.
+        model: computes.
+        services: see ``RoundServices``.
     """
 
     def __init__(
@@ -191,7 +197,8 @@ class _Round:
         key: _Key,
         dense: Floats,
         helped: set[TaskId],
-        model: tuple[RoundTrainee, Surroundings],
+        model: RoundTrainee,
+        services: RoundServices,
     ) -> None:
         self.key = key
         self.trained: set[TaskId] = set()
@@ -200,7 +207,7 @@ class _Round:
         self.settings = settings
         self._dense = dense
         self._helped = helped
-        self._model, self._surroundings = model
+        self._model, self._services = model, services
         self._members = settings.rounds.members(TaskId(key.first), key.batch)
         self._steps: dict[TaskId, _Step] = {}
         self._missing_since: dict[TaskId, float] = {}
@@ -231,7 +238,7 @@ class _Round:
     def contribute_nothing(self, task: TaskId) -> None:
         """Tell the other workers that a batch has no records."""
         self.trained.add(task)
-        self._surroundings.exchange(self.request(task, absent=True))
+        self._services.exchange(self.request(task, absent=True))
 
     def close(self) -> None:
         """Let the steps of this round fail where they wait."""
@@ -263,14 +270,18 @@ class _Round:
         """A sum is complete: all batches of the round are being computed."""
         self._missing_since.clear()
 
+    def check_open(self) -> None:
+        """Raise RoundAbortedError once the round is closed."""
+        if self.is_closed:
+            raise RoundAbortedError("the worker continues with another round, or ends")
+
     def on_missing(self, missing: tuple[int, ...]) -> None:
         """Batches keep a step of this round waiting.
 
         Raises:
             RoundAbortedError: the round is closed, or one of the batches can't be computed here.
         """
-        if self.is_closed:
-            raise RoundAbortedError("the worker continues with another round, or ends")
+        self.check_open()
         now_s = time.monotonic()
         for task in map(TaskId, missing):
             waits_s = now_s - self._missing_since.setdefault(task, now_s)
@@ -292,16 +303,17 @@ class _Round:
 
     def _compute(self, task: TaskId, step: _Step) -> None:
         try:
-            loaded = self._surroundings.load(task, self.key.batch)
+            loaded = self._services.load(task, self.key.batch)
             if loaded.batch is None:
-                self._surroundings.exchange(self.request(task, absent=True))
+                self._services.exchange(self.request(task, absent=True))
                 return
             if loaded.tables:
-                loaded.weights = self._surroundings.pull_rows(loaded)
+                loaded.weights = self._services.pull_rows(loaded)
             try:
                 if loaded.weights is not None and weights_key(loaded.weights) != self.key.weights:
                     raise RoundAbortedError("its rows have changed since")
-                step.result = self._run(task, loaded, np.array(self._dense), loaded.rows())
+                with self._services.running(task, self.key.batch):
+                    step.result = self._run(task, loaded, np.array(self._dense), loaded.rows())
             finally:
                 if loaded.weights is not None:
                     loaded.weights.release()
@@ -315,8 +327,8 @@ class _Round:
             step.done.set()
 
     def _run(self, task: TaskId, loaded: LoadedBatch, dense: Floats, rows: TableRows) -> StepResult:
-        contributions = _Contributions(self, task, loaded.records, self._surroundings.exchange)
-        seed = self._surroundings.step_seed(task, self.key.batch)
+        contributions = _Contributions(self, task, loaded.records, self._services.exchange)
+        seed = self._services.step_seed(task, self.key.batch)
         try:
             return self._model.train(loaded.batch, dense, rows, step_seed=seed, reducer=contributions)
         except ElasticDLError:
@@ -359,6 +371,7 @@ class _Contributions:
             found = self._exchange(request)
             if found.origin != self._origin:
                 for sent in self._sent:  # The gate has forgotten them, and other steps may wait for them.
+                    self._round.check_open()
                     self._exchange(sent)
                 self._origin = found.origin
             if not found.missing:

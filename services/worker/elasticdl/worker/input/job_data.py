@@ -21,7 +21,9 @@ _EXAMPLES_MAX = 20
 """Batches that are tried for one whose records the user's feed does not all drop."""
 
 
-def open_records(plan: Plan, data: DataSpec, storage: str, *, whole_batches: bool) -> TaskRecords:
+def open_records(
+    plan: Plan, data: DataSpec, storage: str, *, whole_batches: bool, keep_columns: tuple[str, ...] = ()
+) -> TaskRecords:
     """Readers of one plan, for one thread.
 
     Args:
@@ -29,6 +31,7 @@ def open_records(plan: Plan, data: DataSpec, storage: str, *, whole_batches: boo
         data: how they are read.
         storage: URI of the job's storage, where the indices are.
         whole_batches: see ``TaskRecords``.
+        keep_columns: see ``TaskRecords``.
     """
     options = options_of(data)
     indices = IndexStore.of_job(storage)
@@ -39,7 +42,7 @@ def open_records(plan: Plan, data: DataSpec, storage: str, *, whole_batches: boo
         index=lambda number: indices.load(plan.sources[number], number, options),
         is_same=lambda number, now: indices.is_same(plan.sources[number], number, data, now),
     )
-    return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches)
+    return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches, keep_columns=keep_columns)
 
 
 def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBatchesFile) -> FedBatch:

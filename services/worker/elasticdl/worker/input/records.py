@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from elasticdl.shared.data import RawBatch, Reader, RecordBlock, order
+from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import DataFormat
 from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan
@@ -31,6 +32,7 @@ class BatchRecords:
         checksum: sum of their hashes modulo 2**64.
         seed: determines the random numbers of the user's feed.
         places: int64, number of each record in its source, in the batch's order.
+        kept: typed columns that the feed need not give, see ``TaskRecords``.
     """
 
     records: Any
@@ -38,6 +40,7 @@ class BatchRecords:
     checksum: int
     seed: int = 0
     places: npt.NDArray[np.int64]
+    kept: Columns = field(default_factory=dict)
 
     @property
     def numbers(self) -> list[int]:
@@ -66,12 +69,14 @@ class TaskRecords:
         plan: which records a batch holds.
         reader: reads the plan's sources and verifies that they have not changed.
         whole_batches: the user's feed takes a whole batch (``feed_batch``): it gets typed columns where there are any.
+        keep_columns: columns that a prediction job copies from the data.
     """
 
-    def __init__(self, *, plan: Plan, reader: Reader, whole_batches: bool) -> None:
+    def __init__(self, *, plan: Plan, reader: Reader, whole_batches: bool, keep_columns: tuple[str, ...] = ()) -> None:
         self.plan = plan
         self._reader = reader
         self._columns = whole_batches and reader.schema.format is not DataFormat.TFRECORD
+        self._keep_columns = keep_columns
         self._tasks: OrderedDict[TaskId, _Task] = OrderedDict()
 
     def batch(self, task: TaskId, batch: int) -> BatchRecords:
@@ -79,7 +84,7 @@ class TaskRecords:
 
         Raises:
             UserError: the source changed since the job was planned, or its data is corrupt; names the record.
-            TransientError: storage is away.
+            TransientError: storage is unreachable.
         """
         ordered = self._ordered(task)
         start = batch * self.plan.minibatch_size
@@ -93,6 +98,7 @@ class TaskRecords:
             checksum=raw.checksum,
             seed=derive_key(self.plan.seed, _FEED_SEED, task, batch),
             places=ordered.places[start:stop],
+            kept={name: raw.columns[name] for name in self._keep_columns},
         )
 
     def one(self, task: TaskId, number: int) -> Any:

@@ -65,10 +65,15 @@ class LossScale:
         """Whether it can't be halved any more."""
         return self.value <= LOSS_SCALE_MIN
 
-    def update(self, *, finite: bool) -> None:
-        """Take note of one step."""
+    def update(self, *, finite: bool, scale: float) -> None:
+        """Learn from one step.
+
+        Args:
+            finite: whether its gradients are.
+            scale: the scale that it was computed with. Several steps that overflow with the same one halve it once.
+        """
         if not finite:
-            self.value, self._quiet = max(self.value / 2, LOSS_SCALE_MIN), 0
+            self.value, self._quiet = min(self.value, max(scale / 2, LOSS_SCALE_MIN)), 0
             return
         self._quiet += 1
         if self._quiet >= self.growth_steps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,8 +83,16 @@ class MetricSet:
                     self._add(function, {f"{name}_{inner}": item for inner, item in value.items()}, name)
                 else:
                     self._add(function, {name: value}, None)
-        self._reset_at_once: TracedFunction | None = None
-        """Resets those of ``_entries`` whose ``reset_state`` is Keras' own or ours: no Python code has to run."""
+        self._states_at_once: TracedFunction | None = None
+        """All state variables as one float64 vector: to read them one by one takes TensorFlow ten times as long."""
+        self._take_at_once: TracedFunction | None = None
+        """The same, and resets those of ``_entries`` whose ``reset_state`` is Keras' own or ours."""
+
+    @property
+    def directions(self) -> dict[str, str]:
+        """Result -> ``up`` if more is better, ``down`` if less is; empty if Keras does not know."""
+        known = {entry.name: getattr(entry.metric, "_direction", "") for entry in self._entries} | {LOSS: "down"}
+        return {name: known.get(name, "") for name in self.names}
 
     def update(self, labels: Any, predictions: Any, weights: Any, loss: Any) -> None:
         """Add a batch.
@@ -106,15 +115,37 @@ class MetricSet:
 
     def states(self) -> dict[str, list[NDArray[np.float64]]]:
         """Copies of all state variables."""
-        return {e.name: [np.array(v.numpy(), np.float64) for v in e.metric.variables] for e in self._entries}
+        if self._states_at_once is None:
+            return {e.name: [np.array(v.numpy(), np.float64) for v in e.metric.variables] for e in self._entries}
+        return self._split(self._states_at_once().numpy())
+
+    def take(self) -> dict[str, list[NDArray[np.float64]]]:
+        """``states``, then ``reset``."""
+        if self._take_at_once is None:
+            states = self.states()
+            for entry in self._entries:
+                entry.metric.reset_state()
+            return states
+        values = self._take_at_once().numpy()
+        for entry in self._entries:
+            if not _is_known(entry.metric):
+                entry.metric.reset_state()
+        return self._split(values)
 
     def reset(self) -> None:
         """Start again from zero."""
-        if self._reset_at_once is not None:
-            self._reset_at_once()
+        self.take()
+
+    def _split(self, values: NDArray[np.float64]) -> dict[str, list[NDArray[np.float64]]]:
+        start = 0
+        states: dict[str, list[NDArray[np.float64]]] = {}
         for entry in self._entries:
-            if self._reset_at_once is None or not _is_known(entry.metric):
-                entry.metric.reset_state()
+            arrays = states[entry.name] = []
+            for variable in entry.metric.variables:
+                size = math.prod(variable.shape)
+                arrays.append(values[start : start + size].reshape(variable.shape))
+                start += size
+        return states
 
     def results(self, states: MetricArrays) -> dict[str, float]:
         """The results of summed states; a metric with several values gives ``name.0``, ``name.1``...
@@ -147,6 +178,7 @@ class MetricSet:
             UserError: a metric for which they don't, or one for an output that the model does not have.
         """
         self._outputs = outputs
+        self._add_compiled(labels, predictions)
         self._check_outputs(labels)
         random = np.random.default_rng(1)
         other = tf.nest.map_structure(lambda p: _shaken(p, random), predictions)
@@ -167,12 +199,19 @@ class MetricSet:
                     f"the states of two parts add up to {summed[name]:.6g}, the whole is {value:.6g}",
                     hint="Use a metric whose state is made of sums, or remove it from eval_metrics_fn().",
                 )
-        self._reset_at_once = TracedFunction(tf.function(self._reset_known, autograph=False))
+        self._states_at_once = TracedFunction(tf.function(self._flat_states, autograph=False))
+        self._take_at_once = TracedFunction(tf.function(self._take_known, autograph=False))
 
-    def _reset_known(self) -> None:
+    def _flat_states(self) -> Any:
+        variables = [variable for entry in self._entries for variable in entry.metric.variables]
+        return tf.concat([tf.reshape(tf.cast(variable.value, tf.float64), [-1]) for variable in variables], 0)
+
+    def _take_known(self) -> Any:
+        states = self._flat_states()
         for entry in self._entries:
             if _is_known(entry.metric):
                 entry.metric.reset_state()
+        return states
 
     def _check_outputs(self, labels: Any) -> None:
         for entry in self._entries:
@@ -206,6 +245,13 @@ class MetricSet:
                 )
             shown = f"weighted_{name}" if name in known else name
             self._entries.append(_Entry(name=shown, output=output, metric=metric, weighted=weighted))
+
+    def _add_compiled(self, labels: Any, predictions: Any) -> None:
+        """Add the metrics of a compiled model; those of functions in the file, if there are any, count instead."""
+        if self._module.compiled is None or self._entries[1:]:
+            return
+        for output, metrics, weighted in self._module.compiled.metrics(labels, predictions):
+            self._add(WEIGHTED_METRICS if weighted else METRICS, metrics, output)
 
     def _metric(self, function: str, name: str, value: Any) -> Any:
         if isinstance(value, keras.metrics.Metric):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -100,6 +100,13 @@ def translate(keras_optimizer: Any) -> TranslatedOptimizer:
         loss_scale=loss_scale,
         loss_scale_growth_steps=growth_steps,
     )
+
+
+def set_by_tasks(translated: TranslatedOptimizer) -> TranslatedOptimizer:
+    """The optimizer for a job whose callbacks may set the learning rate; one with a schedule stays as it is."""
+    if translated.optimizer.schedule:
+        return translated
+    return replace(translated, optimizer=replace(translated.optimizer, rate_from_worker=True))
 
 
 def _hyperparameters(config: dict[str, Any]) -> dict[str, Number]:

@@ -21,8 +21,8 @@ from elasticdl.worker.model.dense import DenseVariables, Float32Array
 from elasticdl.worker.model.gradients import LOSS_SCALE_MIN, loss_scale
 from elasticdl.worker.model.layer_state import state_rules
 from elasticdl.worker.model.metrics import MetricSet
-from elasticdl.worker.model.optimizers import translate
-from elasticdl.worker.model.step import CompiledStep, Gradients, PulledTensors
+from elasticdl.worker.model.optimizers import set_by_tasks, translate
+from elasticdl.worker.model.step import NOTHING, CompiledStep, Gradients, PulledTensors
 from elasticdl.worker.model.synchronized import Alone, synchronizes
 from elasticdl.worker.model.tensors import lend
 from elasticdl.worker.model.user.calls import user_code
@@ -46,12 +46,14 @@ class RunnerSettings:
         swap_bytes_min: plain Keras embedding tables from this size on are served by the ps.
         eager: run everything uncompiled, for a debugger.
         synchronous: batches are trained in rounds.
+        has_callbacks: they may set the learning rate, so every push carries it.
     """
 
     seed: int = 0
     swap_bytes_min: int = SWAP_BYTES_MIN
     eager: bool = False
     synchronous: bool = False
+    has_callbacks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,7 @@ class StepResult:
         overflow: they do not, but the loss does: push an empty batch, the loss scale of float16 has been halved. False
             once the scale can't be halved any more: then the gradients are NaN or infinite without float16, too.
         problem: what is not finite, with the name of its variable; empty if all is.
+        loss_scale: what the loss was multiplied by.
         predictions: the model's outputs, for ``ModelRunner.measure``; empty where the step has updated the metrics.
     """
 
@@ -77,6 +80,7 @@ class StepResult:
     finite: bool
     overflow: bool = False
     problem: str = ""
+    loss_scale: float = 1.0
     predictions: Any = ()
 
 
@@ -96,14 +100,18 @@ class ModelRunner:
     """
 
     def __init__(self, module: UserModule, example: Batch, settings: RunnerSettings | None = None) -> None:
-        self.module = module
         self.example = example
         self.settings = settings or RunnerSettings()
+        seed, swap_bytes_min, eager = self.settings.seed, self.settings.swap_bytes_min, self.settings.eager
+        self.built = build(module, example, seed=seed, swap_bytes_min=swap_bytes_min, eager=eager)
+        self.module = module = module.completed_by(self.built.model)
         optimizer = module.make_optimizer()
         with user_code(module.path, "the learning-rate schedule"):
             self.optimizer = translate(optimizer)
-        seed, swap_bytes_min, eager = self.settings.seed, self.settings.swap_bytes_min, self.settings.eager
-        self.built = build(module, example, seed=seed, swap_bytes_min=swap_bytes_min, eager=eager)
+        self.has_schedule = bool(self.optimizer.optimizer.schedule) or self.optimizer.optimizer.rate_from_worker
+        """Whether the learning rate follows from the number of updates."""
+        if self.settings.has_callbacks:
+            self.optimizer = set_by_tasks(self.optimizer)
         self.tables = tuple(table.spec for table in self.built.tables)
         self._trainable = [table.name for table in self.tables if table.kind is VariableKind.TRAINABLE]
         self._refuse_row_decay_exclusion()
@@ -189,8 +197,8 @@ class ModelRunner:
             dense: float32, all dense variables in signature order.
             rows: pulled rows of the batch's ids.
             step_seed: seeds dropout and whatever else draws from Keras' generators.
-            reducer: where the step needs its round: adds up over its batches. The metrics are not updated then; see
-                ``measure``. None: the batch is alone.
+            reducer: where the step needs its round: adds up over its batches. Metrics and loss scale are not updated
+                then; see ``measure``. None: the batch is alone.
 
         Raises:
             UserError: the feed changed the type of its batches.
@@ -212,8 +220,6 @@ class ModelRunner:
             reducer=reducer or Alone(),
         )
         loss, finite = float(gradients.loss), bool(gradients.finite)
-        if self._loss_scale is not None:
-            self._loss_scale.update(finite=finite)
         result = StepResult(
             loss=loss,
             dense_gradient=np.asarray(gradients.dense),
@@ -222,6 +228,7 @@ class ModelRunner:
             finite=finite,
             overflow=may_overflow and not finite and math.isfinite(loss),
             problem="" if finite else self._problem(gradients),
+            loss_scale=scale,
             predictions=gradients.predictions,
         )
         if reducer is None:
@@ -229,7 +236,9 @@ class ModelRunner:
         return result
 
     def measure(self, batch: Batch, result: StepResult) -> None:
-        """Update the training metrics with a batch, unless its step has done so."""
+        """Update the loss scale with a batch, and the training metrics unless its step has done so."""
+        if self._loss_scale is not None:
+            self._loss_scale.update(finite=result.finite, scale=result.loss_scale)
         if self.synchronizes:
             self.step.measure(batch.labels, result.predictions, batch.weights, result.loss)
 
@@ -246,9 +255,21 @@ class ModelRunner:
             self.step.evaluate(batch.spec, batch.features, batch.labels, batch.weights, pulled, seed=step_seed)
         )
 
-    def predict(self, batch: Batch, dense: Float32Array, rows: TableRows = _NO_ROWS) -> Any:
-        """The model's outputs for one batch, as arrays in the structure that the model gives."""
-        outputs = self.step.predict(batch.spec, batch.features, self._pulled(dense, rows))
+    def variables(self, dense: Float32Array) -> tuple[Any, ...]:
+        """The dense variables as tensors, for many calls of ``predict``: to split the vector copies the model."""
+        self._check_dense(dense)
+        return tuple(self.dense.split(tf.constant(dense)))
+
+    def predict(self, batch: Batch, dense: Float32Array | tuple[Any, ...], rows: TableRows = _NO_ROWS) -> Any:
+        """The model's outputs for one batch, as arrays in the structure that the model gives.
+
+        Args:
+            batch: from a ``predict`` feeder.
+            dense: float32, all dense variables in signature order, or what ``variables`` gave for them.
+            rows: pulled rows of the batch's ids.
+        """
+        values = dense if isinstance(dense, tuple) else self.variables(dense)
+        outputs = self.step.predict(batch.spec, batch.features, values, self._tensors(NOTHING, rows))
         return tf.nest.map_structure(np.asarray, outputs)
 
     @property
@@ -256,9 +277,14 @@ class ModelRunner:
         """Names of the results of an evaluation; ``loss`` is the first one."""
         return self._metrics["merge"].names
 
-    def metric_states(self, purpose: str = "evaluate") -> MetricArrays:
+    @property
+    def metric_directions(self) -> dict[str, str]:
+        """Result -> ``up`` if more is better, ``down`` if less is; empty if Keras does not know."""
+        return self._metrics["merge"].directions
+
+    def metric_states(self, purpose: str = "evaluate", *, reset: bool = False) -> MetricArrays:
         """State variables of the ``train`` or ``evaluate`` metrics since their last reset; states add up."""
-        return self._metrics[purpose].states()
+        return self._metrics[purpose].take() if reset else self._metrics[purpose].states()
 
     def reset_metrics(self, purpose: str = "evaluate") -> None:
         """Begin the ``train`` or ``evaluate`` metrics anew."""
@@ -286,7 +312,8 @@ class ModelRunner:
             table.name: (np.zeros((1, table.width), np.float32), np.zeros(len(ids[table.name]), np.int32))
             for table in self.tables
         }
-        predictions = self.step.predict(batch.spec, batch.features, self._pulled(self._initial, rows))
+        values = self.variables(self._initial)
+        predictions = self.step.predict(batch.spec, batch.features, values, self._tensors(NOTHING, rows))
         if isinstance(predictions, Mapping):
             outputs = tuple(map(str, predictions))
         else:
@@ -295,13 +322,19 @@ class ModelRunner:
             metrics.probe(batch.labels, predictions, batch.weights, outputs)
 
     def _pulled(self, dense: Float32Array, rows: TableRows) -> PulledTensors:
+        self._check_dense(dense)
+        return self._tensors(lend(dense), rows)
+
+    def _check_dense(self, dense: Float32Array) -> None:
         if dense.shape != (self.dense.size,):
             raise InvariantError(f"the dense vector has shape {dense.shape}, the model needs ({self.dense.size},)")
+
+    def _tensors(self, dense: Any, rows: TableRows) -> PulledTensors:
         pairs = [rows[table.name] for table in self.tables]
         inverses = {id(inverse): inverse for _, inverse in pairs}
         lent = {key: lend(inverse) for key, inverse in inverses.items()}  # Tables that share one share its tensor.
         return PulledTensors(
-            dense=lend(dense),
+            dense=dense,
             rows=tuple([lend(unique) for unique, _ in pairs]),
             inverses=tuple([lent[id(inverse)] for _, inverse in pairs]),
         )

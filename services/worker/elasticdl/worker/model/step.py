@@ -184,9 +184,16 @@ class CompiledStep:
         with self._randomness["evaluate"].batch(seed):
             return self._call("evaluate", spec, features, labels, _present(weights), pulled)
 
-    def predict(self, spec: BatchSpec, features: Any, pulled: PulledTensors) -> Any:
-        """The model's outputs."""
-        return self._call("predict", spec, features, pulled)
+    def predict(self, spec: BatchSpec, features: Any, values: tuple[Any, ...], pulled: PulledTensors) -> Any:
+        """The model's outputs.
+
+        Args:
+            spec: types of the features.
+            features: of the batch.
+            values: of each dense variable, in signature order.
+            pulled: rows; its dense vector is not used.
+        """
+        return self._call("predict", spec, features, values, pulled._replace(dense=NOTHING))
 
     @contextmanager
     def _call_number(self, reducer: Reducer, scale: float) -> Iterator[Any]:
@@ -225,7 +232,11 @@ class CompiledStep:
         signatures: dict[str, tuple[Any, ...]] = {
             "train": (*labelled, *seeds, number),
             "evaluate": labelled,
-            "predict": (spec.features, pulled),
+            "predict": (
+                spec.features,
+                tuple(tf.TensorSpec(one.shape, tf.float32) for one in self._dense.specs),
+                pulled._replace(dense=NOTHING),
+            ),
         }
         return signatures.get(kind, (spec.features,))
 
@@ -288,9 +299,9 @@ class CompiledStep:
         self._metrics["evaluate"].update(labels, predictions, _absent(weights), loss)
         return loss
 
-    def _predict(self, features: Any, pulled: PulledTensors) -> Any:
+    def _predict(self, features: Any, values: tuple[Any, ...], pulled: PulledTensors) -> Any:
         self._traced("predict")
-        with self._stateless(self._dense.split(pulled.dense), pulled):
+        with self._stateless(list(values), pulled):
             return self._model(features, training=False)
 
     @contextmanager

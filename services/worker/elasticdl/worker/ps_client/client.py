@@ -61,7 +61,10 @@ class PsClient:
         self.signature = signature
         self._directory = directory
         self._settings = settings
+        self._lock = threading.Lock()
         self._idle_exchanges: list[ExchangeCalls] = []
+        self._gate = directory.placement().gate
+        """The gate when idle connections were closed last."""
         self._pool = BufferPool()
         self._calls = PsCalls(directory, plan=plan, signature=signature, clock=SystemClock(), settings=settings)
         self._sockets = SocketDriver(directory, token=token, peer=peer, pool=self._pool, settings=settings)
@@ -132,7 +135,21 @@ class PsClient:
         try:
             return self._sockets.run(calls.exchange(request))
         finally:
-            self._idle_exchanges.append(calls)
+            self._sockets.run(calls.close_moved())
+            with self._lock:
+                self._idle_exchanges.append(calls)
+            self._close_moved_exchanges()
+
+    def _close_moved_exchanges(self) -> None:
+        """Close idle connections to a ps that is no longer the gate."""
+        gate = self._directory.placement().gate
+        with self._lock:
+            if gate == self._gate:
+                return
+            self._gate = gate
+            idle, self._idle_exchanges = self._idle_exchanges, []
+        for calls in idle:
+            self._sockets.run(calls.close_moved())
 
     def close(self) -> None:
         """Close all connections; calls that wait fail with TransientError."""

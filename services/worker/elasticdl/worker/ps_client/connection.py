@@ -87,6 +87,12 @@ class PsConnection:
         self._initial = request
         return (yield from self.send(request))
 
+    def close(self) -> Procedure[None]:
+        """Close the connection; the next request opens another one."""
+        if self._wire is not None:
+            wire, self._wire = self._wire, None
+            yield Close(wire)
+
     @property
     def keeps_initial(self) -> bool:
         """Whether the ps may need its initial values again."""
@@ -149,9 +155,7 @@ class PsConnection:
         """The open connection or a new one; None while the ps can't be reached."""
         if self._wire is not None and not self._wire.lost:
             return self._wire
-        if self._wire is not None:
-            broken, self._wire = self._wire, None
-            yield Close(broken)
+        yield from self.close()
         registered = self._directory.resolve().get(self.ps)
         if registered is None:
             return None

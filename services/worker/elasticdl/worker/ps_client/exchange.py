@@ -61,7 +61,7 @@ class ExchangeCalls:
         """
         while True:
             placement = self._directory.placement()
-            connection = self._gate(placement)
+            connection = yield from self._gate(placement)
             pending = yield from connection.send(replace(request, placement_version=placement.version))
             try:
                 answer = yield from connection.settle(pending, placement.version, self._is_latest)
@@ -75,9 +75,17 @@ class ExchangeCalls:
             answer.release()
             return found
 
-    def _gate(self, placement: Placement) -> PsConnection:
-        name = pod_name(Service.PS, placement.gate)
-        if self._connection is None or self._connection.ps != name:
+    def close_moved(self) -> Procedure[None]:
+        """Close the connection if another ps is the gate now."""
+        gate = pod_name(Service.PS, self._directory.placement().gate)
+        if self._connection is not None and self._connection.ps != gate:
+            connection, self._connection = self._connection, None
+            yield from connection.close()
+
+    def _gate(self, placement: Placement) -> Procedure[PsConnection]:
+        yield from self.close_moved()
+        if self._connection is None:
+            name = pod_name(Service.PS, placement.gate)
             self._connection = PsConnection(name, directory=self._directory, clock=self._clock, settings=self._settings)
         return self._connection
 

@@ -142,10 +142,11 @@ class Connection:
             await self.api("INFO", {}, once=True)
         except NoRespondersError as error:
             await self.close()
-            raise UserError(
-                f"the NATS server at {redact_url(url)} has JetStream switched off",
-                hint="Start it with -js, or see its log: it switches JetStream off when its disk is full.",
-            ) from error
+            problem = f"the NATS server at {redact_url(url)} has JetStream switched off"
+            hint = "Start it with -js, or see its log: it switches JetStream off when its disk is full."
+            if self.settings.absence_is_final:
+                raise UserError(problem, hint=hint) from error
+            raise TransientError(f"{problem}. {hint}") from error
 
     async def close(self) -> None:
         """Close the connection."""
@@ -178,26 +179,12 @@ class Connection:
         """
         timeout_s = timeout_s or self.settings.answer_s
         own_headers = dict(headers) if headers else None
-        return await self._translated(
+        return await self.translated(
             subject, payload, lambda: self.client.request(subject, payload, timeout=timeout_s, headers=own_headers)
         )
 
-    async def ask_for_stored(self, subject: str, payload: bytes) -> Msg:
-        """Request a stored message once.
-
-        It arrives under the subject that it was stored under. The client's shared inbox distinguishes answers by
-        their subjects and would not recognise it, so the request gets an inbox of its own.
-
-        Raises:
-            TransientError: no answer.
-            PermanentError: the connection is closed.
-        """
-        timeout_s = self.settings.answer_s
-        return await self._translated(
-            subject, payload, lambda: self.client.request(subject, payload, timeout=timeout_s, old_style=True)
-        )
-
-    async def _translated(self, subject: str, payload: bytes, request: Callable[[], Awaitable[Msg]]) -> Msg:
+    async def translated(self, subject: str, payload: bytes, request: Callable[[], Awaitable[Msg]]) -> Msg:
+        """The answer to a request that the client sends; raises as ``ask`` does."""
         if self.closed:
             raise PermanentError("the connection to NATS is closed")
         if not self.client.is_connected:

@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import nats.errors
 from nats.aio.msg import Msg
 
 from elasticdl.shared.bus.nats_bus.connection import STREAM_NOT_FOUND, Connection, RefusedError
 from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
+from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.errors import PermanentError, TransientError
 
 _PULL_EXPIRES_S = 30
 _PULL_BYTES_MAX = 32 << 20
 _CONSUMER_KEPT_S = 60
+_BUSY_PER_S = 50
+"""Messages per second from which on a reader is busy."""
+_BUSY_S = 0.25
+"""Seconds over which they are counted."""
 _HEARTBEATS_MISSED_MAX = 3
 _ACK_TOKENS = 9
 """Tokens of the reply subject of a delivered message, without domain and account."""
@@ -125,39 +132,74 @@ class _Inbox:
         return self._messages.popleft()
 
 
+class _Pace:
+    """How many messages the next request is for, and when it is sent.
+
+    A reader that receives each message as it arrives wakes up for each. A busy reader may therefore ask for what is
+    there a few times a second (``read_interval_s``), or as soon as it is busy (``gather_s``).
+    """
+
+    def __init__(self, settings: BusSettings) -> None:
+        self._settings = settings
+        self._waits = not settings.read_interval_s
+        self._since_s = 0.0
+        self._recent = 0
+        self._is_busy = False
+
+    def request(self) -> dict[str, Any]:
+        """What to ask the consumer for."""
+        settings = self._settings
+        request: dict[str, Any] = {"batch": settings.read_batch, "max_bytes": _PULL_BYTES_MAX}
+        if not self._waits:
+            return request | {"no_wait": True}
+        heartbeat = {"idle_heartbeat": int(settings.heartbeat_s * NANOSECONDS)}
+        batch = {"batch": 1} if settings.gather_s else {}
+        return request | {"expires": _PULL_EXPIRES_S * NANOSECONDS} | heartbeat | batch
+
+    def pause_s(self, received: int) -> float:
+        """Seconds before the next request, after one that was answered with so many messages."""
+        settings = self._settings
+        if settings.read_interval_s:
+            return 0.0 if received == settings.read_batch else settings.read_interval_s
+        if not settings.gather_s:
+            return 0.0
+        self._waits = received == 0
+        self._recent += received
+        elapsed_s = time.monotonic() - self._since_s
+        if elapsed_s >= _BUSY_S:
+            self._is_busy = self._recent >= _BUSY_PER_S * elapsed_s
+            self._since_s, self._recent = time.monotonic(), 0
+        return settings.gather_s if self._is_busy and received < settings.read_batch else 0.0
+
+
 async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIterator[StoredMessage]:
     """Messages of one consumer, until something goes wrong."""
     settings = connection.settings
     inbox = _Inbox(connection)
     reply = connection.client.new_inbox()
     subscription = await connection.client.subscribe(reply, cb=inbox.put)
-    request: dict[str, object] = {"batch": settings.read_batch, "max_bytes": _PULL_BYTES_MAX}
-    if settings.read_interval_s:
-        request |= {"no_wait": True}
-    else:
-        request |= {
-            "expires": _PULL_EXPIRES_S * NANOSECONDS,
-            "idle_heartbeat": int(settings.heartbeat_s * NANOSECONDS),
-        }
+    pace = _Pace(settings)
     delivered = 0
     try:
         while True:
             if not connection.client.is_connected:
                 raise _BrokenError
             next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+            request = pace.request()
             await connection.client.publish(next_subject, json.dumps(request).encode(), reply=reply)
-            for _ in range(settings.read_batch):
+            before = delivered
+            for _ in range(request["batch"]):
                 message = await _next(inbox, settings.heartbeat_s * _HEARTBEATS_MISSED_MAX)
                 if connection.closed:
                     return
                 if message is None:
-                    await asyncio.sleep(settings.read_interval_s)
                     break
                 seq, place = _sequence_numbers(message.reply)
                 delivered += 1
                 if place != delivered:
                     raise _BrokenError
                 yield StoredMessage(seq=seq, subject=message.subject, headers=message.headers or {}, data=message.data)
+            await asyncio.sleep(pace.pause_s(delivered - before))
     except nats.errors.ConnectionClosedError:
         return
     except nats.errors.Error as error:

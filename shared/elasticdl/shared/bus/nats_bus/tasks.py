@@ -16,6 +16,7 @@ from elasticdl.shared.bus.nats_bus.connection import (
     Publication,
     RefusedError,
 )
+from elasticdl.shared.bus.nats_bus.stored_message_inbox import StoredMessageInbox
 from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.job.tasks import TaskMessage
@@ -38,8 +39,11 @@ class NatsDelivery:
         self.reply: str = short_reply(queue.stream, message.reply)
 
     async def ack(self) -> None:
-        """Acknowledge it; confirmed by the server."""
-        await self._queue.answer(self.reply, b"+ACK")
+        """Acknowledge it; the server confirms it unless to find the task complete once more is cheap."""
+        if self.task.task.purpose is Purpose.TRAIN:
+            await self._queue.acknowledge(self.reply)
+        else:
+            await self._queue.answer(self.reply, b"+ACK")
 
     async def nak(self) -> None:
         """Return it."""
@@ -59,6 +63,7 @@ class NatsTaskQueue:
         self._consumers: set[str] = set()
         self._empty_until_s: dict[str, float] = {}
         self._woken = asyncio.Event()
+        self._inbox = StoredMessageInbox(connection, self._on_late)
         self._listening = False
 
     async def publish(self, messages: Sequence[tuple[TaskMessage, bool]]) -> None:
@@ -116,6 +121,11 @@ class NatsTaskQueue:
         subject = reply_subject(self.stream, reply)
         await self._connection.retrying("acknowledgement", lambda: self._connection.ask(subject, payload))
 
+    async def acknowledge(self, reply: str) -> None:
+        """Acknowledge a delivery; not confirmed."""
+        if not await self._publish_hint(reply_subject(self.stream, reply), b"+ACK"):
+            raise TransientError("not connected to NATS")
+
     async def extend(self, reply: str) -> None:
         """Renew a lease; not confirmed."""
         await self._publish_hint(reply_subject(self.stream, reply), b"+WPI")
@@ -124,13 +134,15 @@ class NatsTaskQueue:
         """Wake idle workers, and name the consumers that have tasks; none: unknown."""
         await self._publish_hint(subjects.wake(self._connection.job), " ".join(consumers).encode())
 
-    async def _publish_hint(self, subject: str, payload: bytes) -> None:
+    async def _publish_hint(self, subject: str, payload: bytes) -> bool:
+        """Send what may be lost: workers poll, and leases expire. Whether it was sent."""
         if not self._connection.client.is_connected:
-            return
+            return False
         try:
             await self._connection.client.publish(subject, payload)
         except (nats.errors.Error, OSError):
-            return  # only a hint: workers poll, and leases expire
+            return False
+        return True
 
     async def _listen(self) -> None:
         if self._listening:
@@ -150,7 +162,7 @@ class NatsTaskQueue:
         if consumer not in self._consumers:
             await self._create_consumer(consumer, subjects.task(self._connection.job, purpose, again=again))
         try:
-            message = await self._connection.ask_for_stored(subject, _NEXT_NOW)
+            message = await self._inbox.ask(subject, _NEXT_NOW)
         except NoRespondersError:
             self._consumers.discard(consumer)  # the server has lost it: create it at the next try
             raise
@@ -160,6 +172,11 @@ class NatsTaskQueue:
         if status in _NOTHING_NOW:
             return None
         raise TransientError(f"NATS returned no task: {(message.headers or {}).get('Description', status)}")
+
+    async def _on_late(self, message: Msg) -> None:
+        """Return a task that arrived after its request was given up."""
+        if "Status" not in (message.headers or {}):
+            await self._publish_hint(message.reply, b"-NAK")
 
     async def _create_consumer(self, consumer: str, subject: str) -> None:
         settings = self._connection.settings
@@ -171,8 +188,8 @@ class NatsTaskQueue:
             "ack_policy": "explicit",
             "ack_wait": int(settings.lease_s * NANOSECONDS),
             "max_deliver": -1,
-            "max_ack_pending": settings.workers_max,
-            "max_waiting": settings.workers_max,
+            "max_ack_pending": settings.leases_max,
+            "max_waiting": settings.leases_max,
         }
         request = {"stream_name": self.stream, "config": config, "action": "create"}
         try:

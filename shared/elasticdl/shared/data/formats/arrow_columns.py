@@ -144,16 +144,17 @@ def found(name: str, kind: str, was: str, values: pa.ChunkedArray, first: int) -
     """
     missing = values.null_count
     absent = values.is_null().to_numpy() if missing else np.empty(0, bool)
+    least, greatest, inexact = _integers(values)
     if kind.startswith("list<") or kind.endswith("]"):
         elements = pc.list_flatten(values)
+        least, greatest, inexact = _integers(elements)
+        inexact = int(_rows_of(values, np.array([inexact]))[0]) if inexact >= 0 else -1
         if kind.startswith("list<"):
             absent, missing = np.empty(0, bool), 0  # A missing list is an empty one.
         if elements.null_count:
-            rows = np.searchsorted(_splits(values), np.flatnonzero(elements.is_null().to_numpy()), side="right") - 1
             absent = absent if absent.size else np.zeros(len(values), bool)
-            absent[rows] = True
+            absent[_rows_of(values, np.flatnonzero(elements.is_null().to_numpy()))] = True
             missing += elements.null_count
-    least, greatest, inexact = _integers(values)
     return FoundColumn(
         name=name,
         type=kind,
@@ -164,6 +165,11 @@ def found(name: str, kind: str, was: str, values: pa.ChunkedArray, first: int) -
         greatest=greatest,
         first_inexact=first + inexact if inexact >= 0 else -1,
     )
+
+
+def _rows_of(lists: pa.ChunkedArray, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The lists that hold elements with these places among all elements."""
+    return np.searchsorted(_splits(lists), places, side="right") - 1
 
 
 def _integers(values: pa.ChunkedArray) -> tuple[int, int, int]:

@@ -25,7 +25,8 @@ from elasticdl.shared.data.column_types import (
 )
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found
-from elasticdl.shared.data.formats.segments import Positions, Segment, gather
+from elasticdl.shared.data.formats.gzip_content import content_size, open_content
+from elasticdl.shared.data.formats.segments import Positions, Segment, chunks, cut_at
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import Column, ReaderOptions
@@ -37,7 +38,7 @@ _CHUNK_BYTES = 4 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_NEWLINE, _RETURN, _QUOTE, _POINT = 10, 13, 34, 46
+_NEWLINE, _QUOTE, _POINT = 10, 34, 46
 _ZERO = np.uint8(48)
 _NOT_UTF8 = "it is not UTF-8 text"
 _TO_UTF8 = "Convert the file to UTF-8, for example from Latin-1: iconv -f LATIN1 -t UTF-8 OLD.csv > NEW.csv"
@@ -67,15 +68,7 @@ def cut(data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
     used = int(ends[-1]) + 1 if ends.size else 0
     if final and used < len(data) and quotes.size % 2 == 0:
         ends = np.append(ends, len(data))
-        used = len(data)
-    if not ends.size:
-        return [], np.empty(0, dtype=np.int64), used
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1] + 1])
-    stops = ends - ((ends > starts) & (raw[ends - 1] == _RETURN))
-    full = stops > starts
-    starts, stops = starts[full], stops[full]
-    lines = [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
-    return lines, starts, used
+    return cut_at(data, ends)
 
 
 class Parser:
@@ -249,18 +242,15 @@ class Scan:
         Raises:
             UserError: names the file and the record that is wrong.
         """
-        size, position, rest = self._info.size_bytes, 0, b""
-        with self._store.open(self._info.uri) as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
-                if position == 0 and not rest:
-                    chunk = self._checked(chunk)
-                data = rest + chunk
-                final = position + len(data) >= size
+        size, position, rest = content_size(self._info), 0, b""
+        with open_content(self._store, self._info.uri) as stream:
+            for chunk, final in chunks(stream, lambda: _CHUNK_BYTES):
+                data = rest + (self._checked(chunk) if position == 0 and not rest else chunk)
                 segment, used = self._segment(data, position, final)
                 yield segment
                 position += used
                 rest = data[used:]
-        if position != size:
+        if size not in (None, position):
             raise UserError(f"{display(self._info.uri)} changed while it was being read")
 
     def _segment(self, data: bytes, position: int, final: bool) -> tuple[Segment, int]:
@@ -282,8 +272,8 @@ class Scan:
         """The first bytes of the file, with line breaks in place of a byte order mark: positions stay byte offsets."""
         if chunk.startswith(_GZIP):
             raise UserError(
-                f"{display(self._info.uri)} is compressed with gzip, so records can't be read from its middle",
-                hint="Decompress it first (gunzip), or convert it to Parquet.",
+                f"{display(self._info.uri)} is compressed with gzip, but its name does not end with .gz",
+                hint="Rename it.",
             )
         if chunk.startswith(_UTF16):
             raise self._error(
@@ -369,8 +359,3 @@ def _inferred_type(kind: pa.DataType) -> str:
 def _may_be_rounded(values: pa.ChunkedArray) -> bool:
     greatest = pc.max(pc.abs(values)).as_py()
     return greatest is not None and greatest >= EXACT_MAX
-
-
-def read(store: ObjectStore, uri: str, begin: int, end: int) -> list[bytes]:
-    """The records in the bytes ``[begin, end)``, which begin with a record and end behind one."""
-    return cut(gather(store, uri, begin, end), final=True)[0]

@@ -11,21 +11,27 @@ from __future__ import annotations
 import io
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
+from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.data.column_types import FoundColumn, selected
-from elasticdl.shared.data.formats.arrow_columns import converted, found, natural_type, row_hashes
+from elasticdl.shared.data.formats.arrow_columns import arrays, converted, found, natural_type, row_hashes
 from elasticdl.shared.data.formats.segments import Segment
-from elasticdl.shared.data.schema import ReaderOptions
+from elasticdl.shared.data.schema import Column, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
 CACHE_BYTES_MAX = 256 << 20
 """Decoded row groups in the cache, so that the tasks of one row group decode it once."""
+PAGE_ROWS = 1 << 12
+"""Rows that are hashed and converted together where tasks are small: a call for each column costs more than 26 rows."""
+PAGES_BYTES_MAX = 128 << 20
+"""Such pages in the cache. Small tasks are read in random order: a page that is not there costs more than a step."""
 _SCAN_ROWS = 1 << 16
 
 
@@ -171,27 +177,91 @@ def _tables(file: pa.parquet.ParquetFile, group: int, names: Sequence[str]) -> I
         yield pa.Table.from_batches([batch]).select(list(names))
 
 
+class Rows:
+    """Some rows of a file.
+
+    Attributes:
+        hashes: content hash of each row, shape ``[rows]``.
+    """
+
+    def __init__(self, table: pa.Table, columns: Sequence[Column]) -> None:
+        self.hashes = row_hashes(table)
+        self._table = table
+        self._columns = columns
+
+    @cached_property
+    def columns(self) -> ColumnBatch:
+        """Typed columns, converted when first asked for."""
+        return ColumnBatch.of(arrays(self._columns, self._table.column))
+
+
+class Page:
+    """Rows that are hashed and converted. It does not keep their row group in memory, as ``Rows`` does.
+
+    Attributes:
+        hashes: content hash of each row, shape ``[rows]``.
+        columns: typed columns.
+        nbytes: bytes in memory, strings estimated.
+    """
+
+    def __init__(self, table: pa.Table, columns: Sequence[Column]) -> None:
+        self.hashes = row_hashes(table)
+        self.columns = ColumnBatch.of(arrays(columns, table.column))
+        self.nbytes = self.hashes.nbytes + self.columns.nbytes
+
+
+class RowsOfPage:
+    """Some rows of a page; see ``Rows``."""
+
+    def __init__(self, page: Page, places: slice) -> None:
+        self.hashes = page.hashes[places]
+        self._page = page
+        self._places = places
+
+    @property
+    def columns(self) -> ColumnBatch:
+        """Views of the page's columns."""
+        return self._page.columns.take(self._places)
+
+
 class RowGroups:
     """Ranges of rows of one data set's files; not safe to share between threads.
 
     Args:
         store: holds the files.
-        names: of the columns to read, in this order.
+        columns: which to read, in this order.
     """
 
-    def __init__(self, store: ObjectStore, names: Sequence[str]) -> None:
+    def __init__(self, store: ObjectStore, columns: Sequence[Column]) -> None:
         self._store = store
-        self._names = list(names)
+        self._columns = columns
+        self._names = [column.name for column in columns]
         self._files: dict[ObjectInfo, tuple[pa.parquet.ParquetFile, npt.NDArray[np.int64]]] = {}
         self._tables: OrderedDict[tuple[ObjectInfo, int], pa.Table] = OrderedDict()
+        self._pages: OrderedDict[tuple[ObjectInfo, int], Page] = OrderedDict()
+        self._pages_bytes = 0
 
-    def read(self, info: ObjectInfo, start: int, end: int) -> pa.Table:
+    def read(self, info: ObjectInfo, start: int, end: int) -> Rows | RowsOfPage:
         """The rows ``[start, end)``."""
-        if info not in self._files:
-            file = _open(self._store, info)
-            rows = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-            self._files[info] = file, np.cumsum([0, *rows])
-        _, firsts = self._files[info]
+        page = start // PAGE_ROWS
+        if 2 * (end - start) > PAGE_ROWS or (end - 1) // PAGE_ROWS != page:
+            return Rows(self._table(info, start, end), self._columns)
+        first = page * PAGE_ROWS
+        return RowsOfPage(self._page(info, page), slice(start - first, end - first))
+
+    def _page(self, info: ObjectInfo, number: int) -> Page:
+        key = (info, number)
+        if key not in self._pages:
+            first, end = number * PAGE_ROWS, int(self._file(info)[1][-1])
+            page = self._pages[key] = Page(self._table(info, first, min(first + PAGE_ROWS, end)), self._columns)
+            self._pages_bytes += page.nbytes
+            while len(self._pages) > 1 and self._pages_bytes > PAGES_BYTES_MAX:
+                self._pages_bytes -= self._pages.popitem(last=False)[1].nbytes
+        self._pages.move_to_end(key)
+        return self._pages[key]
+
+    def _table(self, info: ObjectInfo, start: int, end: int) -> pa.Table:
+        _, firsts = self._file(info)
         first = int(np.searchsorted(firsts, start, side="right")) - 1
         last = int(np.searchsorted(firsts, end, side="left"))
         parts = []
@@ -200,6 +270,14 @@ class RowGroups:
             stop = min(end, int(firsts[group + 1])) - int(firsts[group])
             parts.append(self._group(info, group).slice(begin, stop - begin))
         return pa.concat_tables(parts)
+
+    def _file(self, info: ObjectInfo) -> tuple[pa.parquet.ParquetFile, npt.NDArray[np.int64]]:
+        """A file, and the number of the first row of each of its row groups, and of its end."""
+        if info not in self._files:
+            file = _open(self._store, info)
+            rows = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+            self._files[info] = file, np.cumsum([0, *rows])
+        return self._files[info]
 
     def _group(self, info: ObjectInfo, group: int) -> pa.Table:
         key = (info, group)

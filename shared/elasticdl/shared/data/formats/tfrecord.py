@@ -9,7 +9,8 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from elasticdl.shared.data.formats.segments import Positions, Segment, gather
+from elasticdl.shared.data.formats.gzip_content import content_size, open_content
+from elasticdl.shared.data.formats.segments import Positions, Segment, chunks
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
@@ -60,14 +61,14 @@ class FrameDecoder:
 
     Args:
         uri: named in errors.
-        end: where the data ends: the file's size, or the end of the range that is read.
+        end: where the data ends: the size of the content, or the end of the range that is read; None: not known yet.
         record: number of the first record.
         position: byte offset of the first record.
     """
 
-    def __init__(self, uri: str, *, end: int, record: int = 0, position: int = 0) -> None:
+    def __init__(self, uri: str, *, end: int | None, record: int = 0, position: int = 0) -> None:
         self._uri = uri
-        self._end = end
+        self.end = end
         self._headers: dict[bytes, int] = {}  # headers with a valid checksum; lengths repeat
         self.record = record
         self.position = position
@@ -130,18 +131,18 @@ class FrameDecoder:
         self.needed_bytes = HEADER_BYTES
         if len(rest) == HEADER_BYTES:
             self.needed_bytes += self._length(rest, 0, 0) + FOOTER_BYTES
-        if self.position < self._end < self.position + self.needed_bytes:
+        if self.end is not None and self.position < self.end < self.position + self.needed_bytes:
             raise UserError(
                 f"{display(self._uri)} is truncated: record {self.record} (from 0) at byte {self.position} needs "
-                f"{self.needed_bytes} bytes, {self._end - self.position} are left",
+                f"{self.needed_bytes} bytes, {self.end - self.position} are left",
                 hint="Write the file again, or copy it again.",
             )
 
     def _corrupt(self, what: str, ahead: int, at: int, *, compressed: bool = False) -> UserError:
         if compressed:
             return UserError(
-                f"{display(self._uri)} is compressed with gzip, so records can't be read from its middle",
-                hint="Write it without compression (no TFRecordOptions), or convert it to Parquet.",
+                f"{display(self._uri)} is compressed with gzip, but its name does not end with .gz",
+                hint="Rename it.",
             )
         return UserError(
             f"{display(self._uri)} is corrupt: record {self.record + ahead} (from 0) at byte {self.position + at}: the "
@@ -156,20 +157,22 @@ def scan(store: ObjectStore, info: ObjectInfo) -> Iterator[Segment]:
     Raises:
         UserError: the file is corrupt, truncated or compressed.
     """
-    decoder = FrameDecoder(info.uri, end=info.size_bytes)
-    with store.open(info.uri) as stream:
+    size = content_size(info)
+    decoder = FrameDecoder(info.uri, end=size)
+    with open_content(store, info.uri) as stream:
         rest = b""
-        while chunk := stream.read(max(_CHUNK_BYTES, decoder.needed_bytes - len(rest))):
+        for chunk, final in chunks(stream, lambda: max(_CHUNK_BYTES, decoder.needed_bytes)):
             data = rest + chunk if rest else chunk
             begin = decoder.position
+            if final:
+                decoder.end = begin + len(data)
             records, positions = decoder.decode(data)
             rest = data[decoder.position - begin :]
             yield Segment(contents=content_hashes(records), positions=positions, end=decoder.position)
-    if decoder.position != info.size_bytes:
+    if size not in (None, decoder.position):
         raise UserError(f"{display(info.uri)} changed while it was being read")
 
 
-def read(store: ObjectStore, uri: str, record: int, begin: int, end: int) -> list[bytes]:
-    """The records in the bytes ``[begin, end)``, which begin with record number ``record``."""
-    decoder = FrameDecoder(uri, end=end, record=record, position=begin)
-    return decoder.decode(gather(store, uri, begin, end))[0]
+def records_in(data: bytes, uri: str, record: int, position: int) -> list[bytes]:
+    """The records in bytes that begin with record number ``record``, at a position of the file, and end behind one."""
+    return FrameDecoder(uri, end=position + len(data), record=record, position=position).decode(data)[0]

@@ -35,6 +35,9 @@ def on_final_snapshot_damaged(state: State, event: SnapshotDamaged) -> None:
     closing = state.closing
     if closing.manifests.get(event.ps) != event.snapshot:
         return
+    if state.is_final:  # No ps is asked any more. A running one has saved the same state again.
+        closing.manifests[event.ps] = event.instead or event.snapshot
+        return
     del closing.manifests[event.ps]
     closing.reading.discard(event.ps)
     closing.asked.discard(event.ps)

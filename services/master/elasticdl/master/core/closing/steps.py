@@ -40,6 +40,26 @@ def evaluate_finished_model(state: State) -> Decisions | None:
     return [] if wants_final_evaluation(state) else None
 
 
+def predict_records(state: State) -> Decisions | None:
+    """Dispatch the tasks that have no predictions yet, and wait for these."""
+    prediction = state.prediction
+    missing = tuple(prediction.missing(state.evaluation_tasks))
+    if not missing or prediction.is_dispatched:
+        return [] if missing else None
+    command = Dispatch(purpose=Purpose.PREDICT, dispatch=state.dispatches + 1, tasks=missing)
+    return [(command, f"{state.evaluation_tasks - len(prediction.files)} tasks have no predictions yet")]
+
+
+def publish_predictions(state: State) -> Decisions | None:
+    """Give the files that count their final names, once no earlier attempt to do so runs any more."""
+    if state.closing.exported:
+        return None
+    if state.closing.export_dispatch or EXPORT in state.running_attempts:
+        return []
+    command = Dispatch(purpose=Purpose.EXPORT, dispatch=state.dispatches + 1, tasks=EXPORT_TASKS)
+    return [(command, "every record is predicted")]
+
+
 def export_model(state: State) -> Decisions | None:
     """Export the model, once no earlier export writes the same files any more."""
     if not state.job.output or state.closing.exported:

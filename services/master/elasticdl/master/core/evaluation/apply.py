@@ -9,6 +9,7 @@ from elasticdl.master.core.evaluation.triggers import reason_to_start
 from elasticdl.master.core.pods.state import PodPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import PIN_PAUSE, RETRY_S
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.messages.commands import Dispatch, JobState, OpenPin
 from elasticdl.shared.messages.events import Envelope, ModelPinned, TaskFinished
 
@@ -69,7 +70,23 @@ def on_evaluation_result(state: State, event: TaskFinished) -> None:
     evaluation = state.evaluation
     if evaluation is None or event.dispatch != evaluation.dispatch:
         return
-    evaluation.states.setdefault(event.task.number, event.states)
+    if event.task.number in evaluation.states:
+        return
+    evaluation.states[event.task.number] = event.states
+    evaluation.records += event.records
+    evaluation.checksum = (evaluation.checksum + event.checksum) % (1 << 64)
+    if state.job.kind is JobKind.EVALUATE and len(evaluation.states) == state.evaluation_tasks:
+        _audit(state, evaluation)
+
+
+def _audit(state: State, evaluation: Evaluation) -> None:
+    """Fail an evaluation job that has not evaluated exactly the records of the data's index."""
+    expected = state.job.validation.records if state.job.validation else 0
+    if (evaluation.records, evaluation.checksum) != (expected, state.job.checksum):
+        state.fail(
+            f"The audit found that the evaluation was not exact: {evaluation.records} records with checksum "
+            f"{evaluation.checksum:016x} were evaluated, the data has {expected} with {state.job.checksum:016x}."
+        )
 
 
 def abandon_evaluation(state: State) -> None:

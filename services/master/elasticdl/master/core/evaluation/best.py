@@ -32,7 +32,7 @@ def on_results(state: State, evaluation: Evaluation) -> None:
     if not math.isfinite(loss):
         message = f"the validation loss is {loss} at step {evaluation.step} (evaluation {evaluation.number})"
         state.fail(f"{message}\n  {VALIDATION_HINT}", kind=FailureKind.NOT_FINITE)
-    if spec is None:
+    if spec is None or evaluation.epoch < spec.from_epoch:
         return
     value = evaluation.results.get(spec.metric, math.nan)
     if is_better(spec, value, state.best.value):

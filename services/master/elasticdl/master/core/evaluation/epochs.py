@@ -43,7 +43,15 @@ def _decisive_epoch(state: State) -> int:
 
 
 def dispatch_limit(state: State) -> int:
-    """Tasks from this number on wait for the end of an epoch."""
+    """Tasks from this number on wait for the end of an epoch, or for the callbacks before their epoch."""
+    plan = state.plan
+    if state.job.callbacks:
+        begun = min(state.callbacks.epochs * plan.tasks_per_epoch, plan.tasks)
+        return min(begun, _evaluation_limit(state))
+    return _evaluation_limit(state)
+
+
+def _evaluation_limit(state: State) -> int:
     training, plan = state.training, state.plan
     if training is None or state.job.validation is None or not state.job.evaluate_epochs:
         return plan.tasks

@@ -1,13 +1,14 @@
-"""Merging: a worker computes metrics from the summed metric states of an evaluation or an epoch."""
+"""Merging: a worker computes metrics from summed metric states, or runs the callbacks between two epochs."""
 
 from __future__ import annotations
 
+from elasticdl.master.core.callbacks.apply import on_callbacks_result
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.best import on_results
 from elasticdl.master.core.evaluation.state import EvaluationPhase, Merge
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.statistics import sum_states, to_bytes
-from elasticdl.shared.job.tasks import MetricStates
+from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, MetricStates
 from elasticdl.shared.messages.commands import Command, Dispatch
 from elasticdl.shared.messages.events import TaskFinished
 from elasticdl.shared.names import Purpose
@@ -34,8 +35,8 @@ def merge_command(state: State, label: str, subject: int, offset: int = 0) -> tu
 
     Args:
         state: the job's state.
-        label: ``evaluation`` or ``epoch``.
-        subject: number of the evaluation or epoch.
+        label: ``evaluation``, ``epoch``, or one for callbacks.
+        subject: number of the evaluation or epoch, or of the callbacks' task.
         offset: how many merges the same decision dispatches before this one.
     """
     number = max([state.number_floor, *state.merges]) + 1 + offset
@@ -46,6 +47,8 @@ def merge_command(state: State, label: str, subject: int, offset: int = 0) -> tu
         evaluation=subject,
         label=label,
     )
+    if label in (CALLBACKS, LAST_CALLBACKS):
+        return command, "callbacks at the end of an epoch" if subject % 2 == 0 else "callbacks at the start of training"
     return command, f"every part of {label} {subject} is there"
 
 
@@ -54,7 +57,7 @@ def states_to_merge(state: State, label: str, subject: int) -> MetricStates:
     if label == "epoch":
         totals = state.training.epochs.get(subject) if state.training else None
         return to_bytes(totals.states) if totals else {}
-    evaluation = next((e for e in state.evaluations if e.number == subject), None)
+    evaluation = next((e for e in state.evaluations if e.number == subject), None) if label == "evaluation" else None
     return sum_states(evaluation.states) if evaluation else {}
 
 
@@ -74,6 +77,9 @@ def on_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
     if merge is None or merge.done:
         return
     merge.done = True
+    if merge.label in (CALLBACKS, LAST_CALLBACKS):
+        on_callbacks_result(state, merge.subject, event)
+        return
     if merge.label == "epoch":
         if state.training and merge.subject in state.training.epochs:
             totals = state.training.epochs[merge.subject]

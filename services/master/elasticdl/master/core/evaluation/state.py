@@ -36,6 +36,8 @@ class Evaluation:
         incarnations: instance of each ps that holds the pin.
         dispatch: number of the dispatch of its tasks; 0: they were not dispatched. No other results count.
         states: task number -> metric states; the first result of a task wins.
+        records: raw records of these tasks.
+        checksum: sum of their hashes, modulo 2**64.
         results: metric name -> value.
         started_s: when it was decided.
         ended_s: when its results came.
@@ -53,6 +55,8 @@ class Evaluation:
     incarnations: dict[PodName, Incarnation] = field(default_factory=dict)
     dispatch: int = 0
     states: dict[int, MetricStates] = field(default_factory=dict)
+    records: int = 0
+    checksum: int = 0
     results: dict[str, float] = field(default_factory=dict)
     ended_s: float = 0.0
     save_dispatched: bool = False
@@ -82,11 +86,11 @@ class Best:
 
 @dataclass(slots=True, kw_only=True)
 class Merge:
-    """A task in which a worker computes metrics from summed metric states.
+    """A task in which a worker computes metrics from summed metric states, or runs callbacks.
 
     Attributes:
-        label: ``evaluation`` or ``epoch``.
-        subject: number of the evaluation or epoch.
+        label: ``evaluation`` or ``epoch``, or one of ``elasticdl.master.core.callbacks.state``.
+        subject: number of the evaluation or epoch, or of the callbacks' task.
         done: the results are there, or are not needed any more.
     """
 

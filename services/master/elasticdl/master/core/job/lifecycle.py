@@ -9,6 +9,7 @@ from elasticdl.master.core.closing.state import Stopping
 from elasticdl.master.core.evaluation.apply import abandon_evaluation
 from elasticdl.master.core.job.policy import policy_of
 from elasticdl.master.core.moves.apply import abort_move
+from elasticdl.master.core.prediction.apply import on_purged_queue
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import Training
 from elasticdl.shared.messages.commands import EnterState, JobState
@@ -61,6 +62,7 @@ def on_job_resumed(state: State, envelope: Envelope, event: JobResumed) -> None:
     # The resume purged the queue, so open merges are dispatched again.
     state.merges = {number: merge for number, merge in state.merges.items() if merge.done}
     abandon_evaluation(state)
+    on_purged_queue(state)
     reset_closing(state)
     state.stopping = Stopping()
     state.measured = None
@@ -85,6 +87,7 @@ def _add_epochs(state: State, epochs: int) -> None:
     """Continue with a longer plan: what was the end of training is the end of an epoch now."""
     state.replan(epochs)
     state.best.stale_epochs = 0
+    state.callbacks.stops = False
     for evaluation in state.evaluations:
         evaluation.final = False
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from elasticdl.master.core.callbacks.decide import decide_last_callbacks
 from elasticdl.master.core.closing import steps
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.moves.decide import wanted_ps
@@ -50,8 +51,23 @@ _TRAIN = JobPolicy(
         steps.audit_final_snapshots,
         steps.merge_epoch_metrics,
         steps.evaluate_finished_model,
+        decide_last_callbacks,
         steps.export_model,
     ),
     success="the audit is exact",
 )
-_POLICIES: Mapping[JobKind, JobPolicy] = MappingProxyType({JobKind.TRAIN: _TRAIN})
+_EVALUATE = JobPolicy(
+    plan=lambda spec: spec.plan,
+    pods=_ps_and_workers,
+    closing_steps=(steps.evaluate_finished_model,),
+    success="every record was evaluated exactly once",
+)
+_PREDICT = JobPolicy(
+    plan=lambda spec: spec.plan,
+    pods=_ps_and_workers,
+    closing_steps=(steps.predict_records, steps.publish_predictions),
+    success="every record was predicted exactly once",
+)
+_POLICIES: Mapping[JobKind, JobPolicy] = MappingProxyType(
+    {JobKind.TRAIN: _TRAIN, JobKind.EVALUATE: _EVALUATE, JobKind.PREDICT: _PREDICT}
+)

@@ -7,6 +7,7 @@ from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import ExitCause, FailureKind, PodExited, RunningBatch
 from elasticdl.shared.names import Purpose, TaskId
+from elasticdl.shared.pods.causes import describe_exit
 
 ADVICE = {
     ExitCause.OUT_OF_MEMORY: "The kernel killed the process because memory ran out. "
@@ -27,10 +28,10 @@ def on_worker_crashed(state: State, event: PodExited) -> None:
     if not suspects:
         return
     crashes = max(len(state.crashes[running]) for running in suspects)
-    signal = f"signal {-event.exit_code}" if event.exit_code < 0 else f"exit code {event.exit_code}"
+    ended = describe_exit(event.exit_code, event.cause)
     places = "\n".join(f"  {_place(state, running)}" for running in suspects)
     state.fail(
-        f"{crashes} workers crashed ({signal}) while running the same batch:\n{places}\n"
+        f"{crashes} workers crashed ({ended}) while running the same batch:\n{places}\n"
         "Something in these records crashes the model's code. Remove them, or handle them in the model's code.\n"
         f"{explanation(event)}".rstrip(),
         guilty=event.pod,
@@ -53,7 +54,7 @@ def _place(state: State, running: RunningBatch) -> str:
     """``batch 3 of task train 2, records 192 to 255 of file:///data/a.csv``."""
     named = f"batch {running.batch} of task {running.task}"
     plan, number = state.plan, running.task.number
-    if running.task.purpose is Purpose.EVALUATE and state.job.validation is not None:
+    if running.task.purpose in (Purpose.EVALUATE, Purpose.PREDICT) and state.job.validation is not None:
         plan = state.job.validation
         number %= plan.tasks
     elif running.task.purpose is not Purpose.TRAIN:

@@ -13,6 +13,7 @@ from elasticdl.master.core.timers import restart_of
 from elasticdl.shared.messages.commands import JobState, StartPod, StopPod
 from elasticdl.shared.messages.events import ExitCause, PodExited
 from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.pods.causes import describe_exit
 
 RESTART_DELAY_S = 0.25
 """Seconds before the first restart after a failure; doubled with every further failure in a row."""
@@ -84,7 +85,8 @@ def on_unordered_exit(state: State, pod: Pod, event: PodExited, time_s: float) -
         pod.faults += 1
         on_worker_crashed(state, event)
         if pod.faults > state.job.limits.relaunches_max:
-            text = f"{pod.name} failed {pod.faults} times in a row ({_exit(event)}).\n{explanation(event)}"
+            ended = describe_exit(event.exit_code, event.cause)
+            text = f"{pod.name} failed {pod.faults} times in a row ({ended}).\n{explanation(event)}"
             state.fail(text.rstrip(), guilty=pod.name)
     if rule is not Restart.AT_ONCE and not state.failure:
         state.timers[restart_of(pod.name)] = time_s + restart_delay_s(pod.faults + pod.refusals)
@@ -103,7 +105,3 @@ def _exited_unexpectedly(pod: Pod, event: PodExited) -> bool:
     """Whether a worker exited with code 0 and no WorkerStopped: the model's code or a library ended the process."""
     announced = pod.incarnation and pod.stopped_incarnation == pod.incarnation
     return event.cause is ExitCause.FINISHED and pod.service is Service.WORKER and not announced
-
-
-def _exit(event: PodExited) -> str:
-    return "out of memory" if event.cause is ExitCause.OUT_OF_MEMORY else f"exit code {event.exit_code}"

@@ -8,8 +8,10 @@ from elasticdl.master.core.evaluation.best import on_saved
 from elasticdl.master.core.evaluation.merging import apply_merge_dispatch, on_merge_result
 from elasticdl.master.core.job.failure import failure_text
 from elasticdl.master.core.pods.crashes import forget_crashes
+from elasticdl.master.core.prediction.apply import on_prediction
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import RunningAttempt
+from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS
 from elasticdl.shared.messages.commands import Dispatch
 from elasticdl.shared.messages.events import (
     Envelope,
@@ -56,7 +58,7 @@ def on_task_finished(state: State, envelope: Envelope, event: TaskFinished) -> N
         case Purpose.EXPORT:
             state.closing.exported |= event.dispatch == state.closing.export_dispatch
         case Purpose.PREDICT:
-            pass
+            on_prediction(state, event)
 
 
 def _on_train_task_finished(state: State, envelope: Envelope, event: TaskFinished) -> None:
@@ -76,7 +78,7 @@ def on_task_returned(state: State, envelope: Envelope, event: TaskReturned) -> N
     """Apply that a worker has returned a task to the queue, with the statistics of what it has computed."""
     _end_attempt(state, envelope, event)
     if state.training and event.task.purpose is Purpose.TRAIN:
-        state.training.statistics.add(event, envelope.name, state.training.plan, envelope.time_s)
+        state.training.statistics.add(event, envelope, state.training.plan)
 
 
 def on_task_failed(state: State, envelope: Envelope, event: TaskFailed) -> None:
@@ -84,8 +86,14 @@ def on_task_failed(state: State, envelope: Envelope, event: TaskFailed) -> None:
     _end_attempt(state, envelope, event)
     failures = state.failures.setdefault(event.task, [])
     failures.append(event)
-    if event.kind in FATAL_FAILURES or len(failures) >= state.job.limits.attempts_max:
+    if event.kind in FATAL_FAILURES or _is_of_callbacks(state, event) or len(failures) >= state.job.limits.attempts_max:
         state.fail(failure_text(event, envelope.name), guilty=envelope.name, kind=event.kind)
+
+
+def _is_of_callbacks(state: State, event: TaskFailed) -> bool:
+    """Hooks have effects outside of the job, so another attempt would repeat them."""
+    merge = state.merges.get(event.task.number) if event.task.purpose is Purpose.MERGE else None
+    return merge is not None and merge.label in (CALLBACKS, LAST_CALLBACKS)
 
 
 def on_round_delayed(state: State, envelope: Envelope, event: RoundDelayed) -> None:
@@ -136,4 +144,4 @@ def apply_dispatch(state: State, command: Dispatch) -> None:
             if state.evaluation:
                 state.evaluation.save_dispatched = True
         case Purpose.PREDICT:
-            pass
+            state.prediction.is_dispatched = True

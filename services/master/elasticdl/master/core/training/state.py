@@ -114,7 +114,7 @@ class Training:
     @property
     def epochs_complete(self) -> int:
         """How many epochs, from the first, are complete without a gap."""
-        first_missing = self.complete.first_missing(0)
+        first_missing = self.complete.first_missing(0)  # Evaluations have a plan without tasks.
         if first_missing >= self.plan.tasks:
             return self.plan.epoch(TaskId(self.plan.tasks - 1)) + 1 if self.plan.tasks else 0
         return first_missing // self.plan.tasks_per_epoch
@@ -201,7 +201,7 @@ class Training:
             # Acknowledged under an older incarnation of a ps or an older placement: the queue has forgotten it.
             self.outstanding.discard(task)
             self.lacking.add(task)
-        self.statistics.add(event, envelope.name, self.plan, envelope.time_s)
+        self.statistics.add(event, envelope, self.plan)
         return not was_complete and task in self.complete
 
     def _is_complete_with(self, event: TaskFinished, placement_version: int) -> bool:

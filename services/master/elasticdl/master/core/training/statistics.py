@@ -10,8 +10,8 @@ from elasticdl.master.core.training.staleness import StalenessTotals
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.job.tasks import MetricStates
-from elasticdl.shared.messages.events import TaskFinished, TaskReturned
-from elasticdl.shared.names import PodName, TaskId
+from elasticdl.shared.messages.events import Envelope, TaskFinished, TaskReturned
+from elasticdl.shared.names import Incarnation, PodName, TaskId
 
 MetricSums = dict[str, tuple[list[float], ...]]
 """Metric states (see ``MetricStates``) as numbers."""
@@ -98,6 +98,7 @@ class TrainingStatistics:
         seconds: the workers' time by part (``read``, ``pull``, ``compute``, ...), summed, seconds.
         staleness: of the batches that each worker pushed, repeated ones too.
         overflows: batches that were absorbed without gradients, because these overflowed float16, repeated ones too.
+        repeating: processes whose next metric states contain those of a task that is known already.
     """
 
     counted: RangeSet = field(default_factory=RangeSet)
@@ -107,18 +108,19 @@ class TrainingStatistics:
     seconds: dict[str, float] = field(default_factory=dict)
     staleness: dict[PodName, StalenessTotals] = field(default_factory=dict)
     overflows: int = 0
+    repeating: set[Incarnation] = field(default_factory=set)
 
     @property
     def mean_task_s(self) -> float:
         """Mean seconds from taking a task to finishing it; 0 before the first."""
         return self.seconds.get("total", 0.0) / len(self.counted) if self.counted else 0.0
 
-    def add(self, event: TaskFinished | TaskReturned, worker: PodName, plan: Plan, time_s: float) -> None:
+    def add(self, event: TaskFinished | TaskReturned, envelope: Envelope, plan: Plan) -> None:
         """Add a worker's statistics of a task to its epoch, each batch at most once.
 
         Sums that share a batch with those that are known can't be added. They replace them if they cover more batches.
         """
-        staleness = self.staleness.setdefault(worker, StalenessTotals())
+        staleness = self.staleness.setdefault(envelope.name, StalenessTotals())
         staleness.add(event.staleness)
         self.overflows += event.overflows
         if isinstance(event, TaskFinished):
@@ -128,15 +130,16 @@ class TrainingStatistics:
                 self.seconds[part] = self.seconds.get(part, 0.0) + seconds
         task = TaskId(event.task.number)
         batches = plan.batches_of(task)
-        reported = _totals_of(event, batches)
+        is_repeated = task in self.known
+        reported = _totals_of(event, batches, self._new_states(event, envelope.incarnation, is_repeated))
         if not reported.batches:
             return
-        epoch = self.epochs.setdefault(plan.epoch(task), EpochTotals(started_s=time_s))
+        epoch = self.epochs.setdefault(plan.epoch(task), EpochTotals(started_s=envelope.time_s))
         if isinstance(event, TaskFinished) and task not in self.counted:
             self.counted.add(task)
             epoch.tasks += 1
-            epoch.ended_s = time_s
-        if task in self.known or not all(0 <= batch < batches for batch in reported.batches):
+            epoch.ended_s = envelope.time_s
+        if is_repeated or not all(0 <= batch < batches for batch in reported.batches):
             return
         former = self.partial.get(task)
         if former and former.batches.intersection(reported.batches):
@@ -155,6 +158,16 @@ class TrainingStatistics:
         else:
             self.partial[task] = reported
 
+    def _new_states(self, event: TaskFinished | TaskReturned, process: Incarnation, is_repeated: bool) -> MetricStates:
+        """The metric states of an event, unless they are a sum over several tasks of which one is known already."""
+        if isinstance(event, TaskFinished) and event.states_follow:
+            if is_repeated:
+                self.repeating.add(process)
+        elif process in self.repeating:
+            self.repeating.discard(process)
+            return {}
+        return event.states
+
     def exclude_pause(self, pause_s: float, tasks_per_epoch: int) -> None:
         """Leave a pause between two runs out of the duration of unfinished epochs."""
         for epoch in self.epochs.values():
@@ -162,13 +175,13 @@ class TrainingStatistics:
                 epoch.started_s += pause_s
 
 
-def _totals_of(event: TaskFinished | TaskReturned, batches: int) -> BatchTotals:
-    """A worker's statistics of a task of so many batches."""
+def _totals_of(event: TaskFinished | TaskReturned, batches: int, states: MetricStates) -> BatchTotals:
+    """A worker's statistics of a task of so many batches, with these states."""
     counted = event.counted
     if isinstance(event, TaskFinished) and not counted:  # In an old log.
         counted = ((batches - event.batches, batches),)
     return BatchTotals(
-        batches=RangeSet(counted), records=event.records, loss_sum=event.loss_sum, states=_numbers(event.states)
+        batches=RangeSet(counted), records=event.records, loss_sum=event.loss_sum, states=_numbers(states)
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from elasticdl.master.core.callbacks.decide import results_of_epoch
 from elasticdl.master.core.evaluation.merging import states_to_merge
 from elasticdl.master.core.state import State
-from elasticdl.shared.job.tasks import MetricStates, TaskMessage, TaskRef
+from elasticdl.shared.job.spec import JobKind
+from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, MetricStates, TaskMessage, TaskRef
 from elasticdl.shared.messages.commands import Dispatch
-from elasticdl.shared.names import Purpose
+from elasticdl.shared.names import Purpose, TaskId
 
 
 def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskMessage]:
@@ -23,8 +25,14 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
     """
     run = state.run
     states: MetricStates = {}
+    logs: Mapping[str, float] = {}
     if dispatch.purpose is Purpose.MERGE:
         states = states_to_merge(state, dispatch.label, dispatch.evaluation)
+    files: tuple[str, ...] = ()
+    if dispatch.purpose is Purpose.EXPORT and state.job.kind is JobKind.PREDICT:
+        files = tuple(name for _, name in sorted(state.prediction.files.items()))
+    if dispatch.label in (CALLBACKS, LAST_CALLBACKS):
+        logs = results_of_epoch(state, dispatch.evaluation)
     return (
         TaskMessage(
             task=TaskRef(purpose=dispatch.purpose, number=number),
@@ -35,8 +43,16 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
             states=states,
             run=run,
             audited=dispatch.audited,
+            files=files,
+            logs=logs,
+            learning_rate=_rate(state, number) if dispatch.purpose is Purpose.TRAIN else None,
         )
         for start, end in dispatch.tasks
         for number in range(start, end)
         if not (dispatch.purpose is Purpose.MERGE and state.merges[number].done)
     )
+
+
+def _rate(state: State, task: int) -> float | None:
+    rates = state.callbacks.rates
+    return state.callbacks.rate_of(state.plan.epoch(TaskId(task))) if rates else None

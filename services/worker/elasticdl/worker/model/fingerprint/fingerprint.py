@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tensorflow.python.ops import script_ops  # No public name: where TensorFlow
 
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.build import make
+from elasticdl.worker.model.device import gpu_name
 from elasticdl.worker.model.embeddings.swap import Census
 from elasticdl.worker.model.fingerprint.captured import captured_data
 from elasticdl.worker.model.fingerprint.graphs import TracedGraph
@@ -39,11 +40,12 @@ class Fingerprint:
 
     Attributes:
         entries: name of a thing, as the user knows it -> its description; ``layer`` and ``graph`` entries apart.
-        versions: of the libraries that decide how a graph looks.
+        versions: of the libraries that decide how a graph looks, and whether there is a GPU: Keras makes other graphs
+            for recurrent layers on one.
     """
 
     entries: Mapping[str, Mapping[str, Description]]
-    versions: str = f"tensorflow {tf.__version__}, keras {keras.__version__}"
+    versions: str = field(default_factory=lambda: versions(gpu_name()))
 
     def encode(self) -> bytes:
         """The fingerprint for the job's specification; a few kilobytes."""
@@ -68,7 +70,7 @@ class Fingerprint:
         """What differs, most telling first: ``the vocabulary of layer 'x': ['b', 'a'] instead of ['a', 'b']``.
 
         Args:
-            other: the one that was expected. Graphs of other versions of TensorFlow or Keras are not compared.
+            other: the one that was expected. Graphs of other ``versions`` are not compared.
         """
         kinds = (LAYERS, GRAPHS) if self.versions == other.versions else (LAYERS,)
         found = []
@@ -96,6 +98,15 @@ class Fingerprint:
         if found:
             more = f" ({len(found) - 1} more differences)" if len(found) > 1 else ""
             raise UserError(f"{path}: {problem}. It differs in {found[0]}{more}", hint=_HINT)
+
+
+def versions(gpu: str) -> str:
+    """What decides how a graph looks, besides the model.
+
+    Args:
+        gpu: name of the GPU; empty: there is none.
+    """
+    return f"tensorflow {tf.__version__}, keras {keras.__version__}" + (", on a GPU" if gpu else "")
 
 
 def fingerprint(runner: ModelRunner, feeder: BatchFeeder) -> Fingerprint:

@@ -25,7 +25,7 @@ from elasticdl.worker.model.user.module import UserModule
 from elasticdl.worker.model.user.randomness import BatchRandomness
 
 RawBatch = Sequence[bytes] | ColumnArrays
-"""Raw records (TFRecord payloads, CSV lines), or columns of equal length (CSV, Parquet)."""
+"""Raw records (TFRecord payloads, CSV lines), or columns of equal length (CSV, JSON, Parquet)."""
 
 _REFUSED = {
     "BatchDataset": "batch",
@@ -40,6 +40,7 @@ _REFUSED = {
     "CacheDatasetV2": "cache",
     "ShardDataset": "shard",
 }
+_SHUFFLES = ("ShuffleDataset", "ShuffleDatasetV2", "ShuffleDatasetV3")
 _ELEMENTS_MAX = 1 << 62
 
 
@@ -142,6 +143,12 @@ class BatchFeeder:
                     f"{self._module.path}: feed() calls dataset.{_REFUSED[operation.type]}(), which is refused",
                     hint="feed() is given the records of one batch, once per batch: map, filter and shuffle only.",
                 )
+            if operation.type in _SHUFFLES and self._mode == "predict":
+                raise UserError(
+                    f"{self._module.path}: feed() calls dataset.shuffle() in mode 'predict', so predictions would be "
+                    "written beside other records",
+                    hint="Shuffle only if mode == 'train'.",
+                )
 
     def _tensors(self, records: RawBatch) -> tuple[Structure, int]:
         """String tensor of records, or packed columns; and the number of records."""
@@ -185,7 +192,10 @@ class BatchFeeder:
         return BatchSpec(features=opened[0], labels=opened[1], weights=opened[2])
 
     def _split(self, fed: Structure) -> tuple[Structure, Structure, Structure]:
+        """Features, labels and weights; in mode ``predict`` the features alone, whatever else the function gives."""
         if isinstance(fed, tuple) and len(fed) in (2, 3):
+            if self._mode == "predict":
+                return fed[0], None, None
             return fed[0], fed[1], fed[2] if len(fed) == 3 else None
         if isinstance(fed, tuple) and len(fed) == 1:
             fed = fed[0]

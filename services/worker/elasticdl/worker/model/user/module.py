@@ -10,8 +10,11 @@ symbol                                 contract
 ``feed_batch(records, mode, meta...)`` a whole batch -> ``(features, labels[, sample_weight])``
 ``eval_metrics_fn()``                  ``{name: metric or function}`` or ``{output: {name: metric or function}}``
 ``weighted_eval_metrics_fn()``         the same for metrics that use the sample weights
-``callbacks()``                        must return an empty list: no Keras callback can be honoured, see ``_refuse``
+``callbacks()``                        a list of Keras callbacks with hooks of epochs, see ``callbacks.py``
 =====================================  =============================================================================
+
+Without ``loss`` or ``optimizer`` the model has to be compiled. What ``compile()`` was given is used for those functions
+that the file does not define.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -29,18 +32,13 @@ from typing import Any
 import keras
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import ModelFile
+from elasticdl.shared.job.model_file import ModelFile, may_compile
 from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.printing import show_prints
 
-_INSTEAD = {
-    "LearningRateScheduler": "return an optimizer with a keras.optimizers.schedules schedule (your own subclass works)",
-    "ReduceLROnPlateau": "return an optimizer with a keras.optimizers.schedules schedule",
-    "ModelCheckpoint": "snapshots are taken all the time, see --checkpoint_steps",
-    "BackupAndRestore": "a job resumes by itself, see --resume",
-    "EarlyStopping": "use --max_step",
-    "TensorBoard": "losses and metrics are on the job's event log",
-}
+COMPILED = ("loss", "optimizer")
+"""Functions that a file needs unless its model is compiled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +49,15 @@ class UserModule:
         file: where it is.
         params: keyword arguments of the model function.
         module: the module itself.
+        exported: a local ``.keras`` file that holds the model, in place of the model function; None: none.
+        compiled: the model's loss, optimizer and metrics, once it is made and if it is compiled.
     """
 
     file: ModelFile
     params: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     module: ModuleType
+    exported: Path | None = None
+    compiled: Compiled | None = None
 
     @property
     def path(self) -> Path:
@@ -69,6 +71,8 @@ class UserModule:
             UserError: the name is bound to something that can't be called.
         """
         value = getattr(self.module, name, None)
+        if value is None and name in COMPILED:
+            return getattr(self.compiled, name, None)
         if value is not None and not callable(value):
             raise UserError(f"{self.path}: {name!r} must be a function, it is a {type(value).__name__}")
         return value
@@ -85,13 +89,42 @@ class UserModule:
         return function
 
     def make_model(self) -> Any:
-        """Call the model function with the parameters; the result is a ``keras.Model``."""
+        """Call the model function with the parameters, or load the file; the result is a ``keras.Model``."""
+        if self.exported is not None:
+            return self._load_model(self.exported)
         make = self.required(self.file.symbol)
         with user_code(self.path, f"{self.file.symbol}()"):
             model = make(**self.params)
         if not isinstance(model, keras.Model):
             raise UserError(f"{self.path}: {self.file.symbol}() must return a keras.Model, not {type(model).__name__}")
         return model
+
+    def completed_by(self, model: Any) -> UserModule:
+        """This file, with what a compiled model adds to it.
+
+        Raises:
+            UserError: the loss or the optimizer is neither in the file, nor is the model compiled.
+        """
+        missing = [name for name in COMPILED if self.function(name) is None]
+        if missing and not model.compiled:
+            raise UserError(
+                f"{self.path} defines no {missing[0]!r}, and the model is not compiled",
+                hint=f"Define a function {missing[0]} in the file, or call compile() in {self.file.symbol}().",
+            )
+        return replace(self, compiled=Compiled(model, self.path) if model.compiled else None)
+
+    def _load_model(self, exported: Path) -> Any:
+        """Load a ``.keras`` file, with the classes and functions of the model file."""
+        known = {name: value for name, value in vars(self.module).items() if callable(value)}
+        try:
+            compiled = any(self.function(name) is None for name in COMPILED)
+            return keras.saving.load_model(exported, custom_objects=known, compile=compiled)
+        except (TypeError, ValueError, OSError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"{exported} can't be loaded as a Keras model: {reason}",
+                hint=f"Layers of your own have to be defined in {self.path}. Is it the model file of this model?",
+            ) from error
 
     def make_optimizer(self) -> Any:
         """Call ``optimizer()``; the result is a ``keras.optimizers.Optimizer``."""
@@ -126,16 +159,15 @@ def load(file: ModelFile, params: Mapping[str, object] | None = None) -> UserMod
     """Import a model file, with the modules beside it importable, and check it against the contract.
 
     Raises:
-        UserError: something of the contract is missing, or a callback is asked for.
+        UserError: something of the contract is missing.
         UserCodeError: importing the file raised.
     """
     show_prints()
     module = UserModule(file=file, params=MappingProxyType(dict(params or {})), module=_import(file.path))
-    for name in (file.symbol, "loss", "optimizer"):
+    for name in (file.symbol, *(() if may_compile(file) else COMPILED)):
         module.required(name)
     if module.function("feed") is None and module.function("feed_batch") is None:
         raise UserError(f"{file.path} defines neither feed(dataset, mode, metadata) nor feed_batch(records, ...)")
-    _refuse_callbacks(module)
     return module
 
 
@@ -178,18 +210,3 @@ def _first_package_folder() -> int:
     """Index in ``sys.path`` of the first folder of installed packages."""
     installed = (number for number, entry in enumerate(sys.path) if entry.endswith(("site-packages", "dist-packages")))
     return next(installed, len(sys.path))
-
-
-def _refuse_callbacks(module: UserModule) -> None:
-    """No callback of Keras can be honoured: there is no fit() loop, and no process sees every batch."""
-    function = module.function("callbacks")
-    if function is None:
-        return
-    with user_code(module.path, "callbacks()"):
-        callbacks = list(function() or ())
-    if callbacks:
-        kind = type(callbacks[0]).__name__
-        raise UserError(
-            f"{module.path}: callbacks() returns {kind}, but no worker sees every batch, so callbacks can't run",
-            hint=f"Instead: {_INSTEAD.get(kind, 'remove it from callbacks()')}.",
-        )

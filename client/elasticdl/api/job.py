@@ -1,0 +1,96 @@
+"""A job, running or ended, on this machine or in a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from elasticdl.api.commands import run
+from elasticdl.api.history import History
+from elasticdl.shared.errors import ElasticDLError
+
+_UNSUCCESSFUL = {"failed": "failed", "stopped": "been stopped"}
+
+
+class Job:
+    """A job by its id, or by its name if only one job has that name.
+
+    Args:
+        name: its id or name.
+        run_dir: folder that holds one folder per job; ``$ELASTICDL_RUN_DIR`` or the user's own if not given.
+        namespace: of the Kubernetes cluster, if it runs in one.
+
+    Every method raises ``UserError`` if there is no such job, and ``ElasticDLError`` if it can't be reached.
+    """
+
+    def __init__(self, name: str, *, run_dir: str | Path = "", namespace: str = "") -> None:
+        self.name = name
+        self._place = [f"--run_dir={run_dir}"] * bool(run_dir) + [f"--namespace={namespace}"] * bool(namespace)
+
+    def __repr__(self) -> str:
+        return f"Job({self.name!r})"
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What is known about the job up to now: the object that ``elasticdl report --json`` prints."""
+        report: dict[str, Any] = json.loads(self._run("report", "--json"))
+        return report
+
+    @property
+    def state(self) -> str:
+        """``succeeded``, ``failed``, ``stopped``, or what the job does at the moment."""
+        return str(self.report["state"])
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The last values of all metrics: on the validation data if there is any."""
+        metrics: dict[str, float] = self.report["metrics"]
+        return metrics
+
+    @property
+    def history(self) -> History:
+        """Loss and metrics of each epoch and each evaluation."""
+        history = self.report["history"]
+        return History(history["epochs"], history["evaluations"])
+
+    def wait(self, *, shows: bool = True) -> Job:
+        """Return when the job has ended successfully.
+
+        Args:
+            shows: print its progress.
+
+        Raises:
+            ElasticDLError: it has failed or was stopped.
+            KeyboardInterrupt: the user interrupted the call. The job continues; ``stop()`` stops it.
+        """
+        try:
+            self._run("attach", shows=shows)
+        except ElasticDLError as error:
+            report = self.report
+            if report["state"] not in _UNSUCCESSFUL:
+                raise
+            reason = f": {report['message']}" if report["message"] else ""
+            raise ElasticDLError(f"the job {self.name} has {_UNSUCCESSFUL[report['state']]}{reason}") from error
+        return self
+
+    def stop(self) -> None:
+        """Stop the job. ``elasticdl resume`` continues it."""
+        self._run("stop")
+
+    def scale(self, *, workers: int | None = None, ps: int | None = None) -> None:
+        """Change the number of workers or parameter servers while the job runs."""
+        numbers = {"workers": workers, "ps": ps}
+        self._run("scale", *(f"--{name}={number}" for name, number in numbers.items() if number is not None))
+
+    def logs(self, *pods: str, lines: int = 30) -> str:
+        """The last lines that the job's processes have logged.
+
+        Args:
+            pods: such as ``worker-0``; all if not given.
+            lines: of each log.
+        """
+        return self._run("logs", *pods, f"--lines={lines}")
+
+    def _run(self, command: str, *arguments: str, shows: bool = False) -> str:
+        return run(command, self.name, *arguments, *self._place, shows=shows)

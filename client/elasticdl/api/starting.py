@@ -1,0 +1,108 @@
+"""Starts jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from elasticdl.api.commands import as_flags, run
+from elasticdl.api.job import Job
+from elasticdl.cli.kubernetes.flags import KubernetesFlags
+from elasticdl.cli.options import Flag, flags_of
+from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
+from elasticdl.shared.errors import ElasticDLError
+
+_ACCEPTED = re.compile(r"To follow it: elasticdl attach .*?(\S+)$", re.MULTILINE)
+"""How every command with ``--detach`` ends that has started a job."""
+
+
+def train(
+    model_def: str | Path, training_data: str | Path, *, wait: bool = True, shows: bool = True, **flags: Any
+) -> Job:
+    """Train a model, as ``elasticdl train`` does.
+
+    Args:
+        model_def: the model file, or ``module.symbol``.
+        training_data: file, folder or glob, local or ``s3://``.
+        wait: return when the job has ended; otherwise as soon as it was accepted.
+        shows: print its progress.
+        flags: the flags of ``elasticdl train`` by name. Booleans for switches, dicts for ``NAME=VALUE`` items
+            (``model_params={"units": 32}``), lists for several values (``columns=["id", "label"]``).
+
+    Returns:
+        The job, ended successfully if ``wait``.
+
+    Raises:
+        TypeError: there is no such flag.
+        UserError: the input is wrong; nothing is left of the job.
+        ElasticDLError: the job has failed or was stopped.
+        KeyboardInterrupt: the user interrupted the call. A job that was accepted continues.
+    """
+    known = {**flags_of(TrainFlags), **flags_of(KubernetesFlags)}
+    return _start("train", known, {"model_def": model_def, "training_data": training_data, **flags}, wait, shows)
+
+
+def evaluate(
+    model_def: str | Path,
+    model: str | Path,
+    validation_data: str | Path,
+    *,
+    wait: bool = True,
+    shows: bool = True,
+    **flags: Any,
+) -> Job:
+    """Evaluate a model, as ``elasticdl evaluate`` does; the result is in ``metrics``.
+
+    Args:
+        model_def: the model file, or ``module.symbol``.
+        model: the output folder of a training job, a ``.keras`` file, or the name or id of a job.
+        validation_data: file, folder or glob, local or ``s3://``.
+        wait: return when the job has ended; otherwise as soon as it was accepted.
+        shows: print its progress.
+        flags: the flags of ``elasticdl evaluate``; see ``train``.
+
+    Returns, raises: as ``train``.
+    """
+    values = {"model_def": model_def, "model": model, "validation_data": validation_data, **flags}
+    return _start("evaluate", flags_of(EvaluateFlags), values, wait, shows)
+
+
+def predict(
+    model_def: str | Path,
+    model: str | Path,
+    prediction_data: str | Path,
+    output: str | Path,
+    *,
+    wait: bool = True,
+    shows: bool = True,
+    **flags: Any,
+) -> Job:
+    """Write predictions, as ``elasticdl predict`` does.
+
+    Args:
+        model_def: the model file, or ``module.symbol``.
+        model: the output folder of a training job, a ``.keras`` file, or the name or id of a job.
+        prediction_data: file, folder or glob, local or ``s3://``.
+        output: a new folder for the predictions, local or ``s3://``.
+        wait: return when the job has ended; otherwise as soon as it was accepted.
+        shows: print its progress.
+        flags: the flags of ``elasticdl predict``; see ``train``.
+
+    Returns, raises: as ``train``.
+    """
+    data = {"prediction_data": prediction_data, "output": output}
+    values = {"model_def": model_def, "model": model, **data, **flags}
+    return _start("predict", flags_of(PredictFlags), values, wait, shows)
+
+
+def _start(command: str, known: Mapping[str, Flag], values: Mapping[str, Any], wait: bool, shows: bool) -> Job:
+    arguments = as_flags(values, {name: flag for name, flag in known.items() if name != "detach"}, command)
+    output = run(command, *arguments, "--detach", shows=shows)
+    accepted = _ACCEPTED.search(output)
+    if accepted is None:
+        raise ElasticDLError(f"elasticdl {command} has not started a job: {output.strip()}")
+    job = Job(accepted[1], run_dir=values.get("run_dir") or "", namespace=values.get("namespace") or "")
+    return job.wait(shows=shows) if wait else job

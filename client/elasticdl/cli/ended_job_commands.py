@@ -1,0 +1,90 @@
+"""The commands ``elasticdl resume`` and ``elasticdl export``, for jobs that have ended."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from elasticdl.cli import exit_codes
+from elasticdl.cli.background import Accept, run_in_background
+from elasticdl.cli.jobs.export_settings import ExportSettings
+from elasticdl.cli.jobs.resume_changes import ResumeChanges
+from elasticdl.cli.kubernetes.flags import Namespace
+from elasticdl.cli.opening import cluster_job, root_of
+from elasticdl.cli.options import Debug, Detach, Flag, Job, ReportFile, RunDir
+from elasticdl.cli.submission.job_flags import PS_MAX
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.plan import EPOCHS_MAX
+
+
+def resume(
+    job: Job,
+    num_ps_pods: Annotated[
+        int, Flag("Number of parameter servers (0: as before).", metavar="N", limits=(0, PS_MAX))
+    ] = 0,
+    num_epochs: Annotated[
+        int,
+        Flag(
+            "New total number of epochs (0: as before). Also continues a finished job.",
+            metavar="N",
+            limits=(0, EPOCHS_MAX),
+        ),
+    ] = 0,
+    output: Annotated[
+        str, Flag("Folder or s3:// address for the exported model.", metavar="DIR", shows="as before")
+    ] = "",
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+    detach: Detach = False,
+    report: ReportFile = None,
+    debug: Debug = False,
+) -> None:
+    """Resume a stopped, interrupted or failed job from its latest snapshots.
+
+    With --num_epochs, a job that has finished or stopped early also continues, and trains more epochs.
+    """
+    changes = ResumeChanges(ps=num_ps_pods, epochs=num_epochs, output=output)
+    if in_cluster := cluster_job(job, run_dir, namespace):
+        from elasticdl.cli.kubernetes.ended_jobs import resume as kubernetes
+
+        if report:
+            hint = f"When it has ended, write it with: elasticdl report {in_cluster.arguments} --json"
+            raise UserError("--report is not available for a job on Kubernetes", hint=hint, usage=True)
+        raise typer.Exit(kubernetes.resume(in_cluster, changes, detach=detach))
+
+    def run(accept: Accept | None) -> int:
+        from elasticdl.cli.commands.resume import ResumeSettings, resume
+
+        settings = ResumeSettings(changes=changes, report=report, debug=debug, accept=accept)
+        return resume(job, root_of(run_dir), settings)
+
+    try:
+        code = run_in_background(run) if detach else run(None)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted before the job was resumed.", err=True)
+        code = exit_codes.INTERRUPTED
+    raise typer.Exit(code)
+
+
+def export(
+    job: Job,
+    output: Annotated[str, Flag("Folder or s3:// address for the model.", metavar="DIR", shows="as the job")] = "",
+    best: Annotated[bool, Flag("Export the best evaluated model, which a job with --save_best keeps.")] = False,
+    step: Annotated[
+        int | None,
+        Flag("Export the version of step N, if it is kept.", metavar="N", limits=(0, 1 << 62), shows="newest"),
+    ] = None,
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Export the model of a job that has ended, from its snapshots, without training."""
+    settings = ExportSettings(output=output, best=best, step=step)
+    if in_cluster := cluster_job(job, run_dir, namespace):
+        from elasticdl.cli.kubernetes.ended_jobs import export as kubernetes
+
+        kubernetes.export(in_cluster, settings)
+        return
+    from elasticdl.cli.commands.export import export
+
+    export(job, root_of(run_dir), settings)

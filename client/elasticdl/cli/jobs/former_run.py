@@ -1,0 +1,50 @@
+"""A job that has ended, as far as it is known without its event log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from elasticdl.cli.jobs.run_directory import JobRecord, LogEnd, RunDirectory
+from elasticdl.shared.names import JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormerRun:
+    """A job that has ended, as far as it is known without its event log.
+
+    Attributes:
+        job: the job's id.
+        arguments: the job on a command line.
+        storage: the job's storage, a URI.
+        log_place: where its event log is, for people.
+        log_end: the end of the log as it was last seen.
+        history: the content of its history file.
+        epochs: number of epochs in total; 0: unknown.
+    """
+
+    job: JobId
+    arguments: str
+    storage: str
+    log_place: str = ""
+    log_end: LogEnd = field(default_factory=LogEnd)
+    history: str = ""
+    epochs: int = 0
+
+
+def former_run(run: RunDirectory, record: JobRecord) -> FormerRun:
+    """What a job's folder says about the job.
+
+    Args:
+        run: the folder.
+        record: its ``job.json``.
+    """
+    log = f"the folder {run.nats}" if record.own_nats else f"the streams EDL-{run.job}-* of the NATS server"
+    return FormerRun(
+        job=run.job,
+        arguments=run.arguments,
+        storage=record.storage,
+        log_place=log,
+        log_end=run.read_log_end(),
+        history=run.read_history(),
+        epochs=record.epochs,
+    )

@@ -1,0 +1,157 @@
+"""What the objects of a job say about it, without its event log. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from elasticdl.cli.jobs.handle import Condition
+from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES
+from elasticdl.shared.kubernetes.kinds import Manifest
+from elasticdl.shared.kubernetes.names import SUBMIT_CONTAINER
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.names import Service
+
+PENDING, PLANNING, RUNNING = "pending", "planning", "running"
+"""States of a job whose event log is not read: its pod waits, the container ``submit`` runs, or the master does."""
+_NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_NOT_CREATED = frozenset({"CreateContainerConfigError", "CreateContainerError", "StartError"})
+_STOPPED = "The job was stopped"
+"""How the termination message of a master begins whose job was stopped."""
+_ON_THE_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartProblem:
+    """Why the pod of a job does not start.
+
+    Attributes:
+        text: the reason, one sentence.
+        is_final: whether waiting does not help.
+    """
+
+    text: str
+    is_final: bool
+
+
+def condition_of(job: Manifest, pods: Sequence[Manifest]) -> Condition:
+    """The condition of a job.
+
+    Args:
+        job: the Job.
+        pods: its masters.
+    """
+    name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+    pod = latest(pods)
+    ended = _final_state(job)
+    if ended is not None:
+        state, message = ended
+        message = (message and pod and termination_message(pod)) or message
+        if pod and not message and _master_message(pod).startswith(_STOPPED):
+            state = JobState.STOPPED.value
+    else:
+        state, message = _live_state(pod), ""
+    return Condition(
+        is_running=ended is None,
+        state=state,
+        message=message,
+        kill_command=f"kubectl delete job {name} --namespace={namespace}",
+        interruption="its Kubernetes Job has ended",
+    )
+
+
+def latest(pods: Sequence[Manifest]) -> Manifest | None:
+    """The pod that was created last."""
+    return max(pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]), default=None)
+
+
+def termination_message(pod: Manifest) -> str:
+    """What the last container to fail in a master's pod has left for people; empty: none has failed."""
+    messages = [
+        terminated.get("message", "").strip() or f"container {name} has ended with exit code {terminated['exitCode']}"
+        for name, state in _containers(pod)
+        if (terminated := state.get("terminated")) and terminated.get("exitCode")
+    ]
+    return messages[-1] if messages else str(pod.get("status", {}).get("message", ""))
+
+
+def refusal(pod: Manifest) -> str:
+    """Why the container ``submit`` refuses the job for good; empty: it does not, or Kubernetes tries again."""
+    state = dict(_containers(pod)).get(SUBMIT_CONTAINER, {})
+    is_final = state.get("terminated", {}).get("exitCode") in FAILED_CODES
+    return termination_message(pod) if is_final else ""
+
+
+def has_planned(pod: Manifest) -> bool:
+    """Whether the container ``submit`` of a pod has ended with success."""
+    return any(
+        name == SUBMIT_CONTAINER and state.get("terminated", {}).get("exitCode") == 0
+        for name, state in _containers(pod)
+    )
+
+
+def is_planning(pod: Manifest) -> bool:
+    """Whether the container ``submit`` of a pod has started, so that it has a log."""
+    return any(
+        name == SUBMIT_CONTAINER and ("running" in state or "terminated" in state) for name, state in _containers(pod)
+    )
+
+
+def start_problem(pod: Manifest) -> StartProblem | None:
+    """Why a pod does not start, as far as it shows; None: nothing is wrong."""
+    for condition in pod.get("status", {}).get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            message = str(condition.get("message", "")).partition(" preemption:")[0]
+            return StartProblem(text=f"no node has room for the master's pod: {message}", is_final=False)
+    for name, state in _containers(pod):
+        waiting = state.get("waiting") or {}
+        reason, message = waiting.get("reason", ""), " ".join(waiting.get("message", "").split())
+        if reason in _NOT_PULLED:
+            return StartProblem(text=f"the image of container {name} can't be pulled: {message}", is_final=True)
+        if reason in _NOT_CREATED:
+            return StartProblem(text=f"container {name} can't be created: {message}", is_final=True)
+        if reason not in _ON_THE_WAY:
+            return StartProblem(text=f"container {name} does not start: {reason} {message}".rstrip(), is_final=False)
+    return None
+
+
+def creation_problem(job: Manifest, events: Sequence[Manifest]) -> str:
+    """Why Kubernetes refuses to create the pod of a job; empty: no event says so."""
+    uid = job["metadata"]["uid"]
+    refusals = [
+        event
+        for event in events
+        if event.get("reason") == "FailedCreate" and event.get("involvedObject", {}).get("uid") == uid
+    ]
+    return str(refusals[-1].get("message", "")).removeprefix("Error creating: ") if refusals else ""
+
+
+def _final_state(job: Manifest) -> tuple[str, str] | None:
+    """The state of a Job that has ended, and Kubernetes' own message; None: it has not."""
+    for condition in job.get("status", {}).get("conditions") or ():
+        if condition["status"] == "True" and condition["type"] in ("Complete", "Failed"):
+            has_failed = condition["type"] == "Failed"
+            state = JobState.FAILED if has_failed else JobState.SUCCEEDED
+            return state.value, str(condition.get("message", "")) if has_failed else ""
+    return None
+
+
+def _master_message(pod: Manifest) -> str:
+    """The termination message of the container ``master``; empty: it has none."""
+    return str(dict(_containers(pod)).get(Service.MASTER.value, {}).get("terminated", {}).get("message", ""))
+
+
+def _live_state(pod: Manifest | None) -> str:
+    if pod is None:
+        return PENDING
+    states = dict(_containers(pod))
+    if "running" in states.get(Service.MASTER.value, {}):
+        return RUNNING
+    return PLANNING if "running" in states.get(SUBMIT_CONTAINER, {}) else PENDING
+
+
+def _containers(pod: Manifest) -> Iterator[tuple[str, Manifest]]:
+    """(name, state) of each container, in the order in which they start."""
+    status = pod.get("status", {})
+    for each in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        yield each["name"], each.get("state") or {}

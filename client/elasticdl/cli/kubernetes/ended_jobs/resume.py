@@ -1,0 +1,126 @@
+"""``elasticdl resume`` of a job on Kubernetes: a new Job object for the same job, with its pods, model and token."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from elasticdl.cli import exit_codes
+from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.jobs.resume_changes import ResumeChanges
+from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
+from elasticdl.cli.kubernetes.manifests.next_run import next_config_map, next_job, next_secret
+from elasticdl.cli.kubernetes.new_job.creation import create_objects
+from elasticdl.cli.kubernetes.new_job.following import follow, leaving_lines
+from elasticdl.cli.kubernetes.objects_file import write_objects
+from elasticdl.cli.kubernetes.submission_file import SubmissionFile
+from elasticdl.shared.errors import TransientError, UserError
+from elasticdl.shared.job.spec import JobKind
+from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, POD, SECRET, Kind, Manifest
+from elasticdl.shared.kubernetes.names import SUBMISSION_FILE, labels, object_name, selector
+from elasticdl.shared.kubernetes.refusals import ApiRefusedError
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.names import JobId, new_incarnation
+
+REMOVAL_S_MAX = 120.0
+"""Seconds in which Kubernetes has to remove the objects of the former run. Pods may take ``GRACE_S`` to end."""
+_POLL_S = 0.25
+
+
+def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) -> int:
+    """Run the command.
+
+    Args:
+        job: the job.
+        changes: what changes.
+        detach: whether to return as soon as the objects are created.
+
+    Returns:
+        Its exit code.
+
+    Raises:
+        ElasticDLError: the job is running, has nothing left to train, or can't be created again.
+    """
+    check_ended(job, "resumed")
+    former = job.job_object()
+    if job.condition().state == JobState.SUCCEEDED.value and not changes.epochs:
+        from elasticdl.cli.jobs.resumption import finished_error
+
+        raise finished_error(job.job, job.arguments, JobKind.TRAIN)
+    run = new_incarnation()
+    config_map = job.api.get(CONFIG_MAP, object_name(job.job))
+    file = SubmissionFile.from_json(config_map["data"][SUBMISSION_FILE])
+    file = replace(file, run=run, created_s=time.time(), resumption=changes)
+    belongings = (next_config_map(config_map, file.to_json()), next_secret(job.api.get(SECRET, object_name(job.job))))
+    _create_again(job.api, job.job, former, next_job(former, run), belongings)
+    console = plain_console()
+    console.print(f"Created the next run of job {job.job} in namespace {job.api.namespace}.")
+    if detach:
+        console.print(leaving_lines(job))
+        return exit_codes.SUCCESS
+    console.print("Ctrl-C leaves it running.")
+    return follow(job, is_new=False)
+
+
+def check_ended(job: KubernetesJobHandle, what: str) -> None:
+    """Refuse a job that has not ended.
+
+    Args:
+        job: the job.
+        what: participle of the command.
+
+    Raises:
+        UserError: it is running.
+    """
+    condition = job.condition()
+    if condition.is_running:
+        raise UserError(
+            f"job {job.job} is {condition.state}, so it can't be {what}",
+            hint=f"To follow it: elasticdl attach {job.arguments}. To stop it first: elasticdl stop {job.arguments}",
+        )
+
+
+def _create_again(
+    api: KubernetesApi, job: JobId, former: Manifest, new: Manifest, belongings: Sequence[Manifest]
+) -> None:
+    """Replace the objects of a job. If that fails half-way, a file in the working directory holds them.
+
+    Raises:
+        ElasticDLError: the job can't be created again; says what to do.
+    """
+    name = object_name(job)
+    api.delete(JOB, name, uid=former["metadata"]["uid"])
+    try:
+        _wait_until_removed(api, job)
+        create_objects(api, new, belongings)
+    except BaseException as error:
+        file = Path(f"{name}.yaml")
+        write_objects([*belongings, new], file)
+        raise UserError(
+            f"the objects of job {job} were deleted, and the new ones can't be created: "
+            f"{error or type(error).__name__}. They are in the file {file}.",
+            hint=f"Create them: kubectl create --filename={file}",
+        ) from error
+
+
+def _wait_until_removed(api: KubernetesApi, job: JobId) -> None:
+    end_s = time.monotonic() + REMOVAL_S_MAX
+    while any(_exists(api, kind, object_name(job)) for kind in (JOB, CONFIG_MAP, SECRET)) or (
+        api.list(POD, labels=selector(labels(job))).items
+    ):
+        if time.monotonic() > end_s:
+            raise TransientError(f"Kubernetes has not removed all of them after {REMOVAL_S_MAX:g} s")
+        time.sleep(_POLL_S)
+
+
+def _exists(api: KubernetesApi, kind: Kind, name: str) -> bool:
+    try:
+        api.get(kind, name)
+    except ApiRefusedError as refusal:
+        if refusal.is_not_found:
+            return False
+        raise
+    return True

@@ -1,0 +1,81 @@
+"""The handle of a job on Kubernetes: its Job and its pods, its NATS server, and the logs that the API server has."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from elasticdl.cli.jobs.handle import Condition
+from elasticdl.cli.kubernetes.condition import condition_of
+from elasticdl.cli.kubernetes.nats_route import reachable_url
+from elasticdl.cli.kubernetes.pod_logs import KubernetesLogs
+from elasticdl.shared.bus import Bus, BusSettings, nats_bus
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.kubernetes.kinds import JOB, POD, Manifest
+from elasticdl.shared.kubernetes.names import labels, object_name, selector
+from elasticdl.shared.kubernetes.refusals import ApiRefusedError
+from elasticdl.shared.names import JobId, Service
+
+
+class KubernetesJobHandle:
+    """See ``JobHandle``.
+
+    Args:
+        api: the cluster, and the namespace of the job.
+        job: the job.
+        is_default: whether commands find the namespace without being told.
+    """
+
+    def __init__(self, api: KubernetesApi, job: JobId, *, is_default: bool) -> None:
+        self.api = api
+        self._job = job
+        self._is_default = is_default
+        self.logs = KubernetesLogs(api, job)
+
+    @property
+    def job(self) -> JobId:
+        """See ``JobHandle``."""
+        return self._job
+
+    @property
+    def arguments(self) -> str:
+        """See ``JobHandle``."""
+        return self._job if self._is_default else f"{self._job} --namespace={self.api.namespace}"
+
+    def condition(self) -> Condition:
+        """See ``JobHandle``."""
+        return condition_of(self.job_object(), self.masters())
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[Bus]:
+        """See ``JobHandle``."""
+        with contextlib.ExitStack() as stack:
+            url = await asyncio.to_thread(stack.enter_context, reachable_url(self.api, object_name(self._job)))
+            bus = await nats_bus.connect(url, self._job, BusSettings())
+            try:
+                yield bus
+            finally:
+                await bus.close()
+
+    def terminate(self) -> None:
+        """See ``JobHandle``. Deletes the Job, and with it all pods."""
+        self.api.delete(JOB, object_name(self._job))
+
+    def job_object(self) -> Manifest:
+        """The Job.
+
+        Raises:
+            UserError: it is not there any more.
+        """
+        try:
+            return self.api.get(JOB, object_name(self._job))
+        except ApiRefusedError as refusal:
+            if refusal.is_not_found:
+                raise UserError(f"there is no job {self._job} in namespace {self.api.namespace} any more") from refusal
+            raise
+
+    def masters(self) -> tuple[Manifest, ...]:
+        """The pods of the Job."""
+        return self.api.list(POD, labels=selector(labels(self._job, Service.MASTER))).items

@@ -1,0 +1,67 @@
+"""``elasticdl jobs`` for a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from rich.table import Table
+
+from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.kubernetes.condition import condition_of
+from elasticdl.cli.kubernetes.lookup import connect, jobs_in
+from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, POD, Manifest
+from elasticdl.shared.kubernetes.names import (
+    COMPONENT_LABEL,
+    JOB_LABEL,
+    MANAGED_BY_LABEL,
+    NAME_LABEL,
+    SUBMISSION_FILE,
+    selector,
+)
+from elasticdl.shared.names import Service
+
+
+def list_jobs(namespace: str) -> None:
+    """Print one line per job in a namespace, oldest first.
+
+    Args:
+        namespace: value of ``--namespace``. Empty: the jobs of this machine were listed, and a cluster that can't be
+            reached is only mentioned.
+
+    Raises:
+        ElasticDLError: the API server can't be reached, or refuses.
+    """
+    console = plain_console()
+    try:
+        api = connect(namespace)
+        jobs = jobs_in(api)
+        ours = {NAME_LABEL: "elasticdl", MANAGED_BY_LABEL: "elasticdl"}
+        masters = api.list(POD, labels=selector(ours | {COMPONENT_LABEL: Service.MASTER.value})).items
+        submissions = {each["metadata"]["name"]: each for each in api.list(CONFIG_MAP, labels=selector(ours)).items}
+    except ElasticDLError as error:
+        if namespace:
+            raise
+        console.print(f"The jobs on Kubernetes can't be listed: {str(error).splitlines()[0]}")
+        return
+    if not jobs:
+        console.print(f"No jobs in namespace {api.namespace} of {api.server}")
+        return
+    table = Table(title=f"Namespace {api.namespace}", title_justify="left")
+    for column in ("job", "state", "submitted", "model", "training data"):
+        table.add_column(column, overflow="fold", no_wrap=column == "job")  # Users copy the id.
+    for job in jobs:
+        table.add_row(*_row(job, masters, submissions))
+    console.print(table)
+
+
+def _row(job: Manifest, masters: Sequence[Manifest], submissions: dict[str, Manifest]) -> tuple[str, ...]:
+    name = job["metadata"]["name"]
+    own = [pod for pod in masters if pod["metadata"]["labels"].get(JOB_LABEL) == name]
+    submitted = job["metadata"]["creationTimestamp"].replace("T", " ")[:16]
+    content = submissions.get(name, {}).get("data") or {}
+    flags = json.loads(content.get(SUBMISSION_FILE, "{}")).get("flags", {})
+    model = PurePosixPath(flags.get("model_def", "").rpartition(":")[0]).name
+    return name, condition_of(job, own).state, submitted, model, flags.get("training_data", "")

@@ -1,0 +1,72 @@
+"""Finds jobs in a cluster, by id or by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.kubernetes.kinds import JOB, Manifest
+from elasticdl.shared.kubernetes.names import MANAGED_BY_LABEL, NAME_LABEL, selector
+from elasticdl.shared.names import JobId
+
+NAMESPACE_VARIABLE = "ELASTICDL_NAMESPACE"
+_ALL = selector({NAME_LABEL: "elasticdl", MANAGED_BY_LABEL: "elasticdl"})
+_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+def has_cluster(environment: Mapping[str, str]) -> bool:
+    """Whether this machine or pod is configured for a cluster. Asks no server.
+
+    Args:
+        environment: usually ``os.environ``.
+    """
+    file = Path("~/.kube/config").expanduser()
+    return bool(environment.get("KUBECONFIG")) or file.exists() or _TOKEN.exists()
+
+
+def connect(namespace: str) -> KubernetesApi:
+    """Connect to the cluster.
+
+    Args:
+        namespace: value of ``--namespace``; empty: that of the variable, else that of the kubeconfig.
+
+    Raises:
+        UserError: there is no configuration for a cluster.
+    """
+    return KubernetesApi.connect(namespace=namespace or os.environ.get(NAMESPACE_VARIABLE, ""))
+
+
+def jobs_in(api: KubernetesApi) -> list[Manifest]:
+    """The Jobs of a namespace, the oldest first.
+
+    Raises:
+        TransientError, PermanentError: the API server can't be reached, or refuses.
+    """
+    found = api.list(JOB, labels=_ALL).items
+    return sorted(found, key=lambda job: (job["metadata"]["creationTimestamp"], job["metadata"]["name"]))
+
+
+def find_job(job: str, namespace: str) -> KubernetesJobHandle:
+    """A job in the cluster.
+
+    Args:
+        job: its id, or its name if only one job has that name.
+        namespace: value of ``--namespace``; may be empty.
+
+    Raises:
+        UserError: there is none, or there are several.
+        TransientError, PermanentError: the API server can't be reached, or refuses.
+    """
+    api = connect(namespace)
+    ids = [JobId(each["metadata"]["name"]) for each in jobs_in(api)]
+    found = [each for each in ids if each == job] or [each for each in ids if each.rpartition("-")[0] == job]
+    if len(found) == 1:
+        return KubernetesJobHandle(api, found[0], is_default=not namespace)
+    if found:
+        raise UserError(f"{len(found)} jobs are named {job!r}", hint=f"Give the id of one of them: {', '.join(found)}.")
+    latest = f"The latest jobs there: {', '.join(reversed(ids[-5:]))}." if ids else "It holds no jobs."
+    raise UserError(f"there is no job {job!r} in namespace {api.namespace} of {api.server}", hint=latest)

@@ -1,0 +1,119 @@
+"""The three objects that the client creates for a job: Job, ConfigMap and Secret."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elasticdl.cli.kubernetes.manifests.templates import JobSettings, PodSettings, master_template, service_template
+from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, SECRET, Kind, Manifest
+from elasticdl.shared.kubernetes.names import PODS_FILE, SUBMISSION_FILE, labels, object_name
+from elasticdl.shared.kubernetes.templates import PodTemplates, WorkerPriority
+from elasticdl.shared.names import Service
+from elasticdl.shared.process.settings import variable
+
+RETRIES = 1_000_000
+"""Masters that may end without a result. The exit codes 1 and 2 end the job at once."""
+FAILED_CODES = (1, 2)
+"""Exit codes of a job that failed, and of wrong input. After any other, Kubernetes starts the next master."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobManifest:
+    """What the objects of a job contain.
+
+    Attributes:
+        settings: what all pods have in common.
+        master, worker, ps: their pods.
+        workers: how many workers the job is submitted with.
+        worker_priority: priority classes of the workers; None: that of their template.
+        submission: content of ``submission.json``.
+        model: file name -> content of the model file and the modules beside it.
+        secrets: environment variables with secrets, such as the job's token.
+        keep_finished_s: seconds that the objects of an ended job stay.
+    """
+
+    settings: JobSettings
+    master: PodSettings
+    worker: PodSettings
+    ps: PodSettings
+    workers: int
+    worker_priority: WorkerPriority | None
+    submission: str
+    model: Mapping[str, bytes]
+    secrets: Mapping[str, str]
+    keep_finished_s: int
+
+    @property
+    def templates(self) -> PodTemplates:
+        """The templates of workers and ps."""
+        return PodTemplates(
+            worker=service_template(self.settings, self.worker),
+            ps=service_template(self.settings, self.ps),
+            workers=self.workers,
+            worker_priority=self.worker_priority,
+        )
+
+    def job(self, namespace: str) -> Manifest:
+        """The Job, suspended: its pod needs the other two objects, which belong to it."""
+        pod = master_template(self.settings, self.master, self.worker)
+        own = labels(self.settings.job, Service.MASTER)
+        pod["metadata"]["labels"] = {**pod["metadata"].get("labels", {}), **own}
+        return {
+            **self._object(JOB, namespace),
+            "spec": {
+                "suspend": True,
+                "backoffLimit": RETRIES,
+                "ttlSecondsAfterFinished": self.keep_finished_s,
+                "podFailurePolicy": {
+                    "rules": [
+                        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": list(FAILED_CODES)}},
+                        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                    ]
+                },
+                "template": pod,
+            },
+        }
+
+    def config_map(self, namespace: str) -> Manifest:
+        """The ConfigMap with ``submission.json``, ``pods.json`` and the model."""
+        keys = {name: key for key, name in self.settings.model_files.items()}
+        texts = {SUBMISSION_FILE: self.submission, PODS_FILE: self.templates.to_json()}
+        binaries = {}
+        for name, content in self.model.items():
+            try:
+                texts[keys[name]] = content.decode()
+            except UnicodeDecodeError:
+                binaries[keys[name]] = base64.b64encode(content).decode()
+        return {**self._object(CONFIG_MAP, namespace), "data": texts, "binaryData": binaries}
+
+    def secret(self, namespace: str) -> Manifest:
+        """The Secret: all its keys are environment variables of the job's pods."""
+        return {**self._object(SECRET, namespace), "type": "Opaque", "stringData": dict(self.secrets)}
+
+    def all(self, namespace: str) -> list[Manifest]:
+        """The three objects."""
+        return [self.job(namespace), self.config_map(namespace), self.secret(namespace)]
+
+    def _object(self, kind: Kind, namespace: str) -> Manifest:
+        job = self.settings.job
+        metadata = {"name": object_name(job), "namespace": namespace, "labels": labels(job)}
+        return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+
+
+def secret_variables(token: str, nats_url: str) -> dict[str, str]:
+    """The environment variables of a job's Secret; an empty URL leaves that of the namespace."""
+    return {variable("token"): token, **({variable("nats_url"): nats_url} if nats_url else {})}
+
+
+def owned(manifest: Manifest, owner: Manifest) -> Manifest:
+    """An object that is deleted with its owner, a Job as the API server returned it."""
+    metadata = owner["metadata"]
+    reference = {
+        "apiVersion": JOB.api_version,
+        "kind": JOB.name,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}

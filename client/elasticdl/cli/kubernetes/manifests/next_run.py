@@ -1,0 +1,61 @@
+"""The objects of a job that continues, from those of its former run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+
+from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, SECRET, Kind, Manifest
+from elasticdl.shared.kubernetes.names import SUBMISSION_FILE
+from elasticdl.shared.process.settings import variable
+
+_JOB_FIELDS = ("backoffLimit", "ttlSecondsAfterFinished", "podFailurePolicy", "template")
+_CONTROLLER_LABELS = ("controller-uid", "job-name")
+"""What Kubernetes adds to the labels of a Job's pods, with and without a prefix."""
+
+
+def next_job(former: Manifest, run: str) -> Manifest:
+    """The Job of the next run, suspended.
+
+    Args:
+        former: the Job of the former run, as the API server returned it.
+        run: the id of the next run.
+    """
+    spec = deepcopy({name: former["spec"][name] for name in _JOB_FIELDS})
+    metadata = spec["template"].get("metadata", {})
+    metadata["labels"] = {
+        name: value
+        for name, value in metadata.get("labels", {}).items()
+        if name.rpartition("/")[2] not in _CONTROLLER_LABELS
+    }
+    for container in _containers(spec["template"]):
+        for each in container.get("env", ()):
+            if each["name"] == variable("run"):
+                each["value"] = run
+    return {**_object(JOB, former), "spec": {"suspend": True, **spec}}
+
+
+def next_config_map(former: Manifest, submission: str) -> Manifest:
+    """The ConfigMap of the next run.
+
+    Args:
+        former: that of the former run.
+        submission: content of ``submission.json``.
+    """
+    data = {**former.get("data", {}), SUBMISSION_FILE: submission}
+    return {**_object(CONFIG_MAP, former), "data": data, "binaryData": former.get("binaryData") or {}}
+
+
+def next_secret(former: Manifest) -> Manifest:
+    """The Secret of the next run: that of the former one."""
+    return {**_object(SECRET, former), "type": "Opaque", "data": former.get("data") or {}}
+
+
+def _object(kind: Kind, former: Manifest) -> Manifest:
+    metadata = {name: former["metadata"][name] for name in ("name", "namespace", "labels")}
+    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
+
+
+def _containers(template: Manifest) -> Iterator[Manifest]:
+    spec = template["spec"]
+    yield from (*spec.get("initContainers", ()), *spec["containers"])

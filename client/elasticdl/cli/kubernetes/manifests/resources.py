@@ -1,0 +1,117 @@
+"""Requests and limits: ``cpu=1,memory=4096Mi,gpu=1`` and what Kubernetes wants of it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.names import Service
+
+_NAMES = {"cpu": "cpu", "memory": "memory", "disk": "ephemeral-storage", "ephemeral-storage": "ephemeral-storage"}
+_GPU = "nvidia.com/gpu"
+_EXTENDED = re.compile(r"[a-z0-9][-a-z0-9.]*/[A-Za-z0-9][-A-Za-z0-9._]*")
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?(?:[eE]\d+)?)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+_DECIMAL = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_UNITS = _DECIMAL | {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """The resources of a container.
+
+    Attributes:
+        requests: quantity by name, as Kubernetes names them.
+        limits: the same.
+    """
+
+    requests: Mapping[str, str]
+    limits: Mapping[str, str]
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the container gets, of any vendor."""
+        return sum(int(text) for name, text in self.limits.items() if name.endswith("/gpu"))
+
+    @property
+    def threads(self) -> int:
+        """How many threads have a CPU each, at least one."""
+        return max(1, math.ceil(amount(self.limits.get("cpu", "1"))))
+
+    def manifest(self) -> dict[str, dict[str, str]]:
+        """The field ``resources`` of a container."""
+        return {"requests": dict(self.requests), "limits": dict(self.limits)}
+
+
+def parse_resources(service: str, request: str, limit: str) -> Resources:
+    """Read ``--SERVICE_resource_request`` and ``--SERVICE_resource_limit``; a limit that is not given is the request.
+
+    Args:
+        service: ``master``, ``worker`` or ``ps``.
+        request: value of the first flag.
+        limit: value of the second flag.
+
+    Raises:
+        UserError: names the flag and the item that is wrong.
+    """
+    request_flag, limit_flag = f"--{service}_resource_request", f"--{service}_resource_limit"
+    requests, own_limits = _parse(request_flag, request), _parse(limit_flag, limit)
+    limits = {**requests, **own_limits}
+    for name, text in requests.items():
+        if amount(text) > amount(limits[name]):
+            raise UserError(
+                f"{request_flag} asks for more {name} ({text}) than {limit_flag} ({limits[name]})", usage=True
+            )
+        if "/" in name and amount(text) != amount(limits[name]):
+            raise UserError(f"{request_flag} and {limit_flag} must give the same number of {name}", usage=True)
+    # Kubernetes does not share devices between containers: the request is the limit.
+    requests |= {name: text for name, text in limits.items() if "/" in name}
+    resources = Resources(requests=requests, limits=limits)
+    _check_gpus(service, resources.gpus)
+    return resources
+
+
+def _check_gpus(service: str, gpus: int) -> None:
+    if gpus and service != Service.WORKER:
+        raise UserError(f"--{service}_resource_request asks for a GPU, but only workers compute on GPUs", usage=True)
+    if gpus > 1:
+        raise UserError(
+            f"--worker_resource_request asks for {gpus} GPUs, but a worker computes on one",
+            hint=f"Ask for gpu=1 and {gpus} times as many workers (--num_workers).",
+            usage=True,
+        )
+
+
+def amount(quantity: str) -> float:
+    """The number that a quantity stands for: ``500m`` is 0.5, ``1Ki`` is 1024.
+
+    Raises:
+        ValueError: it is no quantity.
+    """
+    match = _QUANTITY.fullmatch(quantity)
+    if match is None:
+        raise ValueError(quantity)
+    return float(match[1]) * _UNITS[match[2] or ""]
+
+
+def _parse(flag: str, text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        short, equals, quantity = (part.strip() for part in item.partition("="))
+        name = _GPU if short == "gpu" else _NAMES.get(short, short if _EXTENDED.fullmatch(short) else "")
+        if not equals or not name:
+            raise UserError(
+                f"{flag}: {item!r} is not a resource",
+                hint="Use cpu, memory, disk, gpu or VENDOR/gpu, such as cpu=1,memory=4096Mi,gpu=1.",
+                usage=True,
+            )
+        if name in found:
+            raise UserError(f"{flag} names {short} twice", usage=True)
+        is_valid = re.fullmatch(r"\d+", quantity) if "/" in name else _QUANTITY.fullmatch(quantity)
+        if not is_valid:
+            wanted = "a whole number" if "/" in name else "a quantity such as 500m, 2 or 4Gi"
+            raise UserError(f"{flag}: {short}={quantity} is not {wanted}", usage=True)
+        found[name] = quantity
+    return found

@@ -1,0 +1,153 @@
+"""How a command reaches the NATS server of a namespace: directly if it can, else through the API server."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ipaddress
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from elasticdl.cli.kubernetes.port_forward import forwarded
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.kubernetes.kinds import POD, SECRET, SERVICE, Manifest
+from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT, selector
+from elasticdl.shared.kubernetes.refusals import ApiRefusedError
+from elasticdl.shared.process.settings import variable
+
+PORT = 4222
+CONNECT_S = 1.0
+"""Seconds in which a NATS server that can be reached directly accepts a connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAddress:
+    """A Service of a cluster, as a URL names it.
+
+    Attributes:
+        name: of the Service.
+        namespace: of the Service; empty: that of the job.
+        port: of the Service.
+    """
+
+    name: str
+    namespace: str
+    port: int
+
+    @classmethod
+    def of(cls, url: SplitResult) -> ServiceAddress:
+        """Read ``nats://NAME``, ``nats://NAME.NAMESPACE`` and ``nats://NAME.NAMESPACE.svc.cluster.local``.
+
+        Raises:
+            UserError: the host is an IP address.
+        """
+        host = url.hostname or ""
+        if _is_ip_address(host):
+            raise UserError(
+                f"the NATS server {host} can't be reached from here, and an address names no Service to forward to",
+                hint=f"Give a URL that works here in the variable {variable('nats_url')}.",
+            )
+        name, _, rest = host.partition(".")
+        return cls(name=name, namespace=rest.partition(".")[0], port=url.port or PORT)
+
+
+@contextmanager
+def reachable_url(api: KubernetesApi, job: str) -> Iterator[str]:
+    """A URL of the job's NATS server that works here, as long as the context is open.
+
+    Raises:
+        UserError: the server can't be reached.
+        TransientError, PermanentError: the API server can't be reached, or refuses.
+    """
+    given = os.environ.get(variable("nats_url"), "")
+    urls = (given or _url_of(api, job)).split(",")
+    for url in urls:
+        parts = urlsplit(url.strip())
+        if _accepts(parts.hostname or "", parts.port or PORT):
+            yield url.strip()
+            return
+    parts = urlsplit(urls[0].strip())
+    if given:
+        raise UserError(f"the NATS server of {variable('nats_url')} can't be reached ({parts.hostname})")
+    address = ServiceAddress.of(parts)
+    own = api if address.namespace in ("", api.namespace) else api.connect(namespace=address.namespace)
+    with contextlib.nullcontext() if own is api else contextlib.closing(own):
+        pod, port = _pod_of(own, address)
+        with forwarded(lambda: own.port_forward(pod, port)) as local:
+            user = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
+            yield f"{parts.scheme}://{user}127.0.0.1:{local}"
+
+
+def _url_of(api: KubernetesApi, job: str) -> str:
+    """What the pods of the job use."""
+    for name in (job, NAMESPACE_OBJECT):
+        try:
+            content: Mapping[str, str] = api.get(SECRET, name).get("data") or {}
+        except ApiRefusedError as refusal:
+            if refusal.is_not_found:
+                continue
+            raise UserError(
+                f"the address of the job's NATS server can't be read: {refusal}",
+                hint=f"Give its URL in the variable {variable('nats_url')}.",
+            ) from refusal
+        if encoded := content.get(variable("nats_url")):
+            return base64.b64decode(encoded).decode()
+    raise UserError(f"Secret {NAMESPACE_OBJECT} in namespace {api.namespace} has no {variable('nats_url')}")
+
+
+def _is_ip_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _accepts(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _pod_of(api: KubernetesApi, address: ServiceAddress) -> tuple[str, int]:
+    """A ready pod of a Service, and its port.
+
+    Raises:
+        UserError: the address names no Service with a ready pod.
+    """
+    try:
+        service = api.get(SERVICE, address.name)
+    except ApiRefusedError as refusal:
+        raise UserError(
+            f"the NATS server {address.name} can't be reached from here, and not through the API server: {refusal}",
+            hint=f"Give a URL that works here in the variable {variable('nats_url')}.",
+        ) from refusal
+    pods = api.list(POD, labels=selector(service["spec"].get("selector") or {})).items
+    for pod in pods:
+        if _is_ready(pod):
+            return pod["metadata"]["name"], _target_port(service, pod, address.port)
+    raise UserError(
+        f"no pod of Service {address.name} in namespace {api.namespace} is ready, so NATS can't be reached",
+        hint=f"See why: kubectl get pods --namespace={api.namespace}",
+    )
+
+
+def _is_ready(pod: Manifest) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _target_port(service: Manifest, pod: Manifest, port: int) -> int:
+    """The port of a pod to which a port of its Service leads."""
+    target = next((each.get("targetPort", port) for each in service["spec"]["ports"] if each["port"] == port), port)
+    if isinstance(target, int):
+        return target
+    ports = [each for container in pod["spec"]["containers"] for each in container.get("ports") or ()]
+    return next((int(each["containerPort"]) for each in ports if each.get("name") == target), port)

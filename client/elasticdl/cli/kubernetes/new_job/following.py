@@ -1,0 +1,137 @@
+"""Follows a new job on Kubernetes from its creation to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from elasticdl.cli import exit_codes
+from elasticdl.cli.commands.attach import attach
+from elasticdl.cli.display.consoles import JobConsole
+from elasticdl.cli.kubernetes.condition import (
+    creation_problem,
+    has_planned,
+    is_planning,
+    latest,
+    refusal,
+    start_problem,
+    termination_message,
+)
+from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
+from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
+from elasticdl.shared.kubernetes.kinds import EVENT, Manifest
+from elasticdl.shared.kubernetes.names import SUBMIT_CONTAINER
+
+POLL_S = 0.5
+UNREACHABLE_S_MAX = 60.0
+"""Seconds without an answer of the API server after which the client gives up; the job continues."""
+
+
+def follow(job: KubernetesJobHandle, *, is_new: bool = True) -> int:
+    """Show a job until it has ended; Ctrl-C leaves it running.
+
+    Args:
+        job: the job.
+        is_new: whether this is its first run.
+
+    Returns:
+        The exit code of the command.
+
+    Raises:
+        UserError: the run was refused before it began. Nothing of a new job is left.
+        ElasticDLError: the cluster can't be reached any more.
+    """
+    console = JobConsole()
+    try:
+        _wait_until_planned(job, console)
+    except KeyboardInterrupt:
+        console.print_line(leaving_lines(job))
+        return exit_codes.INTERRUPTED
+    except UserError:
+        if is_new:
+            with contextlib.suppress(ElasticDLError):
+                job.terminate()  # It did not begin, so leave nothing behind.
+        raise
+    return attach(job, is_new=True)
+
+
+def leaving_lines(job: KubernetesJobHandle) -> str:
+    """What a user reads whose job continues without being shown."""
+    return (
+        f"The job continues. To follow it: elasticdl attach {job.arguments}\n"
+        f"To read the logs of its processes: elasticdl logs {job.arguments} --follow\n"
+        f"To stop it: elasticdl stop {job.arguments}"
+    )
+
+
+def _wait_until_planned(job: KubernetesJobHandle, console: JobConsole) -> None:
+    """Wait until the job is on its event log, and show what its container ``submit`` prints.
+
+    Raises:
+        UserError: it was refused.
+    """
+    told, answered_s, shown = "", time.monotonic(), 0
+    while True:
+        try:
+            masters = job.masters()
+            pod = latest(masters)
+            if any(map(has_planned, masters)):
+                return  # Whatever has happened to its master since, the job has begun.
+            problem = _problem(job, pod)
+            shown = _show_progress(job, pod, console, shown)
+            answered_s = time.monotonic()
+        except TransientError:
+            if time.monotonic() > answered_s + UNREACHABLE_S_MAX:
+                raise
+            problem = told
+        if problem and problem != told:
+            told = problem
+            console.print_line(f"Waiting: {problem}")
+        time.sleep(POLL_S)
+
+
+def _problem(job: KubernetesJobHandle, pod: Manifest | None) -> str:
+    """Why the job waits; empty: for nothing special.
+
+    Raises:
+        UserError: it waits in vain, or it has failed.
+    """
+    condition = job.condition()
+    if not condition.is_running:
+        raise UserError(condition.message or "the job has failed, and Kubernetes does not say why")
+    if pod is None:
+        if reason := creation_problem(job.job_object(), job.api.list(EVENT).items):
+            raise UserError(f"Kubernetes refuses the master's pod: {reason}", hint=_hint(job, reason))
+        return ""
+    if message := refusal(pod):
+        raise UserError(message)
+    if message := termination_message(pod):
+        return f"the master's pod has ended, and Kubernetes starts another one: {message}"
+    found = start_problem(pod)
+    if found is not None and found.is_final:
+        raise UserError(found.text, hint=_hint(job, found.text))
+    return found.text if found else ""
+
+
+def _hint(job: KubernetesJobHandle, problem: str) -> str:
+    """The command that shows or repairs the cause of a refusal."""
+    namespace = job.api.namespace
+    if "PriorityClass" in problem:
+        return "Create it: kubectl apply -k deploy/kustomize/base, or give another one with --master_pod_priority."
+    if "quota" in problem:
+        return f"See what is used: kubectl describe resourcequota --namespace={namespace}"
+    if "serviceaccount" in problem or "secret" in problem:
+        return f"Set the namespace up: kubectl apply -k deploy/kustomize/base --namespace={namespace}"
+    if "image" in problem:
+        return "Check --image_name, --master_image, --ps_image and --image_pull_secrets."
+    return f"For details: kubectl describe job {job.job} --namespace={namespace}"
+
+
+def _show_progress(job: KubernetesJobHandle, pod: Manifest | None, console: JobConsole, shown: int) -> int:
+    """Print the new lines of the container ``submit``; returns how many were printed in total."""
+    if pod is None or not is_planning(pod):
+        return shown
+    lines = job.api.log(pod["metadata"]["name"], container=SUBMIT_CONTAINER).splitlines()
+    for line in lines[shown:]:
+        console.print_line(line)
+    return len(lines)

@@ -1,0 +1,65 @@
+"""The model file and the modules beside it, which travel with a job in its ConfigMap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from elasticdl.cli.submission.model_digest import file_digests
+from elasticdl.cli.submission.submit import find_model
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job import model_file
+from elasticdl.shared.kubernetes.names import MODEL_FOLDER
+
+BYTES_MAX = 900_000
+"""A ConfigMap may have 1 MiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """A model on its way into pods.
+
+    Attributes:
+        model_def: value of ``--model_def`` inside the pods.
+        name: the first part of the job's id, from the name of the file.
+        contents: file name relative to the model's folder -> content.
+    """
+
+    model_def: str
+    name: str
+    contents: Mapping[str, bytes]
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Key in the ConfigMap -> file name. A key has no slashes."""
+        return {f"model.{number}.{PurePosixPath(name).name}": name for number, name in enumerate(self.contents)}
+
+
+def collect(model_def: str, model_zoo: str) -> ModelFiles:
+    """Find the model file, check its syntax, and read it.
+
+    Args:
+        model_def: the flag's value. An absolute path that does not exist here is one inside the workers' image.
+        model_zoo: the flag's value.
+
+    Raises:
+        UserError: there is no such file, it is not valid, or the files are too large.
+    """
+    before = model_def.rpartition(":")[0]
+    path = Path(before if before.endswith(".py") else model_def)
+    if path.is_absolute() and not path.exists():
+        return ModelFiles(model_def=model_def, name=path.stem, contents={})
+    file = find_model(model_def, model_zoo)
+    model_file.check_syntax(file)
+    folder = file.path.parent
+    contents = {name: (folder / name).read_bytes() for name in file_digests(file.path)}
+    size = sum(map(len, contents.values()))
+    if size > BYTES_MAX:
+        largest = max(contents, key=lambda name: len(contents[name]))
+        raise UserError(
+            f"{file.path} and the modules beside it that it imports have {size:,} bytes; a job takes {BYTES_MAX:,}",
+            hint=f"The largest is {folder / largest}. Put the modules into the workers' image (--image_name).",
+        )
+    inside = f"{MODEL_FOLDER}/{file.path.name}:{file.symbol}"
+    return ModelFiles(model_def=inside, name=file.path.stem, contents=contents)

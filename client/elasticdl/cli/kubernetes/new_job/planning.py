@@ -1,0 +1,186 @@
+"""From the flags of ``elasticdl train --platform=kubernetes`` to the objects of a job. Asks no server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from elasticdl.cli.kubernetes.flags import KubernetesFlags
+from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, secret_variables
+from elasticdl.cli.kubernetes.manifests.patches import check_patches
+from elasticdl.cli.kubernetes.manifests.resources import parse_resources
+from elasticdl.cli.kubernetes.manifests.templates import JobSettings, PodSettings
+from elasticdl.cli.kubernetes.manifests.volumes import Volumes, parse_volumes
+from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles, collect
+from elasticdl.cli.kubernetes.submission_file import SubmissionFile
+from elasticdl.cli.submission.flag_items import parse_envs
+from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.seed import with_seed
+from elasticdl.cli.submission.submit import job_name
+from elasticdl.shared.data.discovery import split_paths
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT, PRIORITY_HIGH, PRIORITY_LOW
+from elasticdl.shared.kubernetes.templates import WorkerPriority
+from elasticdl.shared.names import Incarnation, JobId, Service, new_job_id
+
+_SHARE = re.compile(r"(?:high=)?(\d*\.?\d+)")
+_LABEL = re.compile(r"([-A-Za-z0-9_./]+)=([-A-Za-z0-9_.]*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What is random about a job.
+
+    Attributes:
+        run: id of its first run.
+        token: secret of its processes.
+        created_s: when the user entered the command, seconds since the epoch.
+    """
+
+    run: Incarnation
+    token: str
+    created_s: float
+
+
+def plan_job(flags: TrainFlags, pods: KubernetesFlags, defaults: Mapping[str, str], identity: Identity) -> JobManifest:
+    """Check the flags as far as that is possible without the cluster, and plan the objects of a new job.
+
+    Args:
+        flags: the values of the flags of all jobs.
+        pods: the values of the flags of jobs on Kubernetes.
+        defaults: content of the namespace's ConfigMap ``elasticdl``.
+        identity: what is random about the job.
+
+    Raises:
+        UserError: a flag is wrong, or the model file is.
+    """
+    volumes = parse_volumes(pods.volume)
+    flags = _with_places(with_seed(flags), defaults, volumes)
+    model = collect(flags.model_def, flags.model_zoo)
+    job = new_job_id(flags.job_name or job_name(model.name))
+    submitted = replace(flags, model_def=model.model_def, model_zoo="")
+    submission = SubmissionFile(job=job, run=identity.run, created_s=identity.created_s, flags=submitted)
+    high, low = defaults.get("priority_class_high", ""), defaults.get("priority_class_low", "")
+    worker_priority = _worker_priority(pods.worker_pod_priority, high or PRIORITY_HIGH, low or PRIORITY_LOW)
+    image = pods.image_name or defaults.get("image_name", "")
+    if not image:
+        raise UserError(
+            f"--image_name is not given, and ConfigMap {NAMESPACE_OBJECT} of the namespace has no image_name",
+            usage=True,
+        )
+    worker_class = "" if worker_priority else pods.worker_pod_priority or low
+    return JobManifest(
+        settings=_settings(submitted, pods, model, job, identity.run, volumes),
+        master=PodSettings(
+            service=Service.MASTER,
+            image=pods.master_image or defaults.get("master_image", "") or image,
+            resources=parse_resources("master", pods.master_resource_request, pods.master_resource_limit),
+            priority_class=pods.master_pod_priority or high,
+        ),
+        worker=PodSettings(
+            service=Service.WORKER,
+            image=image,
+            resources=parse_resources("worker", pods.worker_resource_request, pods.worker_resource_limit),
+            priority_class=worker_class,
+        ),
+        ps=PodSettings(
+            service=Service.PS,
+            image=pods.ps_image or defaults.get("ps_image", "") or image,
+            resources=parse_resources("ps", pods.ps_resource_request, pods.ps_resource_limit),
+            priority_class=pods.ps_pod_priority or high,
+        ),
+        workers=flags.num_workers,
+        worker_priority=worker_priority,
+        submission=submission.to_json(),
+        model=model.contents,
+        secrets=secret_variables(identity.token, flags.nats_url),
+        keep_finished_s=pods.keep_finished,
+    )
+
+
+def _settings(
+    flags: TrainFlags, pods: KubernetesFlags, model: ModelFiles, job: JobId, run: Incarnation, volumes: Volumes
+) -> JobSettings:
+    assert flags.seed is not None
+    return JobSettings(
+        job=job,
+        run=run,
+        seed=flags.seed,
+        log_level=flags.log_level,
+        envs=parse_envs(flags.envs),
+        model_files=model.keys,
+        volumes=volumes,
+        pull_policy=pods.image_pull_policy or "",
+        pull_secrets=[name.strip() for name in pods.image_pull_secrets.split(",") if name.strip()],
+        node_selector=_parse_labels(pods.node_selector),
+        service_account=pods.service_account_name,
+        patches=_read_patches(pods.cluster_spec) if pods.cluster_spec else {},
+    )
+
+
+def _with_places(flags: TrainFlags, defaults: Mapping[str, str], volumes: Volumes) -> TrainFlags:
+    """The flags with a storage; refuses places that pods can't reach."""
+    if flags.initial_model:
+        raise UserError("--initial_model is not available yet with --platform=kubernetes.", usage=True)
+    if not flags.storage and not flags.checkpoint_dir:
+        flags = replace(flags, storage=defaults.get("storage", ""))
+    places = {name: getattr(flags, name) for name in ("storage", "checkpoint_dir", "output")}
+    if not flags.storage and not flags.checkpoint_dir:
+        raise UserError(
+            f"--storage is not given, and ConfigMap {NAMESPACE_OBJECT} of the namespace has no storage",
+            hint="Give --storage=s3://BUCKET/PREFIX.",
+            usage=True,
+        )
+    for name, place in places.items():
+        if place and "://" not in place and not volumes.contains(place):
+            raise UserError(
+                f"--{name}={place} is not in a volume of the pods, so it would be lost with them",
+                hint="Give s3://BUCKET/PREFIX, or mount a volume with --volume.",
+                usage=True,
+            )
+    for name in ("training_data", "validation_data"):
+        for path in split_paths(getattr(flags, name)) if getattr(flags, name) else ():
+            is_local = not path.startswith("/") or (Path(path).exists() and not volumes.contains(path))
+            if "://" not in path and is_local:
+                raise UserError(
+                    f"--{name}={path} is on this machine, where pods can't read it",
+                    hint=f"Upload it: elasticdl data put {path} s3://BUCKET/PREFIX. Or mount a volume with --volume.",
+                    usage=True,
+                )
+    return flags
+
+
+def _worker_priority(text: str, high: str, low: str) -> WorkerPriority | None:
+    """``high=0.5`` or ``0.5``; None: another value."""
+    match = _SHARE.fullmatch(text)
+    if match is None:
+        if "=" in text:
+            raise UserError(f"--worker_pod_priority={text} is neither a PriorityClass nor high=SHARE", usage=True)
+        return None
+    share = float(match[1])
+    if share > 1:
+        raise UserError(f"--worker_pod_priority={text}: the share is not between 0 and 1", usage=True)
+    return WorkerPriority(high=high, low=low, high_share=share)
+
+
+def _parse_labels(text: str) -> dict[str, str]:
+    found = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        match = _LABEL.fullmatch(item)
+        if match is None:
+            raise UserError(f"--node_selector: {item!r} is not of the form NAME=VALUE", usage=True)
+        found[match[1]] = match[2]
+    return found
+
+
+def _read_patches(file: Path) -> dict[str, dict[str, Any]]:
+    import yaml  # Comes with the package kubernetes; JSON is YAML, too.
+
+    try:
+        content = yaml.safe_load(file.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"--cluster_spec={file} can't be read: {error}", usage=True) from error
+    return check_patches(str(file), content)

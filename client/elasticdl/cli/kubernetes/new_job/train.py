@@ -1,0 +1,105 @@
+"""``elasticdl train --platform=kubernetes``: creates the objects of a job."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from elasticdl.cli import exit_codes
+from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.kubernetes.checks import job_findings, refuse_problems, setup_findings
+from elasticdl.cli.kubernetes.flags import KubernetesFlags
+from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
+from elasticdl.cli.kubernetes.lookup import connect
+from elasticdl.cli.kubernetes.new_job.creation import create_job
+from elasticdl.cli.kubernetes.new_job.following import follow, leaving_lines
+from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
+from elasticdl.cli.kubernetes.objects_file import objects_text, write_objects
+from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, Manifest
+from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
+from elasticdl.shared.kubernetes.refusals import ApiRefusedError
+from elasticdl.shared.names import new_incarnation
+
+
+def train(flags: TrainFlags, pods: KubernetesFlags, started_s: float) -> int:
+    """Run the command.
+
+    Args:
+        flags: the values of the flags of all jobs.
+        pods: the values of the flags of jobs on Kubernetes.
+        started_s: when the user entered the command, seconds since the epoch.
+
+    Returns:
+        Its exit code.
+
+    Raises:
+        ElasticDLError: the job can't be created. Nothing is left behind.
+    """
+    identity = Identity(run=new_incarnation(), token=secrets.token_hex(16), created_s=started_s)
+    if pods.yaml:
+        api = _connect_if_possible(pods.namespace)
+        defaults = namespace_defaults(api) if api else {}
+        namespace = api.namespace if api else pods.namespace or "default"
+        first, *belongings = plan_job(flags, pods, defaults, identity).all(namespace)
+        _write([*belongings, first], pods.yaml)  # In this order, the pod of the Job finds what it mounts.
+        return exit_codes.SUCCESS
+    api = connect(pods.namespace)
+    refuse_problems(setup_findings(api))
+    manifest = plan_job(flags, pods, namespace_defaults(api), identity)
+    refuse_problems(job_findings(api, manifest))
+    if flags.dry_run:
+        for each in manifest.all(api.namespace):
+            api.create(each, dry_run=True)
+        plain_console().print("The API server accepts the objects of the job. Nothing was created.")
+        return exit_codes.SUCCESS
+    create_job(api, manifest)
+    job = KubernetesJobHandle(api, manifest.settings.job, is_default=not pods.namespace)
+    console = plain_console()
+    console.print(f"Created job {job.job} in namespace {api.namespace}.")
+    if flags.detach:
+        console.print(leaving_lines(job))
+        return exit_codes.SUCCESS
+    console.print("Ctrl-C leaves it running.")
+    return follow(job)
+
+
+def namespace_defaults(api: KubernetesApi) -> Mapping[str, str]:
+    """The content of the ConfigMap ``elasticdl`` of a namespace; empty if there is none.
+
+    Raises:
+        TransientError, PermanentError: it can't be read.
+    """
+    try:
+        content: Mapping[str, str] = api.get(CONFIG_MAP, NAMESPACE_OBJECT).get("data") or {}
+    except ApiRefusedError as refusal:
+        if refusal.is_not_found:
+            return {}
+        raise
+    return content
+
+
+def _connect_if_possible(namespace: str) -> KubernetesApi | None:
+    """The cluster whose defaults apply; None without a kubeconfig."""
+    try:
+        return connect(namespace)
+    except UserError:
+        return None
+
+
+def _write(objects: Sequence[Manifest], file: str) -> None:
+    """Print objects as YAML, or write them to a file.
+
+    Raises:
+        UserError: the file can't be written.
+    """
+    if file == "-":
+        plain_console().print(objects_text(objects), end="")
+        return
+    try:
+        write_objects(objects, Path(file))
+    except OSError as error:
+        raise UserError(f"--yaml={file} can't be written: {error.strerror}", usage=True) from error

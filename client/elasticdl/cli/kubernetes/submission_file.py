@@ -1,0 +1,76 @@
+"""The file ``submission.json``: what a job on Kubernetes was submitted with, for the container that plans the job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from elasticdl.cli.jobs.resume_changes import ResumeChanges
+from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.plan import Shuffle
+from elasticdl.shared.names import Incarnation, JobId
+
+CLIENT_FLAGS = ("debug", "detach", "dry_run", "nats_url", "platform", "report", "run_dir")
+"""Flags of the client alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionFile:
+    """What the file contains.
+
+    Attributes:
+        job: the job's id.
+        run: the id of this run of the job, which its first event has.
+        created_s: when the user entered the command, seconds since the epoch.
+        flags: of the command, with a seed, and with paths as the pods see them.
+        resumption: set if this run resumes the job.
+    """
+
+    job: JobId
+    run: Incarnation
+    created_s: float
+    flags: TrainFlags
+    resumption: ResumeChanges | None = None
+
+    def to_json(self) -> str:
+        """The content of the file: only flags that differ from their defaults."""
+        flags = {
+            each.name: getattr(self.flags, each.name)
+            for each in fields(self.flags)
+            if each.name not in CLIENT_FLAGS and getattr(self.flags, each.name) != each.default
+        }
+        content = {"job": self.job, "run": self.run, "created_s": self.created_s, "flags": flags}
+        if self.resumption is not None:
+            content["resumption"] = asdict(self.resumption)
+        return json.dumps(content, indent=1, default=lambda choice: choice.value)
+
+    @classmethod
+    def from_json(cls, text: str) -> SubmissionFile:
+        """Inverse of ``to_json``.
+
+        Raises:
+            UserError: the text is no such file, or one of another version.
+        """
+        try:
+            content: Mapping[str, Any] = json.loads(text)
+            resumption = content.get("resumption")
+            return cls(
+                job=JobId(content["job"]),
+                run=Incarnation(content["run"]),
+                created_s=content["created_s"],
+                flags=_flags(content["flags"]),
+                resumption=ResumeChanges(**resumption) if resumption is not None else None,
+            )
+        except (TypeError, ValueError, KeyError) as error:
+            raise UserError(
+                f"submission.json is not usable by this image: {error}",
+                hint="Use an image with the version of ElasticDL of your command line: --image_name.",
+            ) from error
+
+
+def _flags(values: Mapping[str, Any]) -> TrainFlags:
+    flags = TrainFlags(**values)
+    return replace(flags, shuffle=Shuffle(flags.shuffle))

@@ -1,0 +1,232 @@
+"""``python -m elasticdl.cli.kubernetes.submit``: the container that plans a job, before its master starts.
+
+Every master of the job has such a container before it. The first one does what ``elasticdl train`` does on one machine
+before it starts processes, and opens the run on the event log. Later ones find the run there, and end.
+
+An error that ends the job also ends the pods of a former master. A refused connection does not end a job that has such
+pods: Kubernetes starts the container again, until the connection is accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from elasticdl.cli.jobs.former_run import FormerRun
+from elasticdl.cli.jobs.resume_changes import ResumeChanges
+from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES
+from elasticdl.cli.kubernetes.submission_file import SubmissionFile
+from elasticdl.cli.submission.preflight import check_writable
+from elasticdl.shared.bus import Bus, BusSettings, nats_bus
+from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.kubernetes.job_pods import job_pods, remove_job_pods
+from elasticdl.shared.kubernetes.names import JOB_FOLDER, NAMESPACE_OBJECT, SUBMISSION_FILE
+from elasticdl.shared.messages.events import Event, JobSubmitted
+from elasticdl.shared.names import LAUNCHER, JobId, Service
+from elasticdl.shared.process.clock import SystemClock
+from elasticdl.shared.process.envelopes import EnvelopeFactory
+from elasticdl.shared.process.event_publisher import QueuedEventPublisher
+from elasticdl.shared.process.exit_codes import EXIT_AWAY, exit_code
+from elasticdl.shared.process.settings import ProcessSettings, from_environment, variable
+from elasticdl.shared.storage import display, open_store
+
+TERMINATION_MESSAGE = Path("/dev/termination-log")
+MESSAGE_CHARS_MAX = 4000
+"""Kubernetes keeps 4096 bytes."""
+CONNECT_S = 30.0
+"""Seconds to wait for NATS. After that the container ends, and the Job starts it again."""
+
+
+class NatsRefusedError(UserError):
+    """The NATS server refuses this client, or can't serve it."""
+
+
+async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None:
+    """Open the run of a job on its log, unless that is done.
+
+    Args:
+        file: the job.
+        nats_url: URL of the NATS server.
+        replicas: copies of each of the job's streams.
+
+    Raises:
+        ElasticDLError: the job can't be planned, or a service that it needs can't be reached.
+    """
+    bus = await connect(nats_url, file.job, replicas)
+    try:
+        from elasticdl.master.snapshots.recovery import recover
+
+        state = (await recover(bus)).state
+        if state.run == file.run:
+            _say("The job is on its event log.")
+        elif file.resumption is not None:
+            await _resume(bus, file, file.resumption)
+        else:
+            spec = await asyncio.to_thread(plan, file)
+            await _open(bus, file, JobSubmitted(spec=spec))
+    finally:
+        await bus.close()
+
+
+def plan(file: SubmissionFile) -> JobSpec:
+    """Check model, data and destinations, and plan the job; writes the indices of the data to the job's storage.
+
+    Raises:
+        ElasticDLError: something is wrong with the input, or the storage can't be used.
+    """
+    from elasticdl.cli.local.model_check import UnfinishedError
+    from elasticdl.cli.local.processes.fork_server import fork_servers
+    from elasticdl.cli.local.running import try_model
+    from elasticdl.cli.submission.plan_text import start_lines
+    from elasticdl.cli.submission.submit import prepare
+
+    flags = file.flags
+    assert flags.seed is not None
+    processes = flags.num_workers + flags.num_ps_pods
+    with fork_servers(processes=processes, seed=flags.seed, envs={}) as forks:
+        forks.begin(None, [Service.WORKER])
+        submission = prepare(flags, None, _say, file.job)
+        # Pods mount the model under the same path; the folder that it links to has a name of its own in each pod.
+        path = flags.model_def.rpartition(":")[0] or flags.model_def
+        spec = replace(submission.spec, model=replace(submission.spec.model, path=path))
+        try:
+            spec = try_model(replace(submission, spec=spec), forks, _say).apply(spec)
+        except UnfinishedError as error:
+            _say(str(error))
+    submission.save_indices(spec.storage)
+    for line in start_lines(spec):
+        _say(line)
+    return spec
+
+
+async def _resume(bus: Bus, file: SubmissionFile, changes: ResumeChanges) -> None:
+    """Check that the job can continue, and open its next run.
+
+    Raises:
+        ElasticDLError: it can't; says why.
+    """
+    from elasticdl.cli.jobs.resumption import plan_next_run
+    from elasticdl.cli.submission.source_check import check_data
+
+    former = former_run(file)
+    past = await plan_next_run(bus, open_store(former.storage), former, changes)
+    if past.spec.output:
+        await asyncio.to_thread(check_writable, f"the output {display(past.spec.output)}", past.spec.output)
+    await asyncio.to_thread(check_data, past.spec, _say)
+    _say(past.start_line)
+    await bus.tasks.purge()
+    await _open(bus, file, *past.opening)
+
+
+def former_run(file: SubmissionFile) -> FormerRun:
+    """What the objects of a job say about it."""
+    from elasticdl.cli.submission.submit import storage_of
+
+    return FormerRun(
+        job=file.job,
+        arguments=file.job,
+        storage=storage_of(file.flags, None, file.job),
+        log_place=f"the streams EDL-{file.job}-* of the NATS server",
+    )
+
+
+async def connect(nats_url: str, job: JobId, replicas: int = 1) -> Bus:
+    """Connect to the NATS server of a job, from a pod.
+
+    Args:
+        nats_url: URL of the server.
+        job: the job.
+        replicas: copies of each of the job's streams.
+
+    Raises:
+        NatsRefusedError: the server refuses this client.
+        TransientError: it can't be reached.
+    """
+    settings = BusSettings(connect_s=CONNECT_S, absence_is_final=False, replicas=replicas)
+    try:
+        return await nats_bus.connect(nats_url, job, settings)
+    except UserError as error:
+        raise NatsRefusedError(str(error)) from error
+    except TransientError as error:
+        raise TransientError(
+            f"pods can't reach the NATS server: {error}. {variable('nats_url')} is in Secret {NAMESPACE_OBJECT} of the "
+            "namespace"
+        ) from error
+
+
+async def _open(bus: Bus, file: SubmissionFile, *opening: Event) -> None:
+    """Append the first events of the run. Their incarnation is the id of the run, so a repetition is recognised."""
+    envelopes = EnvelopeFactory(service=Service.LAUNCHER, name=LAUNCHER, clock=SystemClock(), incarnation=file.run)
+    publisher = QueuedEventPublisher(bus.log, envelopes)
+    for event in opening:
+        await publisher.open(event)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Entry point.
+
+    Returns:
+        0, or the exit code of the error, which is in the container's termination message.
+    """
+    file = None
+    try:
+        file = SubmissionFile.from_json(Path(JOB_FOLDER, SUBMISSION_FILE).read_text())
+        if not os.environ.get(variable("nats_url")):
+            raise UserError(f"Secret {NAMESPACE_OBJECT} of the namespace has no {variable('nats_url')}")
+        names = {variable("job"): file.job, variable("pod"): LAUNCHER}
+        settings = from_environment(ProcessSettings, {**os.environ, **names})
+        asyncio.run(submit(file, settings.nats_url, settings.nats_replicas))
+    except Exception as error:  # The outermost frame: Python's own exit code would end the job.
+        code = exit_code(error)
+        if file is not None and code in FAILED_CODES:
+            code = end_job(KubernetesApi.connect, file.job, error)
+        report_error(error)
+        return code
+    return 0
+
+
+def end_job(connect: Callable[[], KubernetesApi], job: JobId, error: Exception) -> int:
+    """End the pods of a job that an error ends.
+
+    Args:
+        connect: connects to the cluster and the namespace of the job.
+        job: the job.
+        error: why it ends.
+
+    Returns:
+        The exit code of this container. If it is none of ``FAILED_CODES``, Kubernetes starts the container again.
+    """
+    try:
+        with contextlib.closing(connect()) as api:
+            if isinstance(error, NatsRefusedError) and job_pods(api, job):
+                return EXIT_AWAY
+            remove_job_pods(api, job)
+    except ElasticDLError as failure:
+        sys.stderr.write(f"The pods of the job can't be deleted: {failure}\n")
+        if isinstance(failure, TransientError):
+            return EXIT_AWAY
+    return exit_code(error)
+
+
+def report_error(error: Exception) -> None:
+    """Write an error to the log of this container, and to its termination message."""
+    text = str(error) if isinstance(error, ElasticDLError) else traceback.format_exc()
+    sys.stderr.write(f"Error: {text}\n")
+    TERMINATION_MESSAGE.write_text(text[-MESSAGE_CHARS_MAX:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

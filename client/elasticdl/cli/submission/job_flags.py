@@ -1,0 +1,120 @@
+"""The flags that all kinds of jobs have: the model file, how data is read, processes and storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from elasticdl.cli.data_flags import DATA, Columns, ColumnTypes, CsvDelimiter, CsvHeader, FillMissing
+from elasticdl.cli.options import Debug, Detach, Flag, ReportFile, RunDir
+
+MODEL, TRAINING, PROCESSES, STORAGE, RUN = (
+    "Model",
+    "Training",
+    "Processes",
+    "Snapshots and storage",
+    "Run",
+)
+WORKERS_MAX = 1024
+PS_MAX = 256
+"""A model has as many partitions: ``elasticdl.shared.model.placement.PARTITIONS``."""
+MINIBATCH_SIZE = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFlags:
+    """Values of the flags; each field is the flag of the same name."""
+
+    model_def: Annotated[
+        str,
+        Flag(
+            "The model: module.symbol, path/to/file.py or path/to/file.py:symbol. Searched for in the working "
+            "directory, in --model_zoo and in the model zoo of this package.",
+            metavar="MODEL",
+            panel=MODEL,
+        ),
+    ]
+    model_zoo: Annotated[str, Flag("Folder with model files.", metavar="DIR", panel=MODEL)] = ""
+    model_params: Annotated[
+        str, Flag("Keyword arguments of the model: 'name=value;name=value'.", metavar="ITEMS", panel=MODEL)
+    ] = ""
+    eager: Annotated[
+        bool,
+        Flag("Run training steps without compiling them, to debug the model.", panel=MODEL, sets="ModelSpec.eager"),
+    ] = False
+    columns: Columns = ""
+    column_types: ColumnTypes = ""
+    fill_missing: FillMissing = ""
+    csv_header: CsvHeader = True
+    csv_delimiter: CsvDelimiter = ""
+    prefetch_batches: Annotated[
+        int,
+        Flag(
+            "Minibatches that a worker reads ahead of the one that it trains. A higher number hides slow storage and "
+            "takes more memory. It does not change the model.",
+            metavar="N",
+            panel=DATA,
+            limits=(1, 1024),
+            sets="JobSpec.prefetch_batches",
+        ),
+    ] = 2
+    minibatch_size: Annotated[
+        int,
+        Flag("Records per minibatch.", metavar="N", panel=TRAINING, limits=(1, 1 << 20), sets="Plan.minibatch_size"),
+    ] = MINIBATCH_SIZE
+    num_minibatches_per_task: Annotated[
+        int,
+        Flag(
+            "Minibatches per task. The master dispatches whole tasks to workers.",
+            metavar="N",
+            panel=TRAINING,
+            limits=(1, 1 << 20),
+            sets="Plan.minibatches_per_task",
+        ),
+    ] = 8
+    num_workers: Annotated[
+        int,
+        Flag("Worker processes.", metavar="N", panel=PROCESSES, limits=(1, WORKERS_MAX), sets="JobSpec.workers"),
+    ] = 2
+    num_ps_pods: Annotated[
+        int,
+        Flag("Parameter server processes.", metavar="N", panel=PROCESSES, limits=(1, PS_MAX), sets="JobSpec.ps"),
+    ] = 1
+    envs: Annotated[
+        str,
+        Flag(
+            "Environment variables of workers and parameter servers: NAME=value,NAME=value.",
+            metavar="ITEMS",
+            panel=PROCESSES,
+        ),
+    ] = ""
+    checkpoint_dir: Annotated[str, Flag("Alias of --storage.", metavar="DIR", panel=STORAGE)] = ""
+    storage: Annotated[
+        str,
+        Flag("Folder or s3://bucket/prefix for snapshots.", metavar="DIR", shows="in the run directory", panel=STORAGE),
+    ] = ""
+    nats_url: Annotated[
+        str,
+        Flag(
+            "URL of an existing NATS server with JetStream.",
+            metavar="URL",
+            shows="start one for this job",
+            panel=STORAGE,
+        ),
+    ] = ""
+    run_dir: RunDir = None
+    job_name: Annotated[
+        str, Flag("First part of the job's id.", metavar="NAME", shows="name of the model file", panel=RUN)
+    ] = ""
+    report: ReportFile = None
+    log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR"],
+        Flag(
+            "Minimum level of the messages in process logs: DEBUG, INFO, WARNING or ERROR.",
+            metavar="LEVEL",
+            panel=RUN,
+            sets="JobSpec.log_level",
+        ),
+    ] = "INFO"
+    detach: Detach = False
+    debug: Debug = False

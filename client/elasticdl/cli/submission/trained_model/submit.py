@@ -1,0 +1,164 @@
+"""From the flags of ``elasticdl evaluate`` and ``elasticdl predict`` to a job specification."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.options import values_for
+from elasticdl.cli.submission.flag_items import parse_envs
+from elasticdl.cli.submission.initial_model import initial_model
+from elasticdl.cli.submission.plan_data import Progress, plan_data
+from elasticdl.cli.submission.preflight import check_destinations
+from elasticdl.cli.submission.submit import Submission, job_name, model_of, storage_of
+from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags, names
+from elasticdl.shared.data.schema import DataFormat, DataSchema, spec_of
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.plan import Plan, Shuffle
+from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec, PredictionSpec
+from elasticdl.shared.names import new_job_id
+from elasticdl.shared.storage import display, join, open_store, to_uri
+
+KERAS_FILE = "model.keras"
+TASKS_MAX = 50_000
+"""Tasks of a prediction job. One message lists their files."""
+
+
+def prepare(flags: EvaluateFlags | PredictFlags, root: Path, progress: Progress) -> Submission:
+    """Check model, data and destinations, and plan the job. Starts no process and leaves no file.
+
+    Args:
+        flags: the values of the flags.
+        root: folder of the run directories.
+        progress: is called with a line before each long step.
+
+    Raises:
+        UserError: something is wrong with the input; says what to do.
+    """
+    flags.check()
+    if isinstance(flags, EvaluateFlags):
+        return _submission(flags, root, progress, JobKind.EVALUATE)
+    output = to_uri(flags.output)
+    if found := next(open_store(output).list(output.rstrip("/") + "/"), None):
+        raise UserError(
+            f"--output={flags.output} is not empty: it holds {display(found.uri)}",
+            hint="Give another folder, or delete what is in it.",
+            usage=True,
+        )
+    for name in flags.kept:
+        if name == "prediction" or name.startswith("prediction_"):
+            raise UserError(f"--keep_columns={name} has a name that predictions have, so it can't be kept", usage=True)
+    kept = PredictionSpec(
+        format=flags.output_format, keep_columns=flags.kept, processor=flags.prediction_outputs_processor
+    )
+    read = ",".join((*names(flags.columns), *flags.kept)) if flags.columns else ""
+    flags = replace(flags, columns=",".join(names(read)))
+    submission = _submission(flags, root, progress, JobKind.PREDICT, output=output, prediction=kept)
+    _check_kept(flags.kept, submission.data.schema)
+    _check_tasks(submission.spec.validation)
+    return submission
+
+
+def _submission(
+    flags: EvaluateFlags | PredictFlags, root: Path, progress: Progress, kind: JobKind, **facts: Any
+) -> Submission:
+    """The job without what only one kind of job needs; ``facts`` are further fields of its specification."""
+    model, digests = model_of(flags)
+    source = find_model(flags.source, root)
+    job = new_job_id(flags.job_name or job_name(f"{Path(model.path).stem}-{kind.value}"))
+    storage = storage_of(flags, root, job)
+    check_destinations(flags, RunDirectory(root, job), output=facts.get("output", ""), storage=storage)
+    data, _ = plan_data(flags, model, progress)
+    plan = Plan(sources=data.sources, epochs=1, shuffle=Shuffle.NONE, seed=source.seed, **values_for("Plan", flags))
+    schema = spec_of(data.schema, csv_header=flags.csv_header)
+    spec = JobSpec(
+        kind=kind,
+        job=job,
+        created_s=time.time(),
+        plan=replace(plan, sources=()),
+        checksum=sum(index.total for index in data.indices) & ((1 << 64) - 1),
+        data=schema,
+        validation=plan,
+        validation_data=schema,
+        model=replace(model, exported=source.exported),
+        storage=storage,
+        envs=parse_envs(flags.envs),
+        initial=source.initial,
+        **facts,
+        **values_for("JobSpec", flags),
+    )
+    return Submission(spec=spec, model_files=digests, data=data, validation=None)
+
+
+def _check_kept(kept: tuple[str, ...], schema: DataSchema) -> None:
+    """Refuse columns that the data does not have."""
+    there = schema.metadata.column_names
+    if kept and schema.format is DataFormat.TFRECORD:
+        raise UserError(
+            "--keep_columns has no effect, because TFRecord has no columns",
+            hint="The predictions are in the order of the records: part-00000 holds the first ones.",
+            usage=True,
+        )
+    for name in kept:
+        if name not in there:
+            near = difflib.get_close_matches(name, there, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"Columns of the data: {', '.join(there)}."
+            raise UserError(f"--keep_columns={name}: the data has no such column", hint=hint, usage=True)
+
+
+def _check_tasks(plan: Plan | None) -> None:
+    if plan and plan.tasks > TASKS_MAX:
+        least = -(-plan.records // (TASKS_MAX * plan.minibatch_size)) + 1
+        raise UserError(
+            f"the job would have {plan.tasks:,} tasks, and a file for each; it may have {TASKS_MAX:,}",
+            hint=f"Give --num_minibatches_per_task={least} or more.",
+            usage=True,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedModel:
+    """Where the weights of a trained model are.
+
+    Attributes:
+        exported: URI of a ``.keras`` file; empty: in ``initial``.
+        initial: the newest snapshots of a job.
+        seed: of that job. The embedding rows that it has never updated follow from it.
+    """
+
+    exported: str = ""
+    initial: InitialModel | None = None
+    seed: int = 0
+
+
+def find_model(source: str, root: Path) -> TrainedModel:
+    """Find a trained model.
+
+    Args:
+        source: value of ``--model``.
+        root: folder of the run directories.
+
+    Raises:
+        UserError: there is no such model.
+    """
+    if "://" in source:
+        return TrainedModel(exported=source if source.endswith(".keras") else join(source, KERAS_FILE))
+    path = Path(source).expanduser()
+    if path.is_dir():
+        path /= KERAS_FILE
+        if not path.is_file():
+            raise UserError(
+                f"--model={source} holds no {KERAS_FILE}",
+                hint="Give the --output folder of a training job, a .keras file, or the name of a job.",
+                usage=True,
+            )
+    if path.is_file():
+        return TrainedModel(exported=to_uri(path))
+    if path.suffix == ".keras" or "/" in source:
+        raise UserError(f"--model={source} does not exist", usage=True)
+    initial, trained = initial_model(source, root)
+    return TrainedModel(initial=replace(initial, is_whole=True), seed=trained.plan.seed)

@@ -1,0 +1,91 @@
+"""The master's own pod on Kubernetes: which pods it may create, and how it reports its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from elasticdl.master.core import State
+from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
+from elasticdl.shared.kubernetes import kinds
+from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.kubernetes.job_pods import remove_job_pods
+from elasticdl.shared.kubernetes.names import object_name
+from elasticdl.shared.kubernetes.pod_manifests import TERMINATION_MESSAGE, ClusterJob, owner_reference
+from elasticdl.shared.kubernetes.pods import KubernetesPods
+from elasticdl.shared.kubernetes.templates import PodTemplates
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.names import Incarnation, JobId
+from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
+
+MESSAGE_BYTES_MAX = 4096
+"""The most that Kubernetes keeps of a termination message."""
+_SIGNAL_OFFSET = 128
+
+_log = structlog.get_logger()
+
+
+def pods_of(api: KubernetesApi, job: JobId, templates_file: str) -> Callable[[Incarnation], KubernetesPods]:
+    """How to get the pods of a run of a job.
+
+    Args:
+        api: the cluster and the namespace of the job.
+        job: the job.
+        templates_file: path of ``pods.json``.
+
+    Raises:
+        UserError: the file can't be read.
+        ElasticDLError: the API server can't be reached, or has no batch Job of this job.
+    """
+    try:
+        templates = PodTemplates.from_json(Path(templates_file).read_text())
+    except OSError as error:
+        raise UserError(f"The pod templates can't be read: {error}") from error
+    owner = owner_reference(api.get(kinds.JOB, object_name(job)))
+    return lambda run: KubernetesPods(api, ClusterJob(job=job, run=run, owner=owner, templates=templates))
+
+
+def end_on_sigterm() -> None:
+    """Exit at once on SIGTERM: a successor continues from the log."""
+    signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(_SIGNAL_OFFSET + number))
+
+
+def result_of(state: State) -> tuple[int, str]:
+    """The exit code of the master of a job that has ended, and its termination message."""
+    if state.job_state is JobState.FAILED:
+        message = state.failure.message if state.failure else ""
+        return EXIT_REFUSED, f"The job has failed.\n{message}".rstrip()
+    if state.job_state is JobState.STOPPED:
+        reason = f" ({state.stop_reason})" if state.stop_reason else ""
+        return 0, f"The job was stopped{reason}. To continue: elasticdl resume {state.job.job}"
+    return 0, "The job has succeeded."
+
+
+def end_pods(connect: Callable[[], KubernetesApi], job: JobId) -> int:
+    """End the workers and ps of a job that the master can't continue.
+
+    Args:
+        connect: connects to the cluster and the namespace of the job.
+        job: the job.
+
+    Returns:
+        The exit code of the master. While the API server can't be reached, the next master tries again.
+    """
+    try:
+        with contextlib.closing(connect()) as api:
+            remove_job_pods(api, job)
+    except TransientError:
+        return EXIT_AWAY
+    except ElasticDLError as error:
+        _log.warning("the pods of the job can't be deleted", reason=str(error))
+    return EXIT_REFUSED
+
+
+def write_termination_message(message: str, path: Path = Path(TERMINATION_MESSAGE)) -> None:
+    """Write what ``kubectl describe`` shows of the master's end; of a longer message the beginning."""
+    path.write_bytes(message.encode()[:MESSAGE_BYTES_MAX].decode(errors="ignore").encode())

@@ -1,0 +1,77 @@
+"""Runs the tasks of callbacks one after the other, whichever worker gets them, through the job's storage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from elasticdl.shared.storage import ObjectStore, join, open_store
+from elasticdl.worker.core.commands import MergeResult, RunCallbacks
+
+
+class Hooks(Protocol):
+    """The callbacks as live objects."""
+
+    def run(self, command: RunCallbacks) -> MergeResult:
+        """Run the hooks of one task."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What another process needs to continue, as JSON values."""
+        ...
+
+    def restore(self, state: Mapping[str, Any], epoch: int) -> None:
+        """Continue from the state of another process; hooks of this epoch, from 0, run next."""
+        ...
+
+
+class CallbackTasks:
+    """The tasks of a job's callbacks.
+
+    Args:
+        make: makes new callbacks.
+        storage: URI of the job's storage.
+        store: the adapter for it; None: that of the URI.
+    """
+
+    def __init__(self, make: Callable[[], Hooks], storage: str, store: ObjectStore | None = None) -> None:
+        self._make = make
+        self._store = store or open_store(storage)
+        self._folder = join(storage, "callbacks", "")
+        self._hooks: Hooks | None = None
+        self._number = 0
+        """The task that ``_hooks`` has run last."""
+
+    def run(self, command: RunCallbacks) -> MergeResult:
+        """Run the hooks of a task, unless they have run: then return their result.
+
+        Raises:
+            UserError: a hook raised, or a callback uses what it can't have.
+            PermanentError, TransientError: the storage can't be used.
+        """
+        stored = [info.uri for info in self._store.list(self._folder) if info.uri <= self._uri(command.number)]
+        if stored[-1:] == [self._uri(command.number)]:
+            done = self._read(stored[-1])
+            return MergeResult(results=done["results"], note=done["note"])
+        hooks = self._hooks_after(stored[-1] if stored else "", command.number // 2 - 1 + command.number % 2)
+        self._hooks = None  # A hook that raises leaves its callback in an unknown state.
+        result = hooks.run(command)
+        done = {"results": dict(result.results), "note": result.note, "state": hooks.state()}
+        self._store.write(self._uri(command.number), json.dumps(done).encode())
+        self._hooks, self._number = hooks, command.number
+        return result
+
+    def _hooks_after(self, previous: str, epoch: int) -> Hooks:
+        if self._hooks is not None and previous == self._uri(self._number):
+            return self._hooks
+        hooks = self._make()
+        if previous:
+            hooks.restore(self._read(previous)["state"], epoch)
+        return hooks
+
+    def _uri(self, number: int) -> str:
+        return f"{self._folder}{number:08d}.json"
+
+    def _read(self, uri: str) -> Any:
+        return json.loads(self._store.read(uri))

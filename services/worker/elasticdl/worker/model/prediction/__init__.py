@@ -1,0 +1,1 @@
+"""What only prediction jobs need of the model: its outputs, the user's processor, ``tf.train.Example`` records."""

@@ -1,0 +1,177 @@
+"""Runs the hooks of callbacks between two epochs, and keeps their state in plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from elasticdl.shared.errors import UserError
+from elasticdl.worker.core.commands import MergeResult, RunCallbacks
+from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.plain_data import NotPlainError, dump, load
+
+NOTE_CHARS_MAX = 200
+"""An event has few bytes, whatever a callback is called."""
+_OF_KERAS = ("_model", "params")
+"""Attributes that ``set_model`` and ``set_params`` set."""
+
+
+class CallbackModel:
+    """``self.model`` of a callback: whether training stops, and the learning rate.
+
+    Args:
+        learning_rate: of the optimizer, before any update.
+        has_schedule: whether it follows from a schedule.
+        path: the model file.
+    """
+
+    def __init__(self, learning_rate: float, *, has_schedule: bool, path: Path) -> None:
+        # Stands for the user's optimizer. Keras refuses to set a rate that has a schedule.
+        schedule = keras.optimizers.schedules.ExponentialDecay(learning_rate, 1, 1.0)
+        self.optimizer = keras.optimizers.SGD(schedule if has_schedule else learning_rate)
+        self.stop_training = False
+        self.metrics: list[Any] = []
+        self._has_schedule = has_schedule
+        self._path = path
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The optimizer's learning rate; None: it has a schedule."""
+        if self._has_schedule:
+            return None
+        return float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise UserError(
+            f"{self._path}: a callback uses self.model.{name}, but the weights are on the parameter servers",
+            hint="Callbacks can use self.model.stop_training and self.model.optimizer.learning_rate. "
+            "--save_best keeps the best model, and elasticdl export JOB writes versions of it.",
+        )
+
+
+class Hooks:
+    """The callbacks of a job as live objects.
+
+    Args:
+        callbacks: Keras callbacks.
+        model: what they see of the model.
+        params: as ``fit()`` gives them: ``verbose``, ``epochs`` and ``steps``.
+        path: the model file.
+    """
+
+    def __init__(self, callbacks: list[Any], model: CallbackModel, params: Mapping[str, int], path: Path) -> None:
+        self._callbacks = callbacks
+        self._model = model
+        self._path = path
+        self._made = [dict(vars(callback)) for callback in callbacks]
+        self._notes: list[str] = []
+        for callback in callbacks:
+            callback.set_params(dict(params))
+            callback.set_model(model)
+
+    def run(self, command: RunCallbacks) -> MergeResult:
+        """Run the hooks of one task in the order of ``fit()``.
+
+        Raises:
+            UserError: a callback uses what it can't have.
+            UserCodeError: a hook raised.
+        """
+        self._notes.clear()
+        epoch, is_start = command.number // 2, command.number % 2 == 1
+        if is_start:
+            self._model.stop_training = False
+            self._call("on_train_begin", {})
+        else:
+            logs = {name: command.logs[name] for name in sorted(command.logs, key=_fit_order)}
+            self._call("on_epoch_end", epoch - 1, logs)
+        results: dict[str, float] = {}
+        if not is_start and (command.is_last or self._model.stop_training):
+            self._call("on_train_end", logs)
+            results["ended"] = 1.0
+            if self._model.stop_training:
+                results["stop_training"] = 1.0
+        else:
+            self._call("on_epoch_begin", epoch, {})
+        if self._model.learning_rate is not None:
+            results["learning_rate"] = self._model.learning_rate
+        return MergeResult(results=results, note="; ".join(self._notes)[:NOTE_CHARS_MAX])
+
+    def _call(self, hook: str, *arguments: Any) -> None:
+        for callback in self._callbacks:
+            name = type(callback).__name__
+            rate, stopped = self._model.learning_rate, self._model.stop_training
+            with user_code(self._path, f"{name}.{hook}()"):
+                getattr(callback, hook)(*arguments)
+            if self._model.stop_training and not stopped:
+                self._notes.append(f"{name} stops training{_why(callback)}")
+            if self._model.learning_rate != rate:
+                self._notes.append(f"{name} changes the learning rate from {rate:g} to {self._model.learning_rate:g}")
+
+    # --- state ----------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What another process needs to continue, as JSON values."""
+        return {
+            "stop_training": bool(self._model.stop_training),
+            "learning_rate": self._model.learning_rate,
+            "callbacks": [self._state_of(*each) for each in zip(self._callbacks, self._made, strict=True)],
+        }
+
+    def _state_of(self, callback: Any, made: Mapping[str, Any]) -> dict[str, Any]:
+        attributes: dict[str, Any] = {}
+        begins_again = False
+        for name, value in vars(callback).items():
+            if name in _OF_KERAS:
+                continue
+            try:
+                attributes[name] = dump(value)
+            except NotPlainError:
+                begins_again |= made.get(name) is not value
+        return {"attributes": attributes, "begins_again": begins_again}
+
+    def restore(self, state: Mapping[str, Any], epoch: int) -> None:
+        """Continue from the state of another process.
+
+        Args:
+            state: from ``state``.
+            epoch: whose hooks run next, from 0.
+        """
+        for callback, stored in zip(self._callbacks, state["callbacks"], strict=True):
+            is_csv = isinstance(callback, keras.callbacks.CSVLogger)
+            if is_csv:
+                callback.append = True
+                _remove_rows(Path(callback.filename), callback.sep, epoch)
+            if stored["begins_again"]:
+                with user_code(self._path, f"{type(callback).__name__}.on_train_begin()"):
+                    callback.on_train_begin({})
+            header = callback.append_header if is_csv else None
+            vars(callback).update({name: load(value) for name, value in stored["attributes"].items()})
+            if is_csv:
+                callback.append_header = header
+        self._model.stop_training = state["stop_training"]
+        if state["learning_rate"] is not None:
+            self._model.optimizer.learning_rate = state["learning_rate"]
+
+
+def _fit_order(name: str) -> tuple[bool, bool, str]:
+    return name.startswith("val_"), not name.endswith("loss"), name
+
+
+def _why(callback: Any) -> str:
+    if isinstance(callback, keras.callbacks.EarlyStopping):
+        return f": {callback.monitor} has not improved in {callback.wait} epoch{'s' if callback.wait > 1 else ''}"
+    return ""
+
+
+def _remove_rows(file: Path, separator: str, epoch: int) -> None:
+    """Remove the rows of a CSVLogger from this epoch on: a process has written them and died before its result."""
+    if not file.exists():
+        return
+    header, *rows = file.read_text().splitlines(keepends=True) or [""]
+    kept = [row for row in rows if int(row.partition(separator)[0]) < epoch]
+    file.write_text("".join((header, *kept)))

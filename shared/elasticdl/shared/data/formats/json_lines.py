@@ -1,0 +1,280 @@
+"""JSON lines: one JSON object in each line, UTF-8, empty lines skipped. The keys of all objects are the columns.
+
+A record's raw bytes are its line without the line break. Values are parsed by pyarrow; an absent key and ``null`` are
+missing values.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from elasticdl.shared.data.column_types import (
+    EXACT_MAX,
+    FoundColumn,
+    absent_column,
+    arrow_type,
+    element_type,
+    exact_integers,
+    wider_type,
+)
+from elasticdl.shared.data.formats import arrow_columns
+from elasticdl.shared.data.formats.arrow_columns import found, natural_type
+from elasticdl.shared.data.formats.gzip_content import content_size, open_content
+from elasticdl.shared.data.formats.segments import Positions, Segment, chunks, cut_at
+from elasticdl.shared.data.hashing import content_hashes
+from elasticdl.shared.data.ragged import Columns
+from elasticdl.shared.data.schema import Column, ReaderOptions
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
+
+RECORD_BYTES_MAX = 64 << 20
+_CHUNK_BYTES = 4 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NEWLINE = 10
+_CHANGED = re.compile(r"Column\(/([^/)]+).*\) changed from (\w+) to (\w+)")
+_KINDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+Parsed = TypeVar("Parsed")
+
+
+def cut(data: bytes, *, final: bool) -> tuple[list[bytes], Positions, int]:
+    """Split bytes that begin with a record into records; see ``csv_file.cut``."""
+    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE)
+    if final and (not ends.size or ends[-1] + 1 < len(data)):
+        ends = np.append(ends, len(data))
+    return cut_at(data, ends)
+
+
+class Parser:
+    """Turns records of one file into typed columns.
+
+    Args:
+        uri: named in errors.
+        types: of columns. Other columns are inferred if ``infer``, else left out.
+        infer: read columns without a type, too.
+    """
+
+    def __init__(self, uri: str, types: Mapping[str, str], *, infer: bool = False) -> None:
+        self._uri = uri
+        self._types = types
+        self._converted = [name for name, kind in types.items() if kind.endswith("]") or kind == "float16"]
+        self._options = pa.json.ParseOptions(
+            explicit_schema=pa.schema([(name, _json_type(kind)) for name, kind in types.items()]),
+            unexpected_field_behavior="infer" if infer else "ignore",
+        )
+
+    def table(self, lines: list[bytes], first: int) -> pa.Table:
+        """Parse records, the first of which is number ``first``.
+
+        Raises:
+            UserError: names the first record that is no JSON object, or has a value of another type.
+        """
+        return self._explained(lines, first, self._parse)
+
+    def arrays(self, lines: list[bytes], first: int, columns: Sequence[Column]) -> Columns:
+        """Like ``table``, as numpy arrays of the columns' types."""
+
+        def parse(some: list[bytes]) -> Columns:
+            return arrow_columns.arrays(columns, self._parse(some).column)
+
+        return self._explained(lines, first, parse)
+
+    def _parse(self, lines: list[bytes]) -> pa.Table:
+        data = b"\n".join(lines)
+        data.decode()
+        table = pa.json.read_json(
+            pa.BufferReader(data),
+            read_options=pa.json.ReadOptions(use_threads=False, block_size=min(len(data) + 2, RECORD_BYTES_MAX)),
+            parse_options=self._options,
+        )
+        if table.num_rows != len(lines):
+            raise ValueError("it has several values")
+        for name in self._converted:
+            place = table.column_names.index(name)
+            table = table.set_column(place, name, table[name].cast(arrow_type(self._types[name])))
+        return table
+
+    def _explained(self, lines: list[bytes], first: int, parse: Callable[[list[bytes]], Parsed]) -> Parsed:
+        try:
+            return parse(lines)
+        except (pa.ArrowInvalid, ValueError) as error:
+            raise self._explain(lines, first, error, parse) from error
+
+    def _explain(
+        self, lines: list[bytes], first: int, error: Exception, parse: Callable[[list[bytes]], object]
+    ) -> UserError:
+        """Find the first record that is invalid, or that does not fit those before it, by bisection."""
+        good, bad = 0, len(lines)
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            try:
+                parse(lines[:middle])
+                good = middle
+            except (pa.ArrowInvalid, ValueError) as part_error:
+                bad, error = middle, part_error
+        line = lines[bad - 1]
+        return UserError(
+            f"{display(self._uri)}, record {first + bad - 1} (from 0): {self._reason(line, error)}: {_shown(line)}",
+            hint="Correct or remove that record, or leave the column out with --columns.",
+        )
+
+    def _reason(self, line: bytes, error: Exception) -> str:
+        try:
+            record = json.loads(line)
+        except UnicodeDecodeError:
+            return "it is not UTF-8 text"
+        except json.JSONDecodeError as wrong:
+            return f"it is not JSON ({wrong.msg}, character {wrong.pos})"
+        if not isinstance(record, dict):
+            return f"it is {_kind(record)}, not a JSON object"
+        for name, kind in self._types.items():
+            try:
+                Parser(self._uri, {name: kind})._parse([line])
+            except (pa.ArrowInvalid, ValueError):
+                return f"column {name!r} is not {kind}: {json.dumps(record.get(name))[:80]}"
+        if changed := _CHANGED.search(str(error)):
+            name, before, now = changed.groups()
+            return f"column {name!r} is a {now}, and a {before} in records before it"
+        return str(error)
+
+
+def _json_type(kind: str) -> pa.DataType:
+    """The Arrow type for pyarrow's JSON reader, which knows neither float16 nor large or fixed lists."""
+    element = "float32" if element_type(kind) == "float16" else element_type(kind)
+    flat = arrow_type(element)
+    return flat if element_type(kind) == kind else pa.list_(flat)
+
+
+def _kind(value: Any) -> str:
+    return _KINDS.get(type(value), "a number")
+
+
+def _shown(line: bytes) -> str:
+    text = line[:80].decode(errors="replace")
+    return repr(text + "..." if len(line) > 80 else text)
+
+
+class Scan:
+    """Every record of a file in order; ``columns`` is complete once it was iterated to the end.
+
+    Args:
+        store: holds the file.
+        info: the file.
+        options: which columns to read, and their types.
+    """
+
+    def __init__(self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions) -> None:
+        self._store = store
+        self._info = info
+        self._options = options
+        self._types = dict(options.column_types)
+        """Given types, and string for columns whose texts pyarrow would take for timestamps."""
+        self._found: dict[str, FoundColumn] = {}
+        self._records = 0
+
+    @property
+    def columns(self) -> tuple[FoundColumn, ...]:
+        """What was found in the columns, in the order in which they appear."""
+        return tuple(self._found.values())
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Segments of records.
+
+        Raises:
+            UserError: names the file and the record that is wrong.
+        """
+        size, position, rest = content_size(self._info), 0, b""
+        with open_content(self._store, self._info.uri) as stream:
+            for chunk, final in chunks(stream, lambda: _CHUNK_BYTES):
+                data = rest + (self._checked(chunk) if position == 0 and not rest else chunk)
+                lines, starts, used = cut(data, final=final)
+                if len(data) - used > RECORD_BYTES_MAX:
+                    raise self._error(f"record {self._records} is longer than {RECORD_BYTES_MAX >> 20} MiB")
+                if lines:
+                    self._learn(lines)
+                yield Segment(contents=content_hashes(lines), positions=starts + position, end=position + used)
+                self._records += len(lines)
+                position += used
+                rest = data[used:]
+        if size not in (None, position):
+            raise UserError(f"{display(self._info.uri)} changed while it was being read")
+
+    def _checked(self, chunk: bytes) -> bytes:
+        """The first bytes of the file, with line breaks in place of a byte order mark: positions stay byte offsets."""
+        if chunk.startswith(b"\x1f\x8b"):
+            raise self._error("it is compressed with gzip, but its name does not end with .gz", hint="Rename it.")
+        if chunk.startswith(_BYTE_ORDER_MARK):
+            chunk = b"\n\n\n" + chunk[3:]
+        if chunk.lstrip().startswith(b"["):
+            raise self._error(
+                "it is a JSON list, not one object in each line", hint="Convert it: jq -c '.[]' OLD.json > NEW.jsonl"
+            )
+        return chunk
+
+    def _learn(self, lines: list[bytes]) -> None:
+        table = self._table(lines)
+        for name in [name for name in self._found if name not in table.column_names]:
+            self._found[name] = self._found[name].with_more(absent_column(name, self._records, table.num_rows))
+        for name, values in zip(table.column_names, table.columns, strict=True):
+            more = self._seen(name, values, lines)
+            known = self._found.get(name) or absent_column(name, 0, self._records)
+            kind = wider_type(known, more)
+            if kind is None:
+                # Names the first record whose value is not of the type before.
+                Parser(self._info.uri, {name: known.type}).table(lines, self._records)
+                raise self._error(f"column {name!r} is {known.type}, and {more.type} from record {self._records} on")
+            self._found[name] = replace(known.with_more(more), type=kind)
+
+    def _table(self, lines: list[bytes]) -> pa.Table:
+        """The columns to read; texts are never timestamps."""
+        wanted = self._options.columns
+        types = {name: kind for name, kind in self._types.items() if not wanted or name in wanted}
+        infer = not wanted or any(name not in types for name in wanted)
+        table = Parser(self._info.uri, types, infer=infer).table(lines, self._records)
+        times = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
+        if times:
+            self._types.update(dict.fromkeys(times, "string"))
+            return self._table(lines)
+        return table.select([name for name in table.column_names if not wanted or name in wanted])
+
+    def _seen(self, name: str, values: pa.ChunkedArray, lines: list[bytes]) -> FoundColumn:
+        given = self._options.column_types.get(name)
+        kind = given or ("null" if _is_empty(values.type) else natural_type(values.type)[0])
+        if not kind:
+            raise self._error(
+                f"column {name!r} has nested values, which can't be read",
+                hint="Leave it out with --columns, or write its values as columns of their own.",
+            )
+        if kind == "null":
+            return absent_column(name, self._records, values.null_count)
+        column = found(name, kind, "", values, self._records)
+        if given or kind != "float64" or (pc.max(pc.abs(values)).as_py() or 0) < EXACT_MAX:
+            return column
+        return self._exact(column, values, lines)
+
+    def _exact(self, column: FoundColumn, values: pa.ChunkedArray, lines: list[bytes]) -> FoundColumn:
+        """What a column is that pyarrow read as floats because an integer needs more than 63 bits."""
+        texts = [json.loads(line, parse_int=str, parse_float=str).get(column.name) or "" for line in lines]
+        column = exact_integers(column, pa.chunked_array([texts]), values.is_valid(), self._records)
+        if column.type == "string":
+            raise self._error(
+                f"column {column.name!r} has integers that need more than 64 bits",
+                hint=f"Write them as strings, or read them rounded: --column_types {column.name}=float64",
+            )
+        return column
+
+    def _error(self, reason: str, hint: str = "Correct the file: each line is one JSON object.") -> UserError:
+        return UserError(f"{display(self._info.uri)}: {reason}", hint=hint)
+
+
+def _is_empty(kind: pa.DataType) -> bool:
+    """Whether a column has no value at all, or only empty lists."""
+    return bool(pa.types.is_null(kind) or (pa.types.is_list(kind) and pa.types.is_null(kind.value_type)))

@@ -1,0 +1,35 @@
+"""The workers and parameter servers of a job, for a process that does not supervise them."""
+
+from __future__ import annotations
+
+from elasticdl.shared.kubernetes import kinds
+from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.kubernetes.kinds import Manifest
+from elasticdl.shared.kubernetes.names import POD_LABEL, labels, selector
+from elasticdl.shared.kubernetes.refusals import ApiRefusedError
+from elasticdl.shared.names import JobId
+
+
+def job_pods(api: KubernetesApi, job: JobId) -> tuple[Manifest, ...]:
+    """All workers and ps of a job, ended ones included.
+
+    Raises:
+        TransientError, PermanentError: the API server can't be reached, or refuses.
+    """
+    return api.list(kinds.POD, labels=selector(labels(job), POD_LABEL)).items
+
+
+def remove_job_pods(api: KubernetesApi, job: JobId) -> None:
+    """End the workers and ps of a job that has no master any more. Ended ones stay, so that their logs can be read.
+
+    Raises:
+        TransientError, PermanentError: the API server can't be reached, or refuses.
+    """
+    for pod in job_pods(api, job):
+        if pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
+            continue
+        try:
+            api.delete(kinds.POD, pod["metadata"]["name"], uid=pod["metadata"]["uid"])
+        except ApiRefusedError as error:
+            if not (error.is_not_found or error.is_conflict):
+                raise

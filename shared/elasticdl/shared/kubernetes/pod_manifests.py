@@ -1,0 +1,118 @@
+"""The manifest of a worker's or ps' pod: a template, and what differs from pod to pod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+
+from elasticdl.shared.kubernetes import kinds
+from elasticdl.shared.kubernetes.kinds import Manifest
+from elasticdl.shared.kubernetes.names import MEMORY_RAISES, NOTE, pod_labels, pod_object_name
+from elasticdl.shared.kubernetes.quantities import format_bytes, parse_bytes
+from elasticdl.shared.kubernetes.templates import PodTemplates
+from elasticdl.shared.names import Incarnation, JobId, PodName, Service, pod_number
+from elasticdl.shared.process.running_batches import TERMINATION_MESSAGE_VARIABLE
+from elasticdl.shared.process.settings import variable
+
+MEMORY_RAISE = 1.5
+TERMINATION_MESSAGE = "/dev/termination-log"
+_ALL_ADDRESSES = "0.0.0.0"  # noqa: S104  Only pods that the network policies admit, and that know the token, get through.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterJob:
+    """What all pods of one run of a job have in common.
+
+    Attributes:
+        job: the job.
+        run: the run.
+        owner: the ``ownerReference`` to the batch Job, which removes the pods when it is deleted.
+        templates: of the pods.
+    """
+
+    job: JobId
+    run: Incarnation
+    owner: Manifest
+    templates: PodTemplates
+
+
+def owner_reference(batch_job: Manifest) -> Manifest:
+    """The owner of a job's objects: its batch Job."""
+    metadata = batch_job["metadata"]
+    return {
+        "apiVersion": kinds.JOB.api_version,
+        "kind": kinds.JOB.name,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": False,
+        "blockOwnerDeletion": False,
+    }
+
+
+def pod_manifest(job: ClusterJob, pod: PodName, service: Service, order: int, memory_raises: int = 0) -> Manifest:
+    """The manifest of a pod.
+
+    Args:
+        job: the job.
+        pod: its name in the job.
+        service: worker or ps.
+        order: position of the master's decision in the log.
+        memory_raises: how often pods of this name ran out of memory.
+    """
+    template = deepcopy(job.templates.template(service))
+    metadata = template.setdefault("metadata", {})
+    metadata["name"] = pod_object_name(job.job, pod, order)
+    metadata["labels"] = metadata.get("labels", {}) | pod_labels(job.job, pod, service, order)
+    metadata["ownerReferences"] = [job.owner]
+    spec = template["spec"]
+    spec["restartPolicy"] = "Never"
+    spec.setdefault("automountServiceAccountToken", False)
+    spec.setdefault("enableServiceLinks", False)
+    if service is Service.WORKER and (priority := job.templates.worker_priority):
+        spec["priorityClassName"] = priority.class_of(pod_number(pod), job.templates.workers)
+    container = main_container(spec["containers"], service)
+    raised = _raise_memory(container, min(memory_raises, job.templates.memory_raises_max))
+    annotations = metadata.setdefault("annotations", {})
+    annotations[MEMORY_RAISES] = str(memory_raises)
+    if raised:
+        annotations[NOTE] = raised
+    _set_environment(container, _environment(job, pod, service))
+    return {"apiVersion": kinds.POD.api_version, "kind": kinds.POD.name, "metadata": metadata, "spec": spec}
+
+
+def main_container(containers: Iterable[Manifest], service: Service) -> Manifest:
+    """The container of a service among those of a pod, or its status among theirs; empty if it is not there."""
+    return next((container for container in containers if container["name"] == service.value), {})
+
+
+def _environment(job: ClusterJob, pod: PodName, service: Service) -> list[Manifest]:
+    values = {variable("job"): str(job.job), variable("pod"): str(pod), variable("run"): str(job.run)}
+    fields = {variable("instance"): "metadata.uid"}
+    if service is Service.PS:
+        values[variable("host")] = _ALL_ADDRESSES
+        fields[variable("advertised_host")] = "status.podIP"
+    else:
+        values[TERMINATION_MESSAGE_VARIABLE] = TERMINATION_MESSAGE
+    return [
+        *({"name": name, "value": value} for name, value in values.items()),
+        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
+    ]
+
+
+def _set_environment(container: Manifest, variables: list[Manifest]) -> None:
+    names = {each["name"] for each in variables}
+    kept = [each for each in container.get("env") or () if each["name"] not in names]
+    container["env"] = variables + kept  # Ours come first, so that those of the user can refer to them.
+
+
+def _raise_memory(container: Manifest, times: int) -> str:
+    """Give a container more memory than its template; says so, or is empty if nothing changes."""
+    resources = container.get("resources", {})
+    limit = resources.get("limits", {}).get("memory")
+    if not times or not limit:
+        return ""
+    for amounts in (resources["limits"], resources.get("requests", {})):
+        if "memory" in amounts:
+            amounts["memory"] = format_bytes(parse_bytes(amounts["memory"]) * MEMORY_RAISE**times)
+    return f"it gets {resources['limits']['memory']} of memory instead of {limit}, because it ran out of memory"

@@ -1,0 +1,3 @@
+module elasticdl.org/obedient
+
+go 1.24

@@ -1,0 +1,76 @@
+"""Jobs of a namespace, started and watched by the commands that users have."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+COMMAND_LIMIT_S = 300
+POLL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """The command ``elasticdl`` for the jobs of one namespace."""
+
+    kubeconfig: Path
+    namespace: str
+    folder: Path
+    """Working directory of the commands, and their ``--run_dir``."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, *arguments: str) -> str:
+        """The output of a command; fails the test with its messages if it fails."""
+        done = self._run(*arguments)
+        assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def fails(self, *arguments: str) -> str:
+        """The messages of a command that has to fail."""
+        done = self._run(*arguments)
+        assert done.returncode, f"{' '.join(arguments)} succeeded\n{done.stdout}{done.stderr}"
+        return done.stderr
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(Path(sys.executable).with_name("elasticdl")), *arguments],
+            cwd=self.folder,
+            env={
+                **os.environ,
+                **self.environment,
+                "KUBECONFIG": str(self.kubeconfig),
+                "ELASTICDL_NAMESPACE": self.namespace,
+                "ELASTICDL_RUN_DIR": str(self.folder / "jobs"),
+            },
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_LIMIT_S,
+            check=False,
+        )
+
+    def train(self, name: str, *flags: str) -> None:
+        """Start a job of this name and return."""
+        self.run("train", "--platform=kubernetes", "--detach", f"--job_name={name}", *flags)
+
+    def report(self, job: str) -> dict[str, Any]:
+        """The report of a running or ended job."""
+        report: dict[str, Any] = json.loads(self.run("report", job, "--json"))
+        return report
+
+    def wait_for_end(self, job: str, limit_s: float) -> dict[str, Any]:
+        """The report of a job once it has ended. A job that is not planned yet has none."""
+        end_s = time.monotonic() + limit_s
+        while True:
+            done = self._run("report", job, "--json")
+            report: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+            if report.get("state") in ("succeeded", "failed", "stopped"):
+                return report
+            assert time.monotonic() < end_s, f"{job} did not end within {limit_s:g} s.\n{done.stdout}{done.stderr}"
+            time.sleep(POLL_S)

@@ -1,0 +1,247 @@
+"""A job trains every batch exactly once, whatever happens to its pods, its servers and its node."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.cluster.conftest import Cluster
+from tests.cluster.deployment import SERVERS, Deployment
+from tests.cluster.scenarios.command_line import CommandLine
+from tests.cluster.scenarios.conftest import Note
+from tests.cluster.scenarios.faults import Faults, PodSelector
+from tests.cluster.scenarios.training_log import TrainingLog, reading
+from tests.e2e.models import slowly
+
+from elasticdl.cli.submission.submit import shipped_model_zoo
+from elasticdl.shared.messages.events import ExitCause, PodExited, PodPending, PodStarted, TermStarted
+from elasticdl.shared.process.exit_codes import EXIT_AWAY
+
+WORKERS, PS = 2, 2
+BATCH_S = 0.1
+"""Seconds that a batch takes at least, so that the job lasts as long on any machine."""
+EPOCHS = 16
+RECOVERY_LIMIT_S, JOB_LIMIT_S = 240, 1200
+API_OUTAGE_S = 15
+FLAGS = [
+    "--model_def=clicks.custom_model",
+    "--model_params=ids_per_category=1000;hidden=(64,32)",
+    "--minibatch_size=64",
+    "--num_minibatches_per_task=4",
+    f"--num_workers={WORKERS}",
+    f"--num_ps_pods={PS}",
+    "--worker_resource_request=cpu=80m,memory=900Mi",
+    "--worker_resource_limit=cpu=2,memory=1500Mi",
+    "--ps_resource_request=cpu=40m,memory=300Mi",
+    "--ps_resource_limit=cpu=2,memory=1Gi",
+    "--master_resource_request=cpu=10m,memory=200Mi",
+    "--master_resource_limit=cpu=2,memory=1500Mi",
+]
+
+
+BALLAST = """
+_ballast = []
+
+
+def _grow():
+    if len(_ballast) < 50:
+        _ballast.append(b"x" * (10 << 20))
+"""
+"""500 MiB, 10 with each batch."""
+
+
+class Experiment:
+    """Faults of a running job, one after the other, and how long it took to recover from each.
+
+    Args:
+        faults: of its namespace and node.
+        commands: of its user.
+        log: its event log.
+        job: its id.
+        note: writes figures down.
+    """
+
+    def __init__(self, faults: Faults, commands: CommandLine, log: TrainingLog, job: str, note: Note) -> None:
+        self._faults = faults
+        self._commands = commands
+        self._log = log
+        self._job = job
+        self._note = note
+
+    def replaces(self, name: str, fault: Callable[[PodSelector], None], selector: PodSelector) -> None:
+        """A fault after which a new pod takes the place of the former one."""
+        former = self._faults.uid(selector)
+        self.happens(name, lambda: fault(selector), lambda: self._faults.wait_for_replacement(selector, former))
+
+    def happens(self, name: str, fault: Callable[[], None], wait: Callable[[], None]) -> None:
+        """A fault.
+
+        Args:
+            name: of the fault, for the table.
+            fault: lets it happen.
+            wait: returns when what failed is there again.
+        """
+        started_s = time.time()
+        fault()
+        wait()
+        running_s = time.time()
+        trains_s = self._log.wait_for_progress(running_s, WORKERS, RECOVERY_LIMIT_S)
+        self._note(
+            fault=name,
+            running_after_s=round(running_s - started_s, 1),
+            trains_after_s=round(trains_s - started_s, 1),
+            longest_pause_s=round(self._log.longest_pause_s(started_s, trains_s), 1),
+        )
+
+    def pod(self, name: str) -> PodSelector:
+        """A pod of the job."""
+        return PodSelector.of(self._job, name)
+
+    def kills_process_of_master(self) -> None:
+        """The process of the master is killed, and its container goes on."""
+        terms = self._log.count(TermStarted)
+        self.happens(
+            "process of the master killed",
+            lambda: self._faults.kill_child(self.pod("master")),
+            lambda: self._log.wait_for(
+                lambda: self._log.count(TermStarted) > terms, RECOVERY_LIMIT_S, "a master has taken over"
+            ),
+        )
+
+    def ends_exactly(self) -> None:
+        """The job succeeds, and its audit is exact."""
+        report = self._commands.wait_for_end(self._job, JOB_LIMIT_S)
+        events = [record.event for record in self._log.records()]
+        started = {(event.pod, event.instance) for event in events if isinstance(event, PodStarted)}
+        self._note(replaced_pods=len(started) - WORKERS - PS)
+        assert report["state"] == "succeeded", report
+        assert report["audit"]["exact"], report
+
+
+@pytest.fixture
+def faults(cluster: Cluster, elasticdl_namespace: Deployment) -> Faults:
+    """Faults of the namespace and the node."""
+    return Faults(core=cluster.core, namespace=elasticdl_namespace.namespace, site=cluster.node_site())
+
+
+@pytest.fixture
+def command_line(cluster: Cluster, elasticdl_namespace: Deployment, tmp_path: Path) -> CommandLine:
+    """The commands of a user whose folder has the model ``clicks``: DeepFM, slowed down."""
+    zoo = shipped_model_zoo()
+    assert zoo is not None
+    (tmp_path / "clicks.py").write_text(slowly((zoo / "deepfm.py").read_text(), BATCH_S))
+    return CommandLine(
+        kubeconfig=cluster.kubeconfig,
+        namespace=elasticdl_namespace.namespace,
+        folder=tmp_path,
+        environment=elasticdl_namespace.environment,
+    )
+
+
+@pytest.fixture
+def experiment(
+    elasticdl_namespace: Deployment, command_line: CommandLine, faults: Faults, click_data: str, note: Note
+) -> Iterator[Experiment]:
+    """A job that trains with all workers."""
+    job = start(command_line, "faults", *FLAGS, f"--training_data={click_data}/train", f"--num_epochs={EPOCHS}")
+    faults.wait_until_ready(PodSelector.of(job, "master"))
+    with reading(elasticdl_namespace.environment["ELASTICDL_NATS_URL"], job) as log:
+        log.wait_for_progress(0.0, WORKERS, RECOVERY_LIMIT_S)
+        yield Experiment(faults, command_line, log, job, note)
+
+
+def start(command_line: CommandLine, name: str, *flags: str) -> str:
+    """Start a job; returns its id."""
+    created = command_line.run("train", "--platform=kubernetes", "--detach", f"--job_name={name}", *flags)
+    (job,) = {found.group() for found in re.finditer(rf"{name}-[0-9a-f]{{6}}", created)}
+    return job
+
+
+@pytest.mark.bench_cluster
+@pytest.mark.timeout(2 * JOB_LIMIT_S)
+@pytest.mark.usefixtures("service_images")
+def test_a_job_recovers_from_faults_of_its_pods_and_servers(experiment: Experiment, faults: Faults) -> None:
+    for pod in ("worker-0", "ps-0", "master"):
+        experiment.replaces(f"{pod} deleted", faults.delete, experiment.pod(pod))
+    for pod in ("worker-1", "ps-1", "master"):
+        experiment.replaces(f"{pod} killed", faults.kill, experiment.pod(pod))
+    for server in SERVERS:
+        experiment.replaces(f"{server} deleted", faults.delete, PodSelector.server(server))
+    experiment.ends_exactly()
+
+
+@pytest.mark.bench_cluster
+@pytest.mark.timeout(2 * JOB_LIMIT_S)
+@pytest.mark.usefixtures("service_images")
+def test_a_job_recovers_from_faults_of_its_node(experiment: Experiment, faults: Faults) -> None:
+    worker, master = experiment.pod("worker-0"), experiment.pod("master")
+    experiment.kills_process_of_master()
+    experiment.happens("API server killed", partial(faults.kill_program, "kube-apiserver"), faults.wait_for_node)
+    for program in ("containerd", "kubelet"):
+
+        def kill_both(selector: PodSelector, program: str = program) -> None:
+            faults.kill_program(program)
+            faults.kill(selector)
+
+        experiment.replaces(f"{program} and worker-1 killed", kill_both, experiment.pod("worker-1"))
+
+    def delete_during_outage() -> None:
+        with faults.api_unreachable():
+            faults.delete(worker)
+            time.sleep(API_OUTAGE_S)
+
+    former = faults.uid(worker)
+    experiment.happens(
+        "worker-0 deleted while pods can't reach the API server",
+        delete_during_outage,
+        lambda: faults.wait_for_replacement(worker, former),
+    )
+
+    def drain() -> None:
+        with faults.drained():
+            pass
+
+    former = faults.uid(master)
+    experiment.happens("node drained", drain, lambda: faults.wait_for_replacement(master, former))
+
+    def refuse_connections() -> None:
+        with faults.nats_url("nats://wrong-token@nats:4222"):
+            faults.delete(master)
+            assert faults.wait_for_failed_init(master) == EXIT_AWAY
+
+    former = faults.uid(master)
+    experiment.happens(
+        "NATS refuses the token of a new master",
+        refuse_connections,
+        lambda: faults.wait_for_replacement(master, former),
+    )
+    experiment.ends_exactly()
+
+
+@pytest.mark.bench_cluster
+@pytest.mark.timeout(JOB_LIMIT_S)
+@pytest.mark.usefixtures("service_images")
+def test_a_worker_that_runs_out_of_memory_gets_more(
+    elasticdl_namespace: Deployment, command_line: CommandLine, click_data: str, note: Note
+) -> None:
+    model = command_line.folder / "clicks.py"
+    model.write_text(model.read_text().replace("import os, time\n", "import os, time\n    _grow()\n") + BALLAST)
+    flags = [*FLAGS, f"--training_data={click_data}/train", "--num_workers=1", "--worker_resource_limit=memory=1Gi"]
+    job = start(command_line, "memory", *flags)
+    report = command_line.wait_for_end(job, JOB_LIMIT_S)
+    with reading(elasticdl_namespace.environment["ELASTICDL_NATS_URL"], job) as log:
+        log.wait_for_progress(0.0, 1, RECOVERY_LIMIT_S)
+        records = log.records()
+    exits = [(record.time_s, record.event) for record in records if isinstance(record.event, PodExited)]
+    killed_s = [time_s for time_s, event in exits if event.cause is ExitCause.OUT_OF_MEMORY]
+    notes = [record.event.reason for record in records if isinstance(record.event, PodPending)]
+    assert killed_s
+    assert any(reason.endswith("because it ran out of memory") for reason in notes), notes
+    assert report["state"] == "succeeded", report
+    assert report["audit"]["exact"], report
+    trains_s = min(time_s for time_s, _ in log.finished_tasks() if time_s > killed_s[-1])
+    note(fault="worker-0 out of memory", times=len(killed_s), trains_after_s=round(trains_s - killed_s[-1], 1))

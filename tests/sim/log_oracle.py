@@ -1,0 +1,76 @@
+"""What must be true of every log, besides the decisions in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from elasticdl.master.core import Fold, State
+from elasticdl.master.core.evaluation.state import EvaluationPhase
+from elasticdl.master.core.invariants import check
+from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.messages.commands import Dispatch
+from elasticdl.shared.messages.events import Decided, LedgersRead, LogRecord, TaskFinished, TimerFired
+from elasticdl.shared.names import Purpose
+
+
+def checked_fold(records: Sequence[LogRecord]) -> tuple[State, list[str]]:
+    """Fold a log; also says which timers ended early.
+
+    Raises:
+        InvariantError: an invariant does not hold after some record.
+    """
+    folding, problems = Fold(), list[str]()
+    for record in records:
+        match record.envelope.event:
+            case TimerFired(timer=timer, due_s=due_s):
+                folding._release(record.seq - 1)  # As ``take`` does with a master's record, but without that record.
+                set_to_s = folding.state.timers.get(timer)
+                folding.take(record)
+                if set_to_s not in (None, due_s) and timer not in folding.state.timers:
+                    problems.append(f"timer {timer!r} ended, although it was set to another time since it fired")
+            case _:
+                folding.take(record)
+        check(folding.state)
+    state = folding.finish()
+    check(state)
+    return state, problems
+
+
+def exported_before_the_audit(records: Sequence[LogRecord], state: State) -> list[str]:
+    """The export of a job was ordered after the ledgers of its final snapshots were read."""
+    ordered: dict[int, int] = {}
+    finished: set[int] = set()
+    audited = 0
+    for record in records:
+        match record.envelope.event:
+            case Decided(commands=commands):
+                ordered |= {each.dispatch: record.seq for each in commands if isinstance(each, Dispatch)}
+            case TaskFinished(task=task, dispatch=dispatch) if task.purpose is Purpose.EXPORT and not task.number:
+                finished.add(dispatch)
+            case LedgersRead(ps=ps, manifest=manifest) if state.closing.manifests.get(ps) == manifest:
+                audited = record.seq
+            case _:
+                pass
+    if not state.job.output or any(ordered.get(dispatch, 0) > audited for dispatch in finished):
+        return []
+    return ["the job has succeeded without an export that was ordered after its audit"]
+
+
+def evaluated_wrongly(records: Sequence[LogRecord], state: State, spec: JobSpec) -> list[str]:
+    """The results of an evaluation job are those of each task of its plan, once, by the log alone."""
+    assert spec.validation is not None
+    results = [each for each in state.evaluations if each.phase is EvaluationPhase.DONE]
+    if len(results) != 1:
+        return [f"the job has {len(results)} results"]
+    counted: dict[int, TaskFinished] = {}
+    for record in records:
+        match record.envelope.event:
+            case TaskFinished(task=task, dispatch=dispatch) as finished if dispatch == results[0].dispatch:
+                if task.purpose is Purpose.EVALUATE:
+                    counted.setdefault(task.number % spec.validation.tasks, finished)
+            case _:
+                pass
+    found = sum(each.records for each in counted.values()), sum(each.checksum for each in counted.values()) % (1 << 64)
+    if len(counted) == spec.validation.tasks and found == (spec.validation.records, spec.checksum):
+        return []
+    return [f"{len(counted)} tasks with {found[0]} records were evaluated, not {spec.validation.records} records"]

@@ -1,0 +1,41 @@
+"""Keyword arguments as flags, and errors of commands as exceptions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.api.commands import as_flags
+from elasticdl.cli.options import flags_of
+from elasticdl.cli.submission.flags import TrainFlags
+
+KNOWN = flags_of(TrainFlags)
+
+
+@pytest.mark.parametrize(
+    ("values", "flags"),
+    [
+        (
+            {"num_workers": 3, "output": Path("a/b"), "job_name": "x"},
+            ["--num_workers=3", "--output=a/b", "--job_name=x"],
+        ),
+        ({"seed": None, "eager": True, "dry_run": False}, ["--eager"]),
+        ({"csv_header": False}, ["--no_csv_header"]),
+        (
+            {"model_params": {"units": 32, "name": "a", "shape": (1, 2)}},
+            ["--model_params=units=32;name=a;shape=(1, 2)"],
+        ),
+        ({"column_types": {"id": "string", "zip": "int64"}}, ["--column_types=id=string,zip=int64"]),
+        ({"fill_missing": {"id": -1}}, ["--fill_missing=id=-1"]),
+        ({"columns": ["a", "b"]}, ["--columns=a,b"]),
+    ],
+)
+def test_flags(values: dict[str, Any], flags: list[str]) -> None:
+    assert as_flags(values, KNOWN, "train") == flags
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(TypeError, match=r"train\(\) got an unexpected keyword argument 'num_epoch'.*'num_epochs'"):
+        as_flags({"num_epoch": 1}, KNOWN, "train")

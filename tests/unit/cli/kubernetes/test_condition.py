@@ -1,0 +1,130 @@
+"""What the objects of a job say about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elasticdl.cli.kubernetes.condition import (
+    condition_of,
+    creation_problem,
+    has_planned,
+    is_planning,
+    latest,
+    refusal,
+    start_problem,
+    termination_message,
+)
+from elasticdl.shared.kubernetes.kinds import Manifest
+
+
+def job(*conditions: Manifest) -> Manifest:
+    return {"metadata": {"name": "a-1", "namespace": "team", "uid": "u"}, "status": {"conditions": list(conditions)}}
+
+
+def pod(submit: Manifest, master: Manifest | None = None, **status: Any) -> Manifest:
+    containers = [{"name": "master", "state": master}] if master else []
+    return {
+        "metadata": {"name": "a-1-x", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "status": {
+            "initContainerStatuses": [{"name": "submit", "state": submit}],
+            "containerStatuses": containers,
+            **status,
+        },
+    }
+
+
+DONE = {"terminated": {"exitCode": 0}}
+REFUSED = {"terminated": {"exitCode": 1, "message": "the data is missing\n"}}
+FAILED = {"type": "Failed", "status": "True", "message": "Container submit has failed with exit code 1"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "state"),
+    [
+        ([], "pending"),
+        ([pod({"waiting": {"reason": "PodInitializing"}})], "pending"),
+        ([pod({"running": {}})], "planning"),
+        ([pod(DONE, {"running": {}})], "running"),
+    ],
+)
+def test_a_job_without_an_end_is_running(pods: list[Manifest], state: str) -> None:
+    condition = condition_of(job(), pods)
+    assert (condition.is_running, condition.state) == (True, state)
+    assert condition.kill_command == "kubectl delete job a-1 --namespace=team"
+
+
+def test_the_end_of_a_job_is_that_of_its_objects() -> None:
+    succeeded = condition_of(job({"type": "Complete", "status": "True"}), [pod(DONE, DONE)])
+    assert (succeeded.is_running, succeeded.state, succeeded.message) == (False, "succeeded", "")
+    stopped = {"terminated": {"exitCode": 0, "message": "The job was stopped (elasticdl stop)."}}
+    assert condition_of(job({"type": "Complete", "status": "True"}), [pod(DONE, stopped)]).state == "stopped"
+    failed = condition_of(job(FAILED), [pod(REFUSED)])
+    assert (failed.is_running, failed.state, failed.message) == (False, "failed", "the data is missing")
+    assert condition_of(job(FAILED), []).message == "Container submit has failed with exit code 1"
+
+
+def test_the_container_submit_is_followed() -> None:
+    waiting = pod({"waiting": {"reason": "PodInitializing"}})
+    assert not is_planning(waiting) and not has_planned(waiting)
+    assert is_planning(pod({"running": {}})) and not has_planned(pod({"running": {}}))
+    assert has_planned(pod(DONE, {"running": {}})) and not has_planned(pod(REFUSED))
+    assert (
+        termination_message(pod({"terminated": {"exitCode": 137}})) == "container submit has ended with exit code 137"
+    )
+    assert termination_message(pod(DONE, {"running": {}})) == ""
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "is_final"),
+    [
+        ({"waiting": {"reason": "ErrImagePull", "message": "no such host"}}, "can't be pulled: no such host", True),
+        (
+            {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "elasticdl" not found'}},
+            'container submit can\'t be created: secret "elasticdl" not found',
+            True,
+        ),
+        ({"waiting": {"reason": "Other", "message": "x"}}, "container submit does not start: Other x", False),
+    ],
+)
+def test_a_container_that_does_not_start_is_explained(state: Manifest, text: str, is_final: bool) -> None:
+    problem = start_problem(pod(state))
+    assert problem is not None
+    assert (text in problem.text, problem.is_final) == (True, is_final)
+    assert start_problem(pod({"running": {}})) is None
+
+
+def test_a_pod_without_a_node_waits() -> None:
+    unschedulable = {
+        "type": "PodScheduled",
+        "status": "False",
+        "message": "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available.",
+    }
+    problem = start_problem(pod({"waiting": {}}, conditions=[unschedulable]))
+    assert problem is not None and not problem.is_final
+    assert problem.text == "no node has room for the master's pod: 0/1 nodes are available: 1 Insufficient cpu."
+
+
+def test_the_refusal_of_a_pod_is_that_of_the_job() -> None:
+    def refusal(uid: str, message: str) -> Manifest:
+        return {"reason": "FailedCreate", "involvedObject": {"uid": uid}, "message": f"Error creating: {message}"}
+
+    events = [refusal("u", "exceeded quota"), refusal("other", "no such class")]
+    assert creation_problem(job(), events) == "exceeded quota"
+    assert creation_problem(job(), events[1:]) == ""
+
+
+def test_the_latest_pod_counts() -> None:
+    later = pod(DONE)
+    later["metadata"]["creationTimestamp"] = "2026-01-01T00:00:05Z"
+    assert latest([later, pod(DONE)]) is later
+    assert latest([]) is None
+
+
+def test_only_an_exit_code_that_ends_the_job_is_a_refusal() -> None:
+    killed, unavailable = {"terminated": {"exitCode": 137}}, {"terminated": {"exitCode": 75, "message": "no NATS"}}
+    assert refusal(pod(REFUSED)) == "the data is missing"
+    assert [refusal(each) for each in (pod(killed), pod(unavailable), pod(DONE, REFUSED), pod({"running": {}}))] == [
+        ""
+    ] * 4

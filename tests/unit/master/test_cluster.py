@@ -1,0 +1,59 @@
+"""How a master reports its end to Kubernetes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.shared_kubernetes.memory_api import MemoryApi
+from tests.unit.shared_kubernetes.test_pod_manifests import job
+
+from elasticdl.master.cluster import MESSAGE_BYTES_MAX, end_pods, pods_of, result_of, write_termination_message
+from elasticdl.master.core import State
+from elasticdl.shared.errors import TransientError, UserError
+from elasticdl.shared.kubernetes.api import KubernetesApi
+from elasticdl.shared.kubernetes.pod_manifests import pod_manifest
+from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.names import JobId, PodName, Service
+from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
+
+
+def test_a_failed_job_ends_with_its_reason() -> None:
+    state = State(job_state=JobState.FAILED)
+    state.fail("worker-0 failed 4 times in a row.\nValueError: no")
+    code, message = result_of(state)
+    assert code == 1
+    assert message == "The job has failed.\nworker-0 failed 4 times in a row.\nValueError: no"
+
+
+def test_other_jobs_end_well() -> None:
+    assert result_of(State(job_state=JobState.SUCCEEDED)) == (0, "The job has succeeded.")
+
+
+def test_a_termination_message_is_not_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "message"
+    write_termination_message("ä" * MESSAGE_BYTES_MAX, path)
+    assert path.read_text() == "ä" * (MESSAGE_BYTES_MAX // 2)
+    write_termination_message("short", path)
+    assert path.read_text() == "short"
+
+
+def test_missing_templates_are_named(tmp_path: Path) -> None:
+    api: Any = None  # It is not asked.
+    with pytest.raises(UserError, match="none"):
+        pods_of(api, JobId("job-1"), str(tmp_path / "none"))
+
+
+def test_a_master_that_can_not_continue_ends_the_pods_of_the_job() -> None:
+    api = MemoryApi()
+    api.appear(pod_manifest(job(), PodName("worker-0"), Service.WORKER, 3))
+    assert end_pods(lambda: api, JobId("job-1")) == EXIT_REFUSED
+    assert api.objects == {}
+
+
+def test_the_job_does_not_end_while_its_pods_can_not_be_deleted() -> None:
+    def unreachable() -> KubernetesApi:
+        raise TransientError("the API server can't be reached")
+
+    assert end_pods(unreachable, JobId("job-1")) == EXIT_AWAY

@@ -1,0 +1,62 @@
+"""The pods of a namespace, without a cluster, and with requests that take as long as a test wants."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from copy import deepcopy
+
+from tests.deadline import DEADLINE_S
+
+from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.kubernetes.api import Change, KubernetesApi, ObjectList
+from elasticdl.shared.kubernetes.kinds import Kind, Manifest
+
+
+class MemoryApi(KubernetesApi):
+    """See above; it knows no other objects, and ignores selectors."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Manifest] = {}
+        self.refusals: list[ElasticDLError] = []
+        """The next creations fail with these."""
+        self.is_asked = threading.Event()
+        """A creation has arrived."""
+        self.may_create = threading.Event()
+        """Creations are executed."""
+        self.may_create.set()
+        self._changes: queue.Queue[Change] = queue.Queue()
+        self._versions = 0
+
+    def create(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
+        assert not dry_run
+        self.is_asked.set()
+        assert self.may_create.wait(DEADLINE_S)
+        if self.refusals:
+            raise self.refusals.pop(0)
+        return self.appear(manifest)
+
+    def appear(self, manifest: Manifest) -> Manifest:
+        """A pod is created."""
+        self._versions += 1
+        created = deepcopy(manifest)
+        created["metadata"] |= {"uid": f"uid-{self._versions}", "resourceVersion": str(self._versions)}
+        self.objects[created["metadata"]["name"]] = created
+        self._changes.put(Change(type="ADDED", object=created))
+        return created
+
+    def list(self, kind: Kind, *, labels: str = "", fields: str = "") -> ObjectList:
+        return ObjectList(items=tuple(self.objects.values()), resource_version=str(self._versions))
+
+    def watch(
+        self, kind: Kind, resource_version: str, *, labels: str = "", fields: str = "", timeout_s: int = 0
+    ) -> Iterator[Change]:
+        yield self._changes.get()
+
+    def delete(self, kind: Kind, name: str, *, uid: str = "", grace_s: int | None = None) -> None:
+        if name in self.objects and self.objects[name]["metadata"]["uid"] == uid:
+            self._changes.put(Change(type="DELETED", object=self.objects.pop(name)))
+
+    def close(self) -> None:
+        """There is no connection."""

@@ -1,0 +1,283 @@
+"""Callbacks: those that can run, and their hooks in any process compared with Keras' own loop."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.master.driver import job_spec
+from tests.unit.worker_model.conftest import WriteModule
+
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.spec import BestModel
+from elasticdl.shared.storage.memory_store import MemoryStore
+from elasticdl.worker.core.commands import MergeResult, RunCallbacks
+from elasticdl.worker.execution.callback_tasks import CallbackTasks
+from elasticdl.worker.model.user.callbacks import ModelFacts, check_callbacks, make_callbacks, prepare
+from elasticdl.worker.model.user.hooks import CallbackModel, Hooks
+
+pytestmark = pytest.mark.tensorflow
+DIRECTIONS = {"loss": "down", "accuracy": "up", "own": ""}
+FACTS = ModelFacts(directions=DIRECTIONS)
+PATH = Path("model.py")
+Make = Callable[[], list[Any]]
+
+
+class Job:
+    """The callbacks of a job, run by as many processes as a test wants."""
+
+    def __init__(self, make: Make, rate: float = 0.1) -> None:
+        self._make = make
+        self._rate = rate
+        self._store = MemoryStore()
+        self._tasks = self._process()
+
+    def _process(self) -> CallbackTasks:
+        return CallbackTasks(self._hooks, "memory://job", self._store)
+
+    def _hooks(self) -> Hooks:
+        made = self._make()
+        prepare(made, DIRECTIONS)
+        model = CallbackModel(self._rate, has_schedule=False, path=PATH)
+        return Hooks(made, model, {"epochs": 9, "steps": 3, "verbose": 1}, PATH)
+
+    def restart(self) -> None:
+        """Another process takes over."""
+        self._tasks = self._process()
+
+    def forget(self, number: int) -> None:
+        """The process of a task has died after its hooks, and before it could store their result."""
+        self._store.delete(f"memory://job/callbacks/{number:08d}.json")
+        self.restart()
+
+    def run(self, number: int, *, is_last: bool = False, **logs: float) -> MergeResult:
+        """Run a task of hooks."""
+        return self._tasks.run(RunCallbacks(number=number, logs=logs, is_last=is_last))
+
+
+def of_keras(make: Make, history: list[dict[str, float]]) -> list[tuple[bool, float]]:
+    """Whether training stops, and the learning rate, after each epoch of Keras' loop."""
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    model.build((None, 1))
+    decisions: list[tuple[bool, float]] = []
+    hooks = keras.callbacks.CallbackList(make(), model=model, add_history=False, epochs=9, steps=3, verbose=1)
+    model.stop_training = False
+    hooks.on_train_begin()
+    for epoch, logs in enumerate(history):
+        hooks.on_epoch_begin(epoch)
+        hooks.on_epoch_end(epoch, dict(logs))
+        decisions.append((model.stop_training, float(model.optimizer.learning_rate.numpy())))
+        if model.stop_training:
+            break
+    hooks.on_train_end()
+    return decisions
+
+
+def of_job(make: Make, history: list[dict[str, float]], restarts: list[bool]) -> list[tuple[bool, float]]:
+    """The same for a job whose process changes before some epochs."""
+    job = Job(make)
+    job.run(1)
+    decisions: list[tuple[bool, float]] = []
+    for epoch, logs in enumerate(history):
+        if restarts[epoch]:
+            job.restart()
+        result = job.run(2 * epoch + 2, is_last=epoch == len(history) - 1, **logs)
+        decisions.append(("stop_training" in result.results, result.results["learning_rate"]))
+        if "ended" in result.results:
+            break
+    return decisions
+
+
+values = st.floats(min_value=-3, max_value=3, width=32) | st.integers(0, 3).map(float) | st.just(float("nan"))
+histories = st.lists(
+    st.fixed_dictionaries({"loss": values, "val_loss": values, "val_own": values}), min_size=1, max_size=8
+)
+early_stopping = st.fixed_dictionaries(
+    {
+        "monitor": st.sampled_from(["val_loss", "loss", "val_own", "val_missing"]),
+        "min_delta": st.sampled_from([0, 0.5, 1]),
+        "patience": st.integers(0, 3),
+        "mode": st.sampled_from(["min", "max"]),
+        "baseline": st.none() | st.integers(-2, 2),
+        "start_from_epoch": st.integers(0, 3),
+    }
+)
+reduce_rate = st.fixed_dictionaries(
+    {
+        "monitor": st.sampled_from(["val_loss", "loss"]),
+        "factor": st.sampled_from([0.1, 0.5]),
+        "patience": st.integers(1, 3),
+        "mode": st.sampled_from(["auto", "min"]),
+        "min_delta": st.sampled_from([0, 0.5]),
+        "cooldown": st.integers(0, 2),
+        "min_lr": st.sampled_from([0, 0.02]),
+    }
+)
+
+
+@pytest.mark.filterwarnings("ignore:Early stopping conditioned on metric")
+@settings(deadline=None)
+@given(
+    history=histories,
+    stopping=early_stopping,
+    reducing=reduce_rate,
+    restarts=st.lists(st.booleans(), min_size=8, max_size=8),
+)
+def test_decisions_are_those_of_keras_whichever_process_makes_them(
+    history: list[dict[str, float]], stopping: dict[str, Any], reducing: dict[str, Any], restarts: list[bool]
+) -> None:
+    def make() -> list[Any]:
+        return [keras.callbacks.ReduceLROnPlateau(**reducing), keras.callbacks.EarlyStopping(**stopping)]
+
+    expected = of_keras(make, history)
+    decided = of_job(make, history, restarts)
+    assert [stop for stop, _ in decided[:-1]] == [stop for stop, _ in expected[:-1]]
+    assert decided == expected
+
+
+@settings(deadline=None, max_examples=30)
+@given(restarts=st.lists(st.booleans(), min_size=5, max_size=5), factor=st.sampled_from([0.5, 0.9]))
+def test_a_schedule_of_epochs_sets_the_rate_of_the_epoch_that_begins(restarts: list[bool], factor: float) -> None:
+    def make() -> list[Any]:
+        return [keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * factor if epoch else rate)]
+
+    history = [{"loss": 1.0}] * 5
+    expected = [rate for _, rate in of_keras(make, history)]
+    # A task ends an epoch and begins the next one, so its rate is that of the next one.
+    assert [rate for _, rate in of_job(make, history, restarts)][:-1] == expected[1:]
+
+
+class Own(keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback that remembers, writes what it is called for, and stops training."""
+
+    def __init__(self, calls: list[Any]) -> None:
+        super().__init__()
+        self.write = calls.append
+        self.worst = -1.0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.write("begin")
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.write(("epoch", epoch))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.worst = max(self.worst, logs["loss"])
+        self.write((epoch, self.worst))
+        if self.worst > 4:
+            self.model.stop_training = True
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.write("end")
+
+
+def test_own_hooks_run_once_in_order_whichever_process_runs_them() -> None:
+    calls: list[Any] = []
+    job = Job(lambda: [Own(calls)])
+    for number, loss in ((1, 0.0), (2, 3.0), (2, 9.0), (4, 2.0), (6, 5.0), (6, 5.0)):
+        result = job.run(number, loss=loss)
+        job.restart()
+    assert calls == ["begin", ("epoch", 0), (0, 3.0), ("epoch", 1), (1, 3.0), ("epoch", 2), (2, 5.0), "end"]
+    assert result.note == "Own stops training"
+    assert result.results == pytest.approx({"ended": 1.0, "stop_training": 1.0, "learning_rate": 0.1})
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Dead processes close no files.
+def test_a_csv_log_has_each_epoch_once(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    job = Job(lambda: [keras.callbacks.CSVLogger(str(file))])
+    job.run(1)
+    for epoch in range(4):
+        job.run(2 * epoch + 2, loss=float(epoch), accuracy=0.5)
+        if epoch == 2:
+            job.forget(2 * epoch + 2)
+            job.run(2 * epoch + 2, loss=float(epoch), accuracy=0.5)
+    job.restart()
+    job.run(10, is_last=True, loss=4.0, accuracy=0.5)
+    with file.open() as rows:
+        read = [(row["epoch"], row["loss"], row["accuracy"]) for row in csv.DictReader(rows)]
+    assert read == [(str(epoch), f"{epoch}.0", "0.5") for epoch in range(5)]
+
+
+def test_weights_are_not_there_and_the_error_says_where_they_are() -> None:
+    job = Job(lambda: [keras.callbacks.LambdaCallback(on_train_begin=lambda logs: None), WantsWeights()])
+    with pytest.raises(UserError, match=r"self\.model\.get_weights, but the weights are on the parameter servers"):
+        job.run(1)
+
+
+class WantsWeights(keras.callbacks.Callback):  # type: ignore[misc]
+    """Reads what is not in its process."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.model.get_weights()
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        ("keras.callbacks.ModelCheckpoint('a.keras')", "--save_best=val_loss"),
+        ("keras.callbacks.BackupAndRestore('a')", "elasticdl resume JOB"),
+        ("keras.callbacks.LambdaCallback(on_train_batch_end=print)", r"has on_train_batch_end\(\)"),
+        ("OfBatches()", r"OfBatches has on_batch_end\(\)"),
+        ("'EarlyStopping'", "must return Keras callbacks, not str"),
+    ],
+)
+def test_callbacks_that_can_not_run_are_refused_with_what_to_use_instead(
+    write_module: WriteModule, callback: str, message: str
+) -> None:
+    own = "class OfBatches(keras.callbacks.Callback):\n    def on_batch_end(self, batch, logs=None):\n        pass\n"
+    module = write_module(f"custom_model = keras.Model\n{own}\ndef callbacks():\n    return [{callback}]\n")
+    with pytest.raises(UserError, match=message):
+        make_callbacks(module)
+
+
+def test_another_function_may_return_the_callbacks(write_module: WriteModule) -> None:
+    module = write_module(
+        "custom_model = keras.Model\n\ndef mine():\n"
+        "    return [keras.callbacks.CSVLogger('a'), keras.callbacks.TerminateOnNaN()]\n"
+    )
+    assert make_callbacks(module) == []
+    assert [type(callback) for callback in make_callbacks(module, "mine")] == [keras.callbacks.CSVLogger]
+    with pytest.raises(UserError, match="defines no 'others'"):
+        make_callbacks(module, "others")
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        (keras.callbacks.EarlyStopping("val_loss"), "Give --validation_data"),
+        (keras.callbacks.EarlyStopping("accurcy"), "Its metrics: loss, accuracy, own"),
+        (keras.callbacks.EarlyStopping("own"), "Give mode='min' or 'max'"),
+        (keras.callbacks.EarlyStopping("loss", restore_best_weights=True), "Only evaluated versions are kept"),
+    ],
+)
+def test_what_a_callback_monitors_has_to_exist(callback: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        check_callbacks([callback], PATH, job_spec(), FACTS)
+
+
+def test_a_schedule_and_a_callback_can_not_both_set_the_rate() -> None:
+    callback = keras.callbacks.ReduceLROnPlateau("loss")
+    with pytest.raises(UserError, match=r"because optimizer\(\) has a schedule"):
+        check_callbacks([callback], PATH, job_spec(), replace(FACTS, has_schedule=True))
+
+
+def test_restored_weights_are_those_of_the_best_model() -> None:
+    spec = job_spec()
+    spec = replace(spec, validation=spec.plan, evaluate_epochs=True)
+    callback = keras.callbacks.EarlyStopping(
+        "val_accuracy", min_delta=0.25, restore_best_weights=True, start_from_epoch=2
+    )
+    found = check_callbacks([callback], PATH, spec, FACTS)
+    best = BestModel(metric="accuracy", is_max=True, min_delta=0.25, save=True, from_epoch=2)
+    assert (found.names, found.best) == (("EarlyStopping",), best)
+    with pytest.raises(UserError, match="both say which model is the best"):
+        check_callbacks([callback], PATH, replace(spec, best=replace(best, metric="loss")), FACTS)

@@ -1,0 +1,170 @@
+"""A compiled Keras model needs no functions ``loss`` and ``optimizer``; loss and metrics are those of ``evaluate``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from elasticdl.shared.errors import UserError
+from elasticdl.worker.model.runner import ModelRunner
+from elasticdl.worker.model.user.feeder import BatchFeeder
+
+from .conftest import WriteModule, fed, runner_of
+
+pytestmark = pytest.mark.tensorflow
+
+MODEL = """
+del loss, optimizer
+
+@keras.saving.register_keras_serializable()
+class Error(keras.metrics.Mean):
+    def __init__(self, scale=1.0, **options):
+        super().__init__(**options)
+        self.scale = scale
+
+    def update_state(self, labels, predictions, sample_weight=None):
+        super().update_state(self.scale * ops.abs(labels - predictions), sample_weight)
+
+    def get_config(self):
+        return {**super().get_config(), "scale": self.scale}
+
+def closeness(labels, predictions):
+    return ops.exp(-ops.abs(labels - predictions))
+
+def own_loss(labels, predictions):
+    return ops.mean(ops.square(labels - predictions), axis=-1)
+"""
+ONE = """
+def custom_model():
+    inputs = keras.Input((4,), name="numbers")
+    x = layers.Dense(3, activation="relu", kernel_regularizer="l2")(inputs)
+    model = keras.Model({"numbers": inputs}, layers.Dense(1, activation="sigmoid", name="out")(x))
+    if OPTIONS:
+        model.compile(**OPTIONS)
+    return model
+
+def feed_batch(records, mode, metadata):
+    return {"numbers": records["numbers"]}, records["label"]
+"""
+TWO = """
+def custom_model():
+    inputs = keras.Input((4,), name="numbers")
+    x = layers.Dense(3, activation="relu")(inputs)
+    outputs = OUTPUTS(layers.Dense(1, name="value")(x), layers.Dense(3, activation="softmax", name="kind")(x))
+    model = keras.Model({"numbers": inputs}, outputs)
+    model.compile(**OPTIONS)
+    return model
+
+def feed_batch(records, mode, metadata):
+    return {"numbers": records["numbers"]}, OUTPUTS(records["label"], records["kind"])
+"""
+AS_DICT = "OUTPUTS = lambda value, kind: {'value': value, 'kind': kind}\n"
+AS_LIST = "OUTPUTS = lambda *outputs: list(outputs)\n"
+WEIGHTED = """
+def feed_batch(records, mode, metadata):
+    return {"numbers": records["numbers"]}, records["label"], records["weight"]
+"""
+CASES = {
+    "names": ONE + "OPTIONS = dict(optimizer='adam', loss='binary_crossentropy', metrics=['accuracy', 'mae'])",
+    "objects": ONE + "OPTIONS = dict(loss=keras.losses.Huber(), metrics=[Error(2.0, name='e'), keras.metrics.AUC()])",
+    "functions": ONE + "OPTIONS = dict(loss=own_loss, metrics=[closeness])",
+    "weights": ONE + WEIGHTED + "OPTIONS = dict(loss='mse', metrics=['mae'], weighted_metrics=['accuracy', Error()])",
+    "dict": TWO + AS_DICT + "OPTIONS = dict(loss={'value': 'mse', 'kind': 'sparse_categorical_crossentropy'}, "
+    "loss_weights={'value': 0.3, 'kind': 2.0}, metrics={'kind': ['accuracy'], 'value': ['mae']})",
+    "list": TWO
+    + AS_LIST
+    + "OPTIONS = dict(loss=['mae', 'sparse_categorical_crossentropy'], metrics=[['mse'], 'accuracy'])",
+    "no metrics": ONE + "OPTIONS = dict(loss='mse')",
+}
+
+
+def raw_columns(count: int = 24) -> dict[str, Any]:
+    random = np.random.default_rng(1)
+    return {
+        "numbers": random.normal(size=(count, 4)).astype(np.float32),
+        "label": random.integers(0, 2, (count, 1)).astype(np.float32),
+        "kind": random.integers(0, 3, (count, 1)),
+        "weight": random.uniform(0.5, 2.0, count).astype(np.float32),
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_loss_and_metrics_are_those_of_keras(write_module: WriteModule, case: str) -> None:
+    module = write_module(MODEL + CASES[case])
+    raw = raw_columns()
+    runner, batch = runner_of(module, raw)
+    states = []
+    for part in (slice(0, 9), slice(9, 24)):
+        some = BatchFeeder(module, "evaluate", None).feed({name: column[part] for name, column in raw.items()})
+        assert some is not None
+        runner.reset_metrics()
+        runner.evaluate(some, runner.initial_dense())
+        states.append(runner.metric_states())
+    merged = runner.merge(states)
+
+    model = runner.built.model
+    everything: Any = batch
+    arguments = (everything.features, everything.labels, everything.weights)
+    expected = model.test_on_batch(*arguments, return_dict=True)
+    mean_losses = {name for name in expected if name.endswith("_loss")}  # Keras shows the loss of each output, too.
+    assert merged == pytest.approx({name: expected[name] for name in set(expected) - mean_losses}, rel=1e-5)
+
+    result = runner.train(batch, runner.initial_dense(), step_seed=1)
+    with tf.GradientTape() as tape:
+        loss = model.compute_loss(
+            everything.features, everything.labels, model(everything.features, training=True), everything.weights
+        )
+    gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+    assert result.loss == pytest.approx(float(loss), rel=1e-5)
+    flat = np.concatenate([np.asarray(gradient).ravel() for gradient in gradients])
+    np.testing.assert_allclose(np.sort(result.dense_gradient), np.sort(flat), atol=1e-6)
+
+
+def test_the_optimizer_is_that_of_compile(write_module: WriteModule) -> None:
+    runner, _ = runner_of(
+        write_module(MODEL + ONE + "OPTIONS = dict(optimizer=keras.optimizers.SGD(0.3), loss='mse')"), raw_columns()
+    )
+    assert runner.rate(0) == pytest.approx(0.3)
+
+
+def test_functions_of_the_file_come_first(write_module: WriteModule) -> None:
+    body = ONE + "OPTIONS = dict(optimizer='adam', loss='mae', metrics=['accuracy'])\n"
+    functions = """
+def eval_metrics_fn():
+    return {"error": closeness}
+
+def loss(labels, predictions):
+    return own_loss(labels, predictions)
+"""
+    runner, batch = runner_of(write_module(MODEL + body + functions), raw_columns())
+    assert runner.metric_names == ("loss", "error")
+    predictions = runner.built.model(batch.features)
+    plain = np.mean(np.square(np.asarray(batch.labels) - np.asarray(predictions)))
+    regularizer = sum(float(loss) for loss in runner.built.model.losses)
+    assert runner.evaluate(batch, runner.initial_dense()) == pytest.approx(plain + regularizer, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("OPTIONS = dict(optimizer='adam')", "the model is compiled without a loss"),
+        ("OPTIONS = dict(loss='mse', metrics=[Unmade(3)])", r"metric 'unmade' can't be made again from its get_config"),
+        ("OPTIONS = {}", "defines no 'loss', and the model is not"),
+    ],
+)
+def test_what_is_refused(write_module: WriteModule, options: str, message: str) -> None:
+    unmade = """
+class Unmade(keras.metrics.Mean):
+    def __init__(self, needed, name="unmade"):
+        super().__init__(name=name)
+
+    def get_config(self):
+        return {}
+"""
+    module = write_module(MODEL + unmade + ONE + options)
+    batch = fed(module, raw_columns())
+    with pytest.raises(UserError, match=message):
+        ModelRunner(module, batch)
