@@ -96,6 +96,7 @@ async def test_giving_back_too_late_is_harmless(connect_bus: Connect) -> None:
     delivery = await worker.tasks.take(TRAIN)
     assert delivery is not None
     await delivery.ack()
+    assert await worker.tasks.take(TRAIN) is None  # The answer shows that the server has received the ack.
     await master.tasks.give_back(delivery.reply)
     assert await worker.tasks.take(TRAIN) is None
 
