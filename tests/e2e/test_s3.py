@@ -63,6 +63,14 @@ def test_data_set_snapshots_and_export_in_a_bucket(elastic: Elastic, bucket: S3S
     model = tmp_path / "model.keras"
     model.write_bytes(S3Store(bucket.settings()).read(join(f"s3://{BUCKET}", "output", "model.keras")))
     assert keras.saving.load_model(model).count_params() == 4
+    for place in ("output/model.keras", "output/saved_model"):
+        flags = (
+            "--model_def=model.py",
+            f"--training_data=s3://{BUCKET}/data",
+            f"--initial_model=s3://{BUCKET}/{place}",
+        )
+        started = elastic.run("train", "--dry_run", *flags)
+        assert f"Loaded 2 of 2 variables from s3://{BUCKET}/{place}." in started.output, started.output
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ def test_variables_of_another_name_or_shape_keep_the_values_of_the_model_file_an
     note = job.await_event(ModelInitialised).note
     assert note == (
         "Loaded 4 of 7 variables from job first at step 3. Different shape: bias (2,) (there (3,)). "
+        "Different number of rows: a 20 (there 40). "
         "New in this model: head, c. Unused: b."
     )
 

@@ -57,7 +57,8 @@ def _dry_run(submission: Submission, forks: ForkServers, console: JobConsole) ->
 
     print_plan(submission, console)
     check = try_model(submission, forks, console.print_line)
-    for line in (*check.notes, "The model was built and has computed the gradients of one batch."):
+    matched = (check.initial.note,) if check.initial and check.initial.note else ()
+    for line in (*check.notes, *matched, "The model was built and has computed the gradients of one batch."):
         console.print_line(line)
     return exit_codes.SUCCESS
 

@@ -10,6 +10,8 @@ them.
 ``message``                 why it failed or was stopped, else empty
 ``interrupted``             whether the user has stopped it
 ``seed``                    of shuffling and initial weights
+``initial_model``           with ``--initial_model``: ``source`` of the weights, and a ``note`` on which variables took
+                            them and which did not (empty: the model was not checked before the start); else null
 ``plan``                    ``fingerprint``; ``epochs`` as requested; ``epochs_run`` with ``--max_step`` applied, and
                             for these ``tasks``, ``batches``, ``records``; ``validation_records`` (0 without
                             validation data)
@@ -132,6 +134,7 @@ def build(state: State) -> Report:
         "message": message_of(state),
         "interrupted": run is not None and run.is_interrupted,
         "seed": spec.plan.seed,
+        "initial_model": {"source": spec.initial.text, "note": spec.initial.note} if spec.initial else None,
         "plan": {
             "fingerprint": spec.plan.fingerprint,
             "tasks": spec.plan.tasks,
@@ -251,6 +254,8 @@ def print_end(state: State, *, log: str, next_step: str) -> int:
 
 def _summary(report: Report) -> Iterator[tuple[str, str]]:
     yield "audit", _audit_text(report)
+    if report["initial_model"] and report["initial_model"]["note"]:
+        yield "initial weights", report["initial_model"]["note"]
     for lost in report["log"]["lost"]:
         yield "log", lost_text(lost)
     for row in report["snapshots"]["damaged"]:

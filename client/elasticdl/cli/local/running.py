@@ -187,6 +187,7 @@ def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path, s
 
     Raises:
         UserError: the model can't be trained.
+        UnfinishedError: the check did not finish, and the job can't start without it.
     """
     forks = runtime.forks
     starter: Starter = forks or runtime.spawner
@@ -205,6 +206,8 @@ def _checked(spec: JobSpec, run: RunDirectory, runtime: Runtime, folder: Path, s
     try:
         check = check_model(spec, _check_folder(folder), check_runtime)
     except UnfinishedError:
+        if spec.initial and not spec.initial.parts:
+            raise  # The check reads the file that the job starts from.
         return spec
     return check.apply(spec)
 

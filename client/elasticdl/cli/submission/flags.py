@@ -68,9 +68,10 @@ class TrainFlags(JobFlags):
     initial_model: Annotated[
         str,
         Flag(
-            "Start from the weights in the newest snapshots of another job, matched by variable name and shape. The "
-            "optimizer starts from scratch.",
-            metavar="JOB",
+            "Start from trained weights, matched by variable name and shape: the --output folder of a training job, a "
+            ".keras file, a SavedModel, or the name or id of a job, whose newest snapshots are used. The optimizer "
+            "starts from scratch.",
+            metavar="MODEL",
             shows="the weights that the model file sets",
             panel=TRAINING,
         ),

@@ -1,4 +1,4 @@
-"""The model that a new job starts from: the newest snapshots of another job."""
+"""The model that a new job starts from: a file that holds one, or the newest snapshots of another job."""
 
 from __future__ import annotations
 
@@ -6,10 +6,37 @@ from pathlib import Path
 
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.ended_job import read_ended_job
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import InitialModel, JobSpec
+from elasticdl.shared.names import JobId
+from elasticdl.shared.storage import ObjectNotFoundError, join, open_store, to_uri
+
+KERAS_FILE = "model.keras"
+_SUFFIX = ".keras"
+_SAVED_MODEL, _MARK = "saved_model", "saved_model.pb"
+"""Folder of the SavedModel in an export, and the file that every SavedModel has."""
+_WEIGHTS_ONLY = (".h5", ".hdf5", ".index", ".ckpt")
 
 
-def initial_model(job: str, root: Path) -> tuple[InitialModel, JobSpec]:
+def find_initial_model(source: str, root: Path) -> InitialModel:
+    """The model that a value of ``--initial_model`` names.
+
+    Args:
+        source: a folder or file, local or in object storage, or the id or name of a job.
+        root: folder of the run directories.
+
+    Raises:
+        ElasticDLError: there is no such model, or what is there holds none.
+    """
+    local = Path(source).expanduser()
+    if "://" in source or local.exists():
+        return InitialModel(job=JobId(""), file=_model_file(source))
+    if "/" in source or local.suffix == _SUFFIX:
+        raise UserError(f"--initial_model={source} does not exist", usage=True)
+    return version_of_job(source, root)[0]
+
+
+def version_of_job(job: str, root: Path) -> tuple[InitialModel, JobSpec]:
     """The newest version of a job's model, and that job.
 
     Args:
@@ -23,3 +50,38 @@ def initial_model(job: str, root: Path) -> tuple[InitialModel, JobSpec]:
     with run.lock():
         ended = read_ended_job(run, run.read())
         return ended.version().as_initial_model(run.job), ended.spec
+
+
+def _model_file(source: str) -> str:
+    """URI of the ``.keras`` file, or of the folder of the SavedModel, that a place is or holds.
+
+    Raises:
+        UserError: it is or holds neither.
+        PermanentError, TransientError: the place can't be read.
+    """
+    uri = to_uri(source).rstrip("/")
+    store = open_store(uri)
+
+    def is_there(*names: str) -> bool:
+        try:
+            store.info(join(uri, *names))
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    if source.endswith(_WEIGHTS_ONLY):
+        raise UserError(
+            f"--initial_model={source} holds weights without a model, so their names are unknown",
+            hint="Load them in the model file with load_weights(), or give a .keras file.",
+            usage=True,
+        )
+    if uri.endswith(_SUFFIX) and is_there():
+        return uri
+    for names in ((KERAS_FILE,), (_MARK,), (_SAVED_MODEL, _MARK)):
+        if is_there(*names):
+            return join(uri, *names) if names == (KERAS_FILE,) else join(uri, *names[:-1]).rstrip("/")
+    raise UserError(
+        f"--initial_model={source} is no .keras file, and holds neither {KERAS_FILE} nor {_MARK}",
+        hint="Give the --output folder of a training job, a .keras file, a SavedModel, or the name of a job.",
+        usage=True,
+    )

@@ -76,7 +76,7 @@ def _near_multiple(number: int, divisor: int) -> int:
 
 
 def _initial_text(initial: InitialModel) -> str:
-    return f"Initial weights: job {initial.job} at step {initial.step:,}."
+    return f"Initial weights: {initial.text}."
 
 
 def _processes_text(spec: JobSpec) -> str:

@@ -11,7 +11,7 @@ from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.initial_model import initial_model
+from elasticdl.cli.submission.initial_model import find_initial_model
 from elasticdl.cli.submission.job_flags import JobFlags
 from elasticdl.cli.submission.model_digest import combined, file_digests
 from elasticdl.cli.submission.plan_data import Progress, plan_data
@@ -88,7 +88,7 @@ def prepare(flags: TrainFlags, root: Path | None, progress: Progress, job: JobId
     envs = parse_envs(flags.envs)
     output, storage = to_uri(flags.output) if flags.output else "", storage_of(flags, root, job)
     check_destinations(flags, RunDirectory(root, job) if root else None, output=output, storage=storage)
-    initial = initial_model(flags.initial_model, root)[0] if flags.initial_model and root else None
+    initial = find_initial_model(flags.initial_model, root) if flags.initial_model and root else None
     data, validation = plan_data(flags, model, progress)
     plan = _training_plan(flags, data)
     spec = JobSpec(

@@ -7,10 +7,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras import ops
+from keras.src.utils.naming import auto_name
 
 from elasticdl.layers import serving
 
 COMBINERS = (None, "sum", "mean", "sqrtn")
+ROWS_SUFFIX = "_rows"
+"""Of the name of the plain layer in an exported model that stands for an ``Embedding`` with a combiner."""
 
 
 class Embedding(keras.layers.Layer):  # type: ignore[misc]
@@ -157,8 +160,8 @@ def plain_embedding(
         raise ValueError("an embedding without input_dim can't be exported; give elasticdl.layers.Embedding input_dim")
     if combiner is None:
         return keras.layers.Embedding(input_dim, output_dim, mask_zero=mask_zero, **kwargs)
-    name = kwargs.pop("name", None)
+    name = kwargs.pop("name", None) or auto_name("embedding")  # The one that an ``Embedding`` gets in a job.
     ids = keras.Input((None,), dtype="int64")
-    rows = keras.layers.Embedding(input_dim, output_dim, name=name and f"{name}_rows", **kwargs)(ids)
+    rows = keras.layers.Embedding(input_dim, output_dim, name=name + ROWS_SUFFIX, **kwargs)(ids)
     kept = ops.not_equal(ids, 0) if mask_zero else ops.equal(ids, ids)
     return keras.Model(ids, combine(rows, ops.cast(kept, rows.dtype), combiner), name=name)

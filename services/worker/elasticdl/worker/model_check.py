@@ -2,8 +2,8 @@
 
 The launcher starts two processes of it. Both build the model. The first tries a batch, and compares its fingerprint
 with the second's, so a model that comes out differently in each process is refused before the job starts. Each tries to
-export one of the two files, the second the one that takes longer. If the job starts, both processes become workers,
-which have built their model already.
+export one of the two files, the second the one that takes longer. The first matches the model that the job starts from.
+If the job starts, both processes become workers, which have built their model already.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ def _build(spec: JobSpec) -> Built:
 def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
     from elasticdl.worker.model.export.export import KERAS_FILE
     from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint
+    from elasticdl.worker.model.initial.conversion import prepare
     from elasticdl.worker.model_trial import try_model
 
     with running_batches_file() as running_batches:
@@ -114,11 +115,13 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
         mine.check(expected, Path(spec.model.path), "each process builds a different model")
     if problem := problem or (other.error if other else ""):
         return ModelCheck(error=problem)
+    initial = spec.initial and prepare(spec.initial, built.runner, spec.storage)
     return ModelCheck(
         notes=(*built.runner.describe(), *built.export_notes),
         fingerprint=mine.encode(),
         callbacks=built.callbacks.names,
         best=built.callbacks.best,
+        initial=initial,
     )
 
 

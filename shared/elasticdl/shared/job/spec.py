@@ -10,6 +10,7 @@ from types import MappingProxyType
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.names import JobId
+from elasticdl.shared.storage.uris import display
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,19 +143,33 @@ class SnapshotPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitialModel:
-    """A version of another job's model, from whose weights a new model starts.
+    """A trained model, from whose weights a new model starts: a version of another job's model, or a file.
 
     Attributes:
-        job: the other job.
+        job: the other job; empty: it is a file.
         step: batches that the other job had trained.
-        parts: snapshots that together hold all partitions of that model.
+        parts: snapshots that together hold all partitions of that model. The model check writes that of a file.
         is_whole: every variable of the new model has to be in that model, as for an evaluation.
+        file: URI of a ``.keras`` file or of the folder of a SavedModel; empty: it is another job's.
+        note: what the new model takes from a file and what it does not, for people.
     """
 
     job: JobId
-    step: int
-    parts: tuple[SnapshotPart, ...]
+    step: int = 0
+    parts: tuple[SnapshotPart, ...] = ()
     is_whole: bool = False
+    file: str = ""
+    note: str = ""
+
+    @property
+    def source(self) -> str:
+        """Names the model in a sentence: ``job first-3f2a``, or the path of a file."""
+        return f"job {self.job}" if self.job else display(self.file)
+
+    @property
+    def text(self) -> str:
+        """The source and, of a job, its step."""
+        return f"{self.source} at step {self.step:,}" if self.job else self.source
 
 
 PREDICTION_FORMATS = ("parquet", "csv", "tfrecord")

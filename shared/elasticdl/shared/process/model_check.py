@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from elasticdl.shared.job.spec import BestModel, JobSpec
+from elasticdl.shared.job.spec import BestModel, InitialModel, JobSpec
 from elasticdl.shared.messages.json_codec import JsonCodec
 
 FOLDER_VARIABLE = "ELASTICDL_MODEL_CHECK"
@@ -21,6 +21,7 @@ SPEC_FILE = "spec"
 MODEL_FILE = "model.npz"
 """Export: the version to write; see ``elasticdl.shared.model.whole_model``."""
 _BEST = JsonCodec(BestModel | None)
+_INITIAL = JsonCodec(InitialModel | None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class ModelCheck:
         fingerprint: of the model, encoded; empty after an error.
         callbacks: class names of the model file's callbacks.
         best: the model that one of them restores at the end; None: none does.
+        initial: the trained model that the job starts from, with what was found of it; None: there is none.
     """
 
     error: str = ""
@@ -40,6 +42,7 @@ class ModelCheck:
     fingerprint: bytes = b""
     callbacks: tuple[str, ...] = ()
     best: BestModel | None = None
+    initial: InitialModel | None = None
 
     def write(self, folder: Path, number: int) -> None:
         """Write the result of a process; it appears complete or not at all."""
@@ -49,6 +52,7 @@ class ModelCheck:
             "fingerprint": base64.b64encode(self.fingerprint).decode(),
             "callbacks": self.callbacks,
             "best": _BEST.dump(self.best),
+            "initial": _INITIAL.dump(self.initial),
         }
         path = _path(folder, number)
         part = path.with_suffix(".part")
@@ -68,12 +72,19 @@ class ModelCheck:
             fingerprint=base64.b64decode(facts["fingerprint"]),
             callbacks=tuple(facts["callbacks"]),
             best=_BEST.load(facts["best"]),
+            initial=_INITIAL.load(facts["initial"]),
         )
 
     def apply(self, spec: JobSpec) -> JobSpec:
         """The job with what was found of its model."""
         model = replace(spec.model, fingerprint=self.fingerprint)
-        return replace(spec, model=model, callbacks=self.callbacks, best=self.best or spec.best)
+        return replace(
+            spec,
+            model=model,
+            callbacks=self.callbacks,
+            best=self.best or spec.best,
+            initial=self.initial or spec.initial,
+        )
 
 
 def write_phase(folder: Path, number: int, phase: str) -> None:

@@ -589,9 +589,13 @@ class InitialModel(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     IS_WHOLE_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     step: _builtins.int
     is_whole: _builtins.bool
+    file: _builtins.str
+    note: _builtins.str
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotPart]: ...
     def __init__(
@@ -601,10 +605,12 @@ class InitialModel(_message.Message):
         step: _builtins.int = ...,
         parts: _abc.Iterable[Global___SnapshotPart] | None = ...,
         is_whole: _builtins.bool = ...,
+        file: _builtins.str = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_whole", b"is_whole", "job", b"job", "parts", b"parts", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "is_whole", b"is_whole", "job", b"job", "note", b"note", "parts", b"parts", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,7 +11,7 @@ from typing import Any
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flag_items import parse_envs
-from elasticdl.cli.submission.initial_model import initial_model
+from elasticdl.cli.submission.initial_model import version_of_job
 from elasticdl.cli.submission.plan_data import Progress, plan_data
 from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.cli.submission.submit import Submission, job_name, model_of, storage_of
@@ -160,5 +160,5 @@ def find_model(source: str, root: Path) -> TrainedModel:
         return TrainedModel(exported=to_uri(path))
     if path.suffix == ".keras" or "/" in source:
         raise UserError(f"--model={source} does not exist", usage=True)
-    initial, trained = initial_model(source, root)
+    initial, trained = version_of_job(source, root)
     return TrainedModel(initial=replace(initial, is_whole=True), seed=trained.plan.seed)

@@ -85,10 +85,10 @@ def read_warm_start(initial: InitialModel, policy: UpdatePolicy, owned: Ranges) 
         weights = gather_weights(store, policy, parts, rows=owned)
     except DamagedError as error:
         raise UserError(
-            f"the weights of job {initial.job}, from which this job starts, can't be read: {error}",
-            hint="Was that job cleaned or resumed meanwhile? Start a new job.",
+            f"the weights of {initial.source}, from which this job starts, can't be read: {error}",
+            hint="Was that job cleaned or resumed meanwhile? Start a new job." if initial.job else "Start a new job.",
         ) from error
-    return WarmStart(job=initial.job, step=initial.step, weights=weights, is_whole=initial.is_whole)
+    return WarmStart(initial=initial, weights=weights)
 
 
 def write_version(store: ObjectStore, spec: JobSpec, version: KeptVersion, file: Path) -> None:

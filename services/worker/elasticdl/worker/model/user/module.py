@@ -91,7 +91,8 @@ class UserModule:
     def make_model(self) -> Any:
         """Call the model function with the parameters, or load the file; the result is a ``keras.Model``."""
         if self.exported is not None:
-            return self._load_model(self.exported)
+            compiled = any(self.function(name) is None for name in COMPILED)
+            return self.load_model(self.exported, compiled=compiled)
         make = self.required(self.file.symbol)
         with user_code(self.path, f"{self.file.symbol}()"):
             model = make(**self.params)
@@ -113,16 +114,24 @@ class UserModule:
             )
         return replace(self, compiled=Compiled(model, self.path) if model.compiled else None)
 
-    def _load_model(self, exported: Path) -> Any:
-        """Load a ``.keras`` file, with the classes and functions of the model file."""
+    def load_model(self, exported: Path, *, compiled: bool = False, shown: str = "") -> Any:
+        """Load a ``.keras`` file, with the classes and functions of the model file.
+
+        Args:
+            exported: the file.
+            compiled: compile the model as it was when it was saved.
+            shown: what errors call the file; empty: its path.
+
+        Raises:
+            UserError: it can't be loaded.
+        """
         known = {name: value for name, value in vars(self.module).items() if callable(value)}
         try:
-            compiled = any(self.function(name) is None for name in COMPILED)
             return keras.saving.load_model(exported, custom_objects=known, compile=compiled)
         except (TypeError, ValueError, OSError) as error:
             reason = " ".join(str(error).split())
             raise UserError(
-                f"{exported} can't be loaded as a Keras model: {reason}",
+                f"{shown or exported} can't be loaded as a Keras model: {reason}",
                 hint=f"Layers of your own have to be defined in {self.path}. Is it the model file of this model?",
             ) from error
 

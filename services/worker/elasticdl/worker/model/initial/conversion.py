@@ -1,0 +1,124 @@
+"""From a file's weights to what the ps read: matched with the new model by name, checked, and written to storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from elasticdl.layers.embedding import ROWS_SUFFIX
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.spec import InitialModel, SnapshotPart
+from elasticdl.shared.model.initial_weights import signature_of, write_weights
+from elasticdl.shared.model.manifests import read_manifest
+from elasticdl.shared.model.matching import Match
+from elasticdl.shared.model.placement import ALL
+from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.storage import open_store
+from elasticdl.worker.model.initial.files import Weights, read_keras_file, read_saved_model
+from elasticdl.worker.model.initial.variable_names import EMBEDDINGS, named_variables, without_model_names
+from elasticdl.worker.model.runner import ModelRunner
+
+KERAS_SUFFIX = ".keras"
+
+
+def prepare(initial: InitialModel, runner: ModelRunner, storage: str) -> InitialModel:
+    """Match the model that a job starts from with the job's own, and write the weights of a file to the storage.
+
+    Args:
+        initial: the trained model.
+        runner: the new model.
+        storage: URI of the job's storage.
+
+    Returns:
+        The trained model, with the note about what matched, and as a snapshot if it is a file.
+
+    Raises:
+        TransientError, PermanentError: the file can't be read, or the storage can't be written.
+        UserError: the new model can't start from it, with the reason.
+    """
+    mine = runner.signature()
+    if initial.job:
+        manifest = read_manifest(open_store(initial.parts[0].manifest), initial.parts[0].manifest)
+        match = Match(new=mine, trained=ModelSignature.from_json(manifest.signature))
+        return initial if initial.is_whole else replace(initial, note=_note(match, initial))
+    is_keras_file = initial.file.endswith(KERAS_SUFFIX)
+    found = read_keras_file(initial.file, runner.module) if is_keras_file else read_saved_model(initial.file)
+    names = list(_structural_names(runner) if is_keras_file else _built_names(runner))
+    renamed = _renamed(found, names)
+    tables = {table.name for table in runner.tables if (rows := renamed.get(table.name)) is not None and rows.ndim == 2}
+    trained = signature_of(
+        {name: values.shape for name, values in renamed.items() if name not in tables},
+        {name: (values.shape[0], values.shape[1]) for name, values in renamed.items() if name in tables},
+    )
+    match = Match(new=mine, trained=trained)
+    note = _note(match, initial)
+    taken = {name: values for name, values in renamed.items() if name in match.taken}
+    for name, values in taken.items():
+        if not np.isfinite(values).all():
+            raise UserError(f"variable {name} in {initial.source} has values that are NaN or infinite")
+    manifest_uri = write_weights(
+        open_store(storage),
+        storage,
+        {name: values for name, values in taken.items() if name not in tables},
+        {name: values for name, values in taken.items() if name in tables},
+    )
+    return replace(initial, note=note, parts=(SnapshotPart(manifest=manifest_uri, partitions=ALL),))
+
+
+def _note(match: Match, initial: InitialModel) -> str:
+    note = match.note(initial.text)
+    if not match.taken:
+        raise UserError(f"no variable of the model has the name and shape of one in {initial.source}. {note}")
+    return note
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Under which names a variable or table of the new model may be in a file, the likeliest first."""
+
+    name: str
+    others: tuple[str, ...]
+
+
+def _renamed(found: Weights, names: Sequence[_Names]) -> Weights:
+    """A file's weights with the names of the new model where it has such a variable; the others keep theirs."""
+    short = without_model_names(list(found))
+    places = {short[name]: name for name in found} | {name: name for name in found}
+    mine: dict[str, str] = {}
+    for one in names:
+        place = next((places[other] for other in one.others if other in places), None)
+        if place is not None:
+            mine.setdefault(place, one.name)
+    # A name that means another variable here must not match.
+    taken = {one.name for one in names}
+    return {mine.get(name, f"{name}#file" if name in taken else name): values for name, values in found.items()}
+
+
+def _structural_names(runner: ModelRunner) -> Iterator[_Names]:
+    """Names in a ``.keras`` file."""
+    variables = {
+        id(variable): spec.name for variable, spec in zip(runner.dense.variables, runner.dense.specs, strict=True)
+    }
+    tables = {id(table.layer): table.spec.name for table in runner.built.tables}
+    for name, one in named_variables(runner.built.model).items():
+        if id(one) in variables:
+            yield _Names(variables[id(one)], (name,))
+        elif id(one) in tables:
+            yield _Names(tables[id(one)], (name, *_combined(name.removesuffix(f"/{EMBEDDINGS}"))))
+
+
+def _built_names(runner: ModelRunner) -> Iterator[_Names]:
+    """Names in a SavedModel."""
+    names: Mapping[str, tuple[str, ...]] = {spec.name: (spec.name,) for spec in runner.dense.specs}
+    names = {**names, **{table.name: (f"{table.name}/{EMBEDDINGS}", *_combined(table.name)) for table in runner.tables}}
+    short = without_model_names([others[0] for others in names.values()])
+    for name, others in names.items():
+        yield _Names(name, (*others, short[others[0]]))
+
+
+def _combined(layer: str) -> tuple[str, ...]:
+    """The names of the table of a layer with a combiner, which is a model in an exported one."""
+    rows = f"{layer.rpartition('/')[2]}{ROWS_SUFFIX}/{EMBEDDINGS}"
+    return (f"{layer}/{rows}", rows)

@@ -1,0 +1,114 @@
+"""The weights of a file that a job starts from, written as a snapshot that no ps has taken.
+
+    STORAGE/initial/snapshots/file/0/{dense,rows-TABLE-CHUNK,...,manifest}
+
+So a ps reads them as it reads the snapshots of another job: each one the rows of its own partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl.shared.job.ledger import LedgerRecord
+from elasticdl.shared.model.manifests import (
+    MANIFEST_NAME,
+    Chunk,
+    ChunkPart,
+    GroupState,
+    Manifest,
+    checksum_of,
+    encode_manifest,
+    snapshots_folder,
+)
+from elasticdl.shared.model.placement import ALL
+from elasticdl.shared.model.signature import DenseVariable, ModelSignature, Optimizer, RowInitializer, RowTable
+from elasticdl.shared.model.signature import VariableKind as Kind
+from elasticdl.shared.names import Incarnation, JobId, PodName
+from elasticdl.shared.storage import ObjectStore
+
+CHUNK_BYTES = 8 << 20
+"""Approximate size of a chunk of rows."""
+_JOB, _PS, _NUMBER = JobId("initial"), PodName("file"), "0"
+
+Floats = npt.NDArray[np.float32]
+
+
+def signature_of(dense: Mapping[str, tuple[int, ...]], tables: Mapping[str, tuple[int, int]]) -> ModelSignature:
+    """A model of which only the weights are known.
+
+    Args:
+        dense: name -> shape of each variable.
+        tables: name -> rows and width of each table.
+    """
+    return ModelSignature(
+        dense=tuple(DenseVariable(name=name, shape=shape, kind=Kind.FROZEN) for name, shape in dense.items()),
+        tables=tuple(
+            RowTable(
+                name=name,
+                width=width,
+                initializer=RowInitializer(distribution="zeros"),
+                input_dim=rows,
+                kind=Kind.FROZEN,
+            )
+            for name, (rows, width) in tables.items()
+        ),
+        optimizer=Optimizer(name="sgd", learning_rate=0.0),
+        seed=0,
+    )
+
+
+def write_weights(store: ObjectStore, storage: str, dense: Mapping[str, Floats], tables: Mapping[str, Floats]) -> str:
+    """Write weights where a ps can read them.
+
+    Args:
+        store: the store of the job.
+        storage: URI of the job's storage.
+        dense: name -> values of each variable, float32 of its shape.
+        tables: name -> all rows of each table, float32 (rows, width).
+
+    Returns:
+        URI of the manifest.
+
+    Raises:
+        TransientError, PermanentError: the store.
+    """
+    shapes = {name: values.shape for name, values in dense.items()}
+    sizes = {name: (rows.shape[0], rows.shape[1]) for name, rows in tables.items()}
+    folder = snapshots_folder(storage, _JOB, _PS, _NUMBER)
+    chunks = []
+    for data, chunk in _chunks(list(dense.values()), list(tables.values())):
+        store.write(folder + chunk.name, data)
+        chunks.append(chunk)
+    # All variables are frozen, so a group that covers everything holds them in the order of the signature.
+    group = GroupState(partitions=ALL, ledger=LedgerRecord(), iteration=0, rate=0.0, accumulated=0)
+    manifest = Manifest(
+        job=_JOB,
+        ps=_PS,
+        incarnation=Incarnation(_NUMBER),
+        number=0,
+        plan="",
+        spec=b"",
+        signature=signature_of(shapes, sizes).to_json(),
+        placement_version=0,
+        groups=(group,),
+        chunks=tuple(chunks),
+    )
+    store.write(folder + MANIFEST_NAME, encode_manifest(manifest))
+    return folder + MANIFEST_NAME
+
+
+def _chunks(dense: list[Floats], tables: list[Floats]) -> Iterator[tuple[bytes, Chunk]]:
+    def chunk(name: str, part: ChunkPart, data: bytes, table: int = 0, rows: int = 0) -> tuple[bytes, Chunk]:
+        facts = Chunk(name=name, part=part, table=table, rows=rows, size_bytes=len(data), checksum=checksum_of(data))
+        return data, facts
+
+    yield chunk("dense-0", ChunkPart.DENSE, b"".join(values.tobytes() for values in dense))
+    for number, table in enumerate(tables):
+        rows_max = max(1, CHUNK_BYTES // (8 + 4 * table.shape[1]))
+        for position, start in enumerate(range(0, len(table), rows_max)):
+            rows = table[start : start + rows_max]
+            data = np.arange(start, start + len(rows), dtype=np.int64).tobytes() + rows.tobytes()
+            yield chunk(f"rows-{number}-{position:05d}", ChunkPart.ROWS, data, number, len(rows))

@@ -1,0 +1,77 @@
+"""Which variables of a new model take the weights of a trained one: those with the same name and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from elasticdl.shared.model.signature import ModelSignature
+
+_NAMES_MAX = 6
+"""Names in a list for people."""
+
+_Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """Compares two models by the names and shapes of their variables, and by the names and widths of their tables.
+
+    Attributes:
+        new: the model that starts from the weights.
+        trained: the model that has them.
+    """
+
+    new: ModelSignature
+    trained: ModelSignature
+
+    @cached_property
+    def taken(self) -> frozenset[str]:
+        """Names of the variables and tables that both models have with the same shape."""
+        there = _shapes(self.trained)
+        return frozenset(name for name, shape in _shapes(self.new).items() if there.get(name) == shape)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every variable and table of the new model is among them."""
+        return len(self.taken) == len(_shapes(self.new))
+
+    def note(self, source: str) -> str:
+        """What the new model takes over and what it does not, for people.
+
+        Args:
+            source: names the trained model in a sentence.
+        """
+        wanted, there, taken = _shapes(self.new), _shapes(self.trained), self.taken
+        here_rows, there_rows = _rows(self.new), _rows(self.trained)
+        lists = {
+            "Different shape": [
+                f"{name} {wanted[name]} (there {there[name]})" for name in wanted if name in there.keys() - taken
+            ],
+            "Different number of rows": [
+                f"{name} {rows:,} (there {there_rows[name]:,})"
+                for name, rows in here_rows.items()
+                if name in taken and rows != there_rows[name]
+            ],
+            "New in this model": [name for name in wanted if name not in there],
+            "Unused": [name for name in there if name not in wanted],
+        }
+        text = f"Loaded {len(taken)} of {len(wanted)} variables from {source}."
+        return text + "".join(f" {title}: {_list(names)}." for title, names in lists.items() if names)
+
+
+def _shapes(signature: ModelSignature) -> _Shapes:
+    """Name -> shape of each dense variable, and (width,) of each table."""
+    shapes: dict[str, tuple[int, ...]] = {variable.name: variable.shape for variable in signature.dense}
+    return shapes | {table.name: (table.width,) for table in signature.tables}
+
+
+def _rows(signature: ModelSignature) -> Mapping[str, int]:
+    """Name -> number of rows of each table; 0: any number."""
+    return {table.name: table.input_dim for table in signature.tables}
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMES_MAX])
+    return f"{shown} and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else shown
