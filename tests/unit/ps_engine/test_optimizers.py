@@ -22,7 +22,7 @@ from elasticdl.shared.model.signature import (
 @pytest.mark.parametrize(
     ("name", "hyperparameters", "named"),
     [
-        ("lion", {}, "'lion'"),
+        ("lamb", {}, "'lamb'"),
         ("adam", {"beta_3": 0.1, "nesterov": True}, "beta_3, nesterov"),
         ("adam", {"beta_1": -0.1}, "beta_1=-0.1"),
         ("sgd", {"momentum": 1.5}, "momentum=1.5"),
@@ -47,6 +47,10 @@ def test_refuses_by_name(name: str, hyperparameters: dict[str, Number], named: s
         ("rmsprop", {}, ["velocity"]),
         ("rmsprop", {"centered": True, "momentum": 0.5}, ["velocity", "average_gradient", "momentum"]),
         ("ftrl", {}, ["accumulator", "linear"]),
+        ("adadelta", {}, ["accumulated_grad", "accumulated_delta_var"]),
+        ("adamax", {}, ["momentum", "norm"]),
+        ("nadam", {}, ["momentum", "velocity"]),
+        ("lion", {}, ["momentum"]),
     ],
 )
 def test_slots_take_no_more_memory_than_the_options_need(
@@ -57,7 +61,8 @@ def test_slots_take_no_more_memory_than_the_options_need(
 
 
 def test_every_optimizer_that_the_model_names_is_here() -> None:
-    assert set(OPTIMIZERS) == {"sgd", "adagrad", "adam", "adamw", "rmsprop", "ftrl"}
+    kinds = {"sgd", "adagrad", "adam", "adamw", "rmsprop", "ftrl", "adadelta", "adamax", "nadam", "lion"}
+    assert set(OPTIMIZERS) == kinds
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])

@@ -25,7 +25,18 @@ pytestmark = pytest.mark.tensorflow
 
 STEPS = 100
 RATE = 0.05
-CLASSES = {"sgd": "SGD", "adagrad": "Adagrad", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "ftrl": "Ftrl"}
+CLASSES = {
+    "sgd": "SGD",
+    "adagrad": "Adagrad",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "rmsprop": "RMSprop",
+    "ftrl": "Ftrl",
+    "adadelta": "Adadelta",
+    "adamax": "Adamax",
+    "nadam": "Nadam",
+    "lion": "Lion",
+}
 CASES: list[tuple[str, dict[str, Number]]] = [
     ("sgd", {}),
     ("sgd", {"weight_decay": 0.02}),
@@ -52,6 +63,15 @@ CASES: list[tuple[str, dict[str, Number]]] = [
             "l2_shrinkage_regularization_strength": 0.03,
         },
     ),
+    ("adadelta", {}),
+    ("adadelta", {"rho": 0.8, "epsilon": 1e-3, "weight_decay": 0.02}),
+    ("adamax", {}),
+    ("adamax", {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-5, "weight_decay": 0.02}),
+    ("nadam", {}),
+    ("nadam", {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-5, "weight_decay": 0.02}),
+    ("nadam", {"beta_1": 0.999}),
+    ("lion", {}),
+    ("lion", {"beta_1": 0.8, "beta_2": 0.95, "weight_decay": 0.02}),
 ]
 cases = pytest.mark.parametrize(
     ("name", "hyperparameters"), CASES, ids=[f"{name}-{'-'.join(values) or 'defaults'}" for name, values in CASES]
@@ -96,7 +116,7 @@ def test_dense_update_equals_keras(name: str, hyperparameters: dict[str, Number]
     state = ours.cut().state
     assert_equal_to_rounding(state[0], np.concatenate([variable.numpy(), excluded.numpy()]))
     # Keras orders its slot variables one way or the other (by slot or by variable): find each of ours among them.
-    their_slots = [np.asarray(v) for v in theirs.variables[2:]]
+    their_slots = [np.asarray(v) for v in theirs.variables[2:] if len(v.shape)]
     assert len(their_slots) == 2 * (len(state) - 1)
     for part, length in ((slice(0, 30), 30), (slice(30, 50), 20)):
         remaining = [slot for slot in their_slots if slot.size == length]
@@ -120,14 +140,20 @@ def test_row_update_is_kerass_formula_on_touched_rows(name: str, hyperparameters
     theirs = [keras_optimizer(name, hyperparameters) for _ in variables]
     for optimizer_of_row, variable in zip(theirs, variables, strict=True):
         optimizer_of_row.build([variable])
+    clock = keras_optimizer(name, hyperparameters)  # Is used in every iteration, as one optimizer of all rows is.
+    moved = keras.Variable(np.zeros(1, np.float32))
+    clock.build([moved])
     generator = np.random.default_rng(1)
     for iteration in range(STEPS):
         touched = np.flatnonzero(generator.random(3) < 0.6)
         gradients = generator.normal(size=(touched.size, 5)).astype(np.float32)
         for row, gradient in zip(touched, gradients, strict=True):
             theirs[row].iterations.assign(iteration)
+            if name == "nadam":
+                theirs[row]._u_product.assign(clock._u_product)
             theirs[row].apply([gradient], [variables[row]])
         ours.push(ids[touched], gradients, Update(RATE, iteration))
+        clock.apply([np.ones(1, np.float32)], [moved])
     ours.pull(ids, weights)
     assert_equal_to_rounding(weights, np.stack([variable.numpy() for variable in variables]))
 

@@ -54,6 +54,10 @@ def translated(write_module: WriteModule, expression: str, before: str = "") -> 
                 "beta": 0.0,
             },
         ),
+        ("keras.optimizers.Adadelta(0.1)", "adadelta", {"rho": 0.95, "epsilon": 1e-7}),
+        ("keras.optimizers.Adamax(0.1)", "adamax", {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}),
+        ("keras.optimizers.Nadam(0.1)", "nadam", {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}),
+        ("keras.optimizers.Lion(0.1)", "lion", {"beta_1": 0.9, "beta_2": 0.99}),
     ],
 )
 def test_hyperparameters_keep_keras_names(
@@ -115,8 +119,12 @@ def optimizer():
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        ("keras.optimizers.Lion()", "Lion is not supported"),
-        ("keras.optimizers.SGD(use_ema=True)", "use_ema"),
+        ("keras.optimizers.Lamb()", "Lamb is not supported: each update needs the norm of a whole variable"),
+        ("keras.optimizers.Adafactor()", "Adafactor is not supported: each update needs means over whole rows"),
+        ("keras.optimizers.Muon()", "Muon is not supported: each update needs a whole matrix"),
+        ("keras.optimizers.ScheduleFreeAdamW()", "ScheduleFreeAdamW is not supported: it evaluates and exports other"),
+        ("type('Mine', (keras.optimizers.SGD,), {})()", "the optimizer Mine is not supported\n"),
+        ("keras.optimizers.SGD(use_ema=True)", "use_ema of the optimizer is not supported"),
         ("keras.optimizers.SGD(gradient_accumulation_steps=4)", "--grads_to_wait"),
         ("keras.optimizers.SGD(loss_scale_factor=4.0)", "mixed_float16"),
         ("keras.optimizers.SGD(lambda: 0.1)", "learning_rate is a function"),

@@ -173,7 +173,8 @@ class Optimizer:
     """An optimizer in Keras' words.
 
     Attributes:
-        name: ``sgd``, ``adagrad``, ``adam``, ``adamw``, ``rmsprop`` or ``ftrl``.
+        name: ``sgd``, ``adagrad``, ``adam``, ``adamw``, ``rmsprop``, ``ftrl``, ``adadelta``, ``adamax``, ``nadam`` or
+            ``lion``.
         learning_rate: the constant rate, used when ``schedule`` is empty.
         hyperparameters: Keras' own names (``momentum``, ``nesterov``, ``beta_1``, ``epsilon``, ``amsgrad``...).
         schedule: a built-in schedule's class name (``ExponentialDecay``...), or empty.

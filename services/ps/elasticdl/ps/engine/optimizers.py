@@ -197,6 +197,76 @@ def _ftrl(values: Values) -> Rule:
     )
 
 
+def _adadelta(values: Values) -> Rule:
+    rho = values["rho"]
+    return Rule(
+        formula=formulas.ADADELTA,
+        slots=(Slot(name="accumulated_grad"), Slot(name="accumulated_delta_var")),
+        weight_decay=values["weight_decay"],
+        terms=lambda _: (rho, 1 - rho, values["epsilon"]),
+    )
+
+
+def _adamax(values: Values) -> Rule:
+    beta_1 = values["beta_1"]
+
+    def terms(update: Update) -> tuple[float | np.float32, ...]:
+        correction = np.float32(1) - np.float32(beta_1) ** np.float32(update.iteration + 1)
+        return 1 - beta_1, values["beta_2"], values["epsilon"], correction
+
+    return Rule(
+        formula=formulas.ADAMAX,
+        slots=(Slot(name="momentum"), Slot(name="norm")),
+        weight_decay=values["weight_decay"],
+        terms=terms,
+    )
+
+
+_NADAM_DECAY = 0.96
+_NADAM_FACTORS = np.cumprod(1.0 - 0.5 * _NADAM_DECAY ** np.arange(1, 1000, dtype=np.float64))
+"""Product of ``1 - 0.5 * 0.96 ** s`` for s = 1..t at ``[t - 1]``; it does not change any more at the end."""
+
+
+def _nadam(values: Values) -> Rule:
+    beta_1, beta_2 = values["beta_1"], values["beta_2"]
+
+    def product(t: int) -> float:
+        """Keras' ``_u_product`` after ``t`` updates: it follows from their number, so no ps has to store it."""
+        return float(beta_1**t * _NADAM_FACTORS[min(t, _NADAM_FACTORS.size) - 1])
+
+    def terms(update: Update) -> tuple[float | np.float32, ...]:
+        t, one = update.iteration + 1, np.float32(1)
+        now, after = (beta_1 * (1.0 - 0.5 * _NADAM_DECAY**step) for step in (t, t + 1))
+        return (
+            one - np.float32(beta_1),
+            one - np.float32(beta_2),
+            values["epsilon"],
+            after,
+            1 - product(t + 1),
+            1 - now,
+            1 - product(t),
+            one - np.float32(beta_2) ** np.float32(t),
+        )
+
+    return Rule(
+        formula=formulas.NADAM,
+        slots=(Slot(name="momentum"), Slot(name="velocity")),
+        weight_decay=values["weight_decay"],
+        terms=terms,
+    )
+
+
+def _lion(values: Values) -> Rule:
+    beta_1, beta_2, one = np.float32(values["beta_1"]), np.float32(values["beta_2"]), np.float32(1)
+    return Rule(
+        formula=formulas.LION,
+        slots=(Slot(name="momentum"),),
+        weight_decay=values["weight_decay"],
+        terms=lambda _: (beta_1, one - beta_1, beta_2, one - beta_2),
+    )
+
+
+_MOMENTS: Values = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7, "weight_decay": 0.0}
 _ADAM_DEFAULTS: Values = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7, "amsgrad": False}
 
 OPTIMIZERS: Mapping[str, Family] = MappingProxyType(
@@ -223,6 +293,10 @@ OPTIMIZERS: Mapping[str, Family] = MappingProxyType(
             },
             rule=_ftrl,
         ),
+        "adadelta": Family(defaults={"rho": 0.95, "epsilon": 1e-7, "weight_decay": 0.0}, rule=_adadelta),
+        "adamax": Family(defaults=_MOMENTS, rule=_adamax),
+        "nadam": Family(defaults=_MOMENTS, rule=_nadam),
+        "lion": Family(defaults={"beta_1": 0.9, "beta_2": 0.99, "weight_decay": 0.0}, rule=_lion),
     }
 )
 """Every supported optimizer by Keras' name in lower case."""

@@ -19,7 +19,19 @@ _NAMES = {
     keras.optimizers.AdamW: "adamw",
     keras.optimizers.RMSprop: "rmsprop",
     keras.optimizers.Ftrl: "ftrl",
+    keras.optimizers.Adadelta: "adadelta",
+    keras.optimizers.Adamax: "adamax",
+    keras.optimizers.Nadam: "nadam",
+    keras.optimizers.Lion: "lion",
 }
+_REASONS = {
+    "Lamb": "each update needs the norm of a whole variable, and a ps holds a part of it",
+    "Adafactor": "each update needs means over whole rows and columns of a variable, and a ps holds a part of it",
+    "Muon": "each update needs a whole matrix, and a ps holds a part of it",
+    "ScheduleFreeAdamW": "it evaluates and exports other weights than those that it trains",
+    "MultiOptimizer": "a job has one optimizer for all variables",
+}
+"""Why the formulas of other optimizers of Keras can't be applied element by element on a ps."""
 _SCHEDULES = (
     keras.optimizers.schedules.ExponentialDecay,
     keras.optimizers.schedules.PiecewiseConstantDecay,
@@ -31,7 +43,7 @@ _SCHEDULES = (
 _ON_WORKER = {"clipnorm", "global_clipnorm", "clipvalue"}
 _IGNORED = {"name", "learning_rate", "ema_momentum", "ema_overwrite_frequency"}
 _REFUSED = {
-    "use_ema": "an exponential moving average of the weights is not kept; export a snapshot instead",
+    "use_ema": "every update would move the averages of all rows of a table, not only of those that a batch uses",
     "loss_scale_factor": "use the mixed_float16 policy, whose loss scale adapts itself",
     "gradient_accumulation_steps": "use --grads_to_wait",
 }
@@ -76,8 +88,9 @@ def translate(keras_optimizer: Any) -> TranslatedOptimizer:
         keras_optimizer = keras_optimizer.inner_optimizer
     name = _NAMES.get(type(keras_optimizer))
     if name is None:
-        known = ", ".join(kind.__name__ for kind in _NAMES)
-        raise UserError(f"the optimizer {type(keras_optimizer).__name__} is not supported", hint=f"Use one of {known}.")
+        known, kind = ", ".join(kind.__name__ for kind in _NAMES), type(keras_optimizer).__name__
+        reason = f": {_REASONS[kind]}" if kind in _REASONS else ""
+        raise UserError(f"the optimizer {kind} is not supported{reason}", hint=f"Use one of {known}.")
     schedule = keras_optimizer._learning_rate
     rate_fields, rate = _rate_fields(schedule), _rate_function(schedule)
     keras_optimizer._learning_rate = None  # get_config() would serialize it, and fail for one without a config.

@@ -27,11 +27,11 @@ from elasticdl.ps.engine.kernels.compiled import (
     prefetch,
 )
 
-SGD, MOMENTUM, NESTEROV, ADAGRAD, ADAM, AMSGRAD, RMSPROP, FTRL = range(8)
+SGD, MOMENTUM, NESTEROV, ADAGRAD, ADAM, AMSGRAD, RMSPROP, FTRL, ADADELTA, ADAMAX, NADAM, LION = range(12)
 
 FTRL_RATE_MIN = 1e-20
 """Least learning rate by which the formula of FTRL can divide without overflowing."""
-COEFFICIENTS = 9
+COEFFICIENTS = 10
 """Length of the coefficient vector."""
 _AHEAD = 12
 """Rows between the prefetch of a slab and its update."""
@@ -175,6 +175,77 @@ def _ftrl(state: Floats, base: int, stride: int, size: int, gradient: Floats, c:
 
 
 @inlined
+def _adadelta(state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats) -> None:
+    """``c[2]`` rho, ``c[3]`` 1 - rho, ``c[4]`` epsilon; slots: accumulated_grad, accumulated_delta_var."""
+    rate, decay, rho, one_minus_rho, epsilon = c[0], c[1], c[2], c[3], c[4]
+    weight = state[base : base + size]
+    gradients = state[base + stride : base + stride + size]
+    deltas = state[base + 2 * stride : base + 2 * stride + size]
+    for i in range(size):
+        w = weight[i] - weight[i] * decay * rate
+        g = gradient[i]
+        a = rho * gradients[i] + one_minus_rho * (g * g)
+        gradients[i] = a
+        delta = -(math.sqrt(deltas[i] + epsilon) * g) / math.sqrt(a + epsilon)
+        deltas[i] = rho * deltas[i] + one_minus_rho * (delta * delta)
+        weight[i] = w + rate * delta
+
+
+@inlined
+def _adamax(state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats) -> None:
+    """``c[2]`` 1 - beta_1, ``c[3]`` beta_2, ``c[4]`` epsilon, ``c[5]`` 1 - beta_1 ** t; slots: momentum, norm."""
+    rate, decay, one_minus_beta_1, beta_2, epsilon, correction = c[0], c[1], c[2], c[3], c[4], c[5]
+    weight = state[base : base + size]
+    first = state[base + stride : base + stride + size]
+    norm = state[base + 2 * stride : base + 2 * stride + size]
+    for i in range(size):
+        w = weight[i] - weight[i] * decay * rate
+        g = gradient[i]
+        m = first[i] + (g - first[i]) * one_minus_beta_1
+        u = max(beta_2 * norm[i], abs(g))
+        first[i] = m
+        norm[i] = u
+        weight[i] = w - (rate * m) / (correction * (u + epsilon))
+
+
+@inlined
+def _nadam(state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats) -> None:
+    """``c[2]`` 1 - beta_1, ``c[3]`` 1 - beta_2, ``c[4]`` epsilon.
+
+    Of the momentum: ``c[5]`` the factor u of the next update, ``c[6]`` 1 - the product of all u up to that one.
+    Of the gradient: ``c[7]`` 1 - u of this update, ``c[8]`` 1 - the product of all u up to this one.
+    ``c[9]`` 1 - beta_2 ** t. Slots: momentum, velocity.
+    """
+    rate, decay, one_minus_beta_1, one_minus_beta_2, epsilon = c[0], c[1], c[2], c[3], c[4]
+    weight = state[base : base + size]
+    first = state[base + stride : base + stride + size]
+    second = state[base + 2 * stride : base + 2 * stride + size]
+    for i in range(size):
+        w = weight[i] - weight[i] * decay * rate
+        g = gradient[i]
+        m = first[i] + (g - first[i]) * one_minus_beta_1
+        v = second[i] + (g * g - second[i]) * one_minus_beta_2
+        first[i] = m
+        second[i] = v
+        m_hat = (c[5] * m) / c[6] + (c[7] * g) / c[8]
+        weight[i] = w - (m_hat * rate) / (math.sqrt(v / c[9]) + epsilon)
+
+
+@inlined
+def _lion(state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats) -> None:
+    """``c[2]`` beta_1, ``c[3]`` 1 - beta_1, ``c[4]`` beta_2, ``c[5]`` 1 - beta_2; slot: momentum."""
+    rate, decay, beta_1, one_minus_beta_1, beta_2, one_minus_beta_2 = c[0], c[1], c[2], c[3], c[4], c[5]
+    weight = state[base : base + size]
+    momentum = state[base + stride : base + stride + size]
+    for i in range(size):
+        w = weight[i] - weight[i] * decay * rate
+        g = gradient[i]
+        m = momentum[i]
+        weight[i] = w - rate * np.sign(m * beta_1 + g * one_minus_beta_1)
+        momentum[i] = m * beta_2 + g * one_minus_beta_2
+
+
+@inlined
 def _apply(formula: int, state: Floats, base: int, stride: int, size: int, gradient: Floats, c: Floats) -> None:
     if formula == SGD:
         _sgd(state, base, size, gradient, c)
@@ -190,8 +261,16 @@ def _apply(formula: int, state: Floats, base: int, stride: int, size: int, gradi
         _amsgrad(state, base, stride, size, gradient, c)
     elif formula == RMSPROP:
         _rmsprop(state, base, stride, size, gradient, c)
-    else:
+    elif formula == FTRL:
         _ftrl(state, base, stride, size, gradient, c)
+    elif formula == ADADELTA:
+        _adadelta(state, base, stride, size, gradient, c)
+    elif formula == ADAMAX:
+        _adamax(state, base, stride, size, gradient, c)
+    elif formula == NADAM:
+        _nadam(state, base, stride, size, gradient, c)
+    else:
+        _lion(state, base, stride, size, gradient, c)
 
 
 @kernel(types.void, types.int64, FLOATS_OUT, types.int64, types.int64, types.int64, FLOATS, FLOATS)
