@@ -93,6 +93,7 @@ def train(elastic: Elastic, data: Path) -> list[str]:
     [
         ("keras.optimizers.SGD(0.02)", False),
         ("keras.optimizers.SGD(0.005, momentum=0.9)", False),
+        ("keras.optimizers.Nadam(0.01)", False),
         ("keras.optimizers.Adam(0.01)", True),
     ],
 )

@@ -175,6 +175,55 @@ def test_an_export_with_combined_tables_is_loaded_by_name(write_module: WriteMod
         np.testing.assert_allclose(predictions(runner, batch, initial), expected, rtol=1e-5)
 
 
+def test_a_model_that_was_saved_outside_of_a_job_keeps_the_tables_of_its_embedding_layers(
+    write_module: WriteModule, tmp_path: Path
+) -> None:
+    module = write_module(WITH_COMBINERS)
+    runner, batch = runner_of(module, columns())
+    outside = module.make_model()
+    outside.save(tmp_path / "outside.keras")
+    initial = started(runner, tmp_path / "outside.keras", tmp_path)
+    assert initial.note.startswith("Loaded 9 of 9 variables"), initial.note
+    expected = outside.predict_on_batch(batch.features)
+    np.testing.assert_allclose(predictions(runner, batch, initial), expected, rtol=1e-5)
+
+
+def test_rows_of_a_table_with_any_number_of_ids_are_no_difference(write_module: WriteModule, tmp_path: Path) -> None:
+    open_ended = WITH_COMBINERS.replace("(4, 1000,", "(4,")
+    runner, _ = runner_of(write_module(open_ended), columns())
+    write_module(WITH_COMBINERS, name="closed").make_model().save(tmp_path / "closed.keras")
+    initial = started(runner, tmp_path / "closed.keras", tmp_path)
+    assert initial.note == f"Loaded 9 of 9 variables from {tmp_path / 'closed.keras'}."
+    assert len(loaded(runner, initial)[1]["user_table"]) == 1000
+
+
+@pytest.mark.parametrize("body", [RECOMMENDER, TOWERS, SUBCLASS], ids=["functional", "towers", "subclass"])
+def test_layers_that_keras_has_numbered_otherwise_are_the_same_layers(
+    write_module: WriteModule, tmp_path: Path, body: str
+) -> None:
+    runner, batch = runner_of(write_module(body), columns())
+    for _ in range(2):
+        keras.Sequential([keras.layers.Dense(1), keras.layers.Flatten()])
+    model = runner.module.make_model()
+    expected = model.predict_on_batch(batch.features)
+    assert any("_" in layer.name and layer.name[-1] in "23456789" for layer in model._flatten_layers())
+    initial = started(runner, save_keras(model, tmp_path), tmp_path)
+    count = len(runner.dense.specs) + len(runner.tables)
+    assert initial.note.startswith(f"Loaded {count} of {count} variables"), initial.note
+    np.testing.assert_allclose(predictions(runner, batch, initial), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_names_count_where_the_numbers_have_other_gaps(write_module: WriteModule, tmp_path: Path) -> None:
+    layers = '[layers.Dense(5, name="dense_1"), layers.Dense(5, name="dense_3"), layers.Dense(1, name="dense_4")]'
+    body = f"def custom_model():\n    return keras.Sequential({layers})\n" + NUMBERS
+    runner, _ = runner_of(write_module(body.replace("dense_3", "dense_2"), name="new"), columns())
+    model = plain_model(runner_of(write_module(body, name="trained"), columns())[0])
+    initial = started(runner, save_keras(model, tmp_path), tmp_path)
+    assert "Loaded 4 of 6 variables" in initial.note and "New in this model: sequential/dense_2/kernel" in initial.note
+    shard, _ = loaded(runner, initial)
+    np.testing.assert_array_equal(shard.whole_dense()[:25].reshape(5, 5), model.get_weights()[0])
+
+
 def test_each_ps_gets_the_rows_of_its_partitions(write_module: WriteModule, tmp_path: Path) -> None:
     runner, _ = runner_of(write_module(RECOMMENDER), columns())
     file = save_keras(plain_model(runner), tmp_path)

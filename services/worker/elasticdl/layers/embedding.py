@@ -16,6 +16,7 @@ ROWS_SUFFIX = "_rows"
 """Of the name of the plain layer in an exported model that stands for an ``Embedding`` with a combiner."""
 
 
+@keras.saving.register_keras_serializable(package="elasticdl")  # A file names it beside Keras' layer of that name.
 class Embedding(keras.layers.Layer):  # type: ignore[misc]
     """Looks ids up in a table that the parameter servers hold, row by row, from the first id seen.
 

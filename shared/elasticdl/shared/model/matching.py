@@ -52,7 +52,7 @@ class Match:
             "Different number of rows": [
                 f"{name} {rows:,} (there {there_rows[name]:,})"
                 for name, rows in here_rows.items()
-                if name in taken and rows != there_rows[name]
+                if name in taken and rows and there_rows[name] not in (0, rows)
             ],
             "New in this model": [name for name in wanted if name not in there],
             "Unused": [name for name in there if name not in wanted],

@@ -44,7 +44,10 @@ def prepare(initial: InitialModel, runner: ModelRunner, storage: str) -> Initial
         match = Match(new=mine, trained=ModelSignature.from_json(manifest.signature))
         return initial if initial.is_whole else replace(initial, note=_note(match, initial))
     is_keras_file = initial.file.endswith(KERAS_SUFFIX)
-    found = read_keras_file(initial.file, runner.module) if is_keras_file else read_saved_model(initial.file)
+    if is_keras_file:
+        found = read_keras_file(initial.file, runner.module, runner.built.model)
+    else:
+        found = read_saved_model(initial.file)
     names = list(_structural_names(runner) if is_keras_file else _built_names(runner))
     renamed = _renamed(found, names)
     tables = {table.name for table in runner.tables if (rows := renamed.get(table.name)) is not None and rows.ndim == 2}

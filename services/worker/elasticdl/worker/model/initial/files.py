@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -21,8 +20,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2 as graph_pb
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import display, join, open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
-from elasticdl.worker.model.embeddings.swap import Census, taking
-from elasticdl.worker.model.initial.variable_names import named_variables
+from elasticdl.worker.model.initial.variable_names import named_variables, renumbered
 from elasticdl.worker.model.user.module import UserModule
 
 Weights = dict[str, NDArray[np.float32]]
@@ -37,21 +35,23 @@ _NO_WEIGHTS = ("optimizer", "keras_api")
 """Children of the root with the variables of optimizer and metrics."""
 
 
-def read_keras_file(uri: str, module: UserModule) -> Weights:
+def read_keras_file(uri: str, module: UserModule, new: Any) -> Weights:
     """The weights of a ``.keras`` file, by the names of ``named_variables``.
 
     Args:
         uri: of the file.
         module: the model file, which has the classes that the file names.
+        new: the ``keras.Model`` that takes the weights: numbers in the names of layers are adapted to it.
 
     Raises:
         TransientError, PermanentError: the file can't be read.
         UserError: it is no model, or has classes that are not in the model file.
     """
-    with _local(uri) as path, taking(Census(swap_bytes_min=sys.maxsize, plain=True)):
+    with _local(uri) as path:  # Outside of a census, embedding layers have their own tables.
         reset_uids()
         model = module.load_model(path, shown=display(uri))
-    return {name: _array(one) for name, one in named_variables(model).items() if _is_float(one)}
+    named = named_variables(model, renumbered(model, new))
+    return {name: _array(variable) for name, variable in named.items() if _is_float(variable)}
 
 
 def read_saved_model(uri: str) -> Weights:

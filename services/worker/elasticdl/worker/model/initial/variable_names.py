@@ -2,19 +2,27 @@
 
 ``variable.path`` is not: it depends on how the model came to be built. The kernel of a layer ``inner`` in a model
 ``sub`` is ``sub/inner/kernel`` if the outer model has built the inner one, and ``inner/kernel`` in a loaded model.
+
+Keras numbers layers without a name in the order in which a process makes them. In a notebook that has made another
+model before, the layers ``dense`` and ``dense_1`` are called ``dense_2`` and ``dense_3``.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
+
+from keras.src.utils.naming import to_snake_case
 
 EMBEDDINGS = "embeddings"
 """Name of the table of an embedding layer."""
+_AS_THEY_ARE: Mapping[int, str] = MappingProxyType({})
 
 
-def named_variables(model: Any) -> dict[str, Any]:
+def named_variables(model: Any, renamed: Mapping[int, str] = _AS_THEY_ARE) -> dict[str, Any]:
     """Name -> each variable of a model and, in its place, each embedding layer whose table the ps serves.
 
     A name is made of the names of the layers around the variable, without that of the model: ``sub/inner/kernel``. Of
@@ -22,13 +30,53 @@ def named_variables(model: Any) -> dict[str, Any]:
 
     Args:
         model: a built ``keras.Model``.
+        renamed: ``id()`` of a layer -> a name to use instead of its own.
     """
     seen: Counter[str] = Counter()
     named: dict[str, Any] = {}
-    for name, variable in _walk(model, "", set()):
+    for name, variable in _walk(model, "", renamed, set()):
         seen[name] += 1
         named[name if seen[name] == 1 else f"{name}#{seen[name]}"] = variable
     return named
+
+
+def renumbered(trained: Any, model: Any) -> dict[int, str]:
+    """Layers of a trained model whose numbers are shifted -> the names of the corresponding layers of another model.
+
+    Numbers are shifted if both models have, in the same place, as many layers of a class that Keras has named, with
+    the same gaps between their numbers.
+
+    Args:
+        trained: a ``keras.Model``.
+        model: the ``keras.Model`` that takes its weights.
+
+    Returns:
+        ``id()`` of each such layer -> name.
+    """
+    renamed: dict[int, str] = {}
+    theirs, mine = _numbered(trained), _numbered(model)
+    for base in theirs.keys() & mine.keys():
+        numbers, wanted = sorted(theirs[base]), sorted(mine[base])
+        shift = wanted[0] - numbers[0]
+        if shift and [number + shift for number in numbers] == wanted:
+            for number in numbers:
+                renamed[id(theirs[base][number])] = mine[base][number + shift].name
+    inner = {layer.name: layer for layer in model._layers}
+    for layer in trained._layers:
+        if (counterpart := inner.get(renamed.get(id(layer), layer.name))) is not None:
+            renamed |= renumbered(layer, counterpart)
+    return renamed
+
+
+def _numbered(model: Any) -> dict[str, dict[int, Any]]:
+    """The layers of a model that Keras has named: name without number -> number -> layer."""
+    found: dict[str, dict[int, Any]] = {}
+    for layer in model._layers:
+        numbered = re.fullmatch(r"(.+?)(?:_(\d+))?", layer.name)
+        # A served embedding is of a subclass of its own.
+        if numbered and numbered[1] in {to_snake_case(kind.__name__) for kind in type(layer).__mro__}:
+            found.setdefault(numbered[1], {})[int(numbered[2] or 0)] = layer
+    return found
 
 
 def without_model_names(names: list[str]) -> dict[str, str]:
@@ -42,7 +90,7 @@ def without_model_names(names: list[str]) -> dict[str, str]:
     return {name: name for name in names}
 
 
-def _walk(layer: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+def _walk(layer: Any, prefix: str, renamed: Mapping[int, str], seen: set[int]) -> Iterator[tuple[str, Any]]:
     if id(layer) in seen:
         return
     seen.add(id(layer))
@@ -52,7 +100,7 @@ def _walk(layer: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
     if not own and _is_served(layer):
         yield f"{prefix}{EMBEDDINGS}", layer
     for inner in layer._layers:
-        yield from _walk(inner, f"{prefix}{inner.name}/", seen)
+        yield from _walk(inner, f"{prefix}{renamed.get(id(inner), inner.name)}/", renamed, seen)
 
 
 def _is_served(layer: Any) -> bool:
