@@ -43,6 +43,12 @@ class Match:
         Args:
             source: names the trained model in a sentence.
         """
+        text = f"Loaded {len(self.taken)} of {len(_shapes(self.new))} variables from {source}."
+        return f"{text} {self.differences}".rstrip()
+
+    @property
+    def differences(self) -> str:
+        """What differs between both models, in sentences; empty if nothing does."""
         wanted, there, taken = _shapes(self.new), _shapes(self.trained), self.taken
         here_rows, there_rows = _rows(self.new), _rows(self.trained)
         lists = {
@@ -57,8 +63,7 @@ class Match:
             "New in this model": [name for name in wanted if name not in there],
             "Unused": [name for name in there if name not in wanted],
         }
-        text = f"Loaded {len(taken)} of {len(wanted)} variables from {source}."
-        return text + "".join(f" {title}: {_list(names)}." for title, names in lists.items() if names)
+        return " ".join(f"{title}: {_list(names)}." for title, names in lists.items() if names)
 
 
 def _shapes(signature: ModelSignature) -> _Shapes:

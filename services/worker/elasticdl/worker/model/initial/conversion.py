@@ -71,10 +71,12 @@ def prepare(initial: InitialModel, runner: ModelRunner, storage: str) -> Initial
 
 
 def _note(match: Match, initial: InitialModel) -> str:
-    note = match.note(initial.text)
     if not match.taken:
-        raise UserError(f"no variable of the model has the name and shape of one in {initial.source}. {note}")
-    return note
+        raise UserError(
+            f"no variable of the model has the name and shape of one in {initial.source}. {match.differences}",
+            hint="Give the layers of both models the same names.",
+        )
+    return match.note(initial.text)
 
 
 @dataclass(frozen=True, slots=True)
