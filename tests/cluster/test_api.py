@@ -108,5 +108,5 @@ def test_an_unusable_configuration_is_refused(tmp_path: Path, content: str | Non
     kubeconfig = tmp_path / "kubeconfig"
     if content is not None:
         kubeconfig.write_text(content)
-    with pytest.raises(UserError, match="no usable configuration"):
+    with pytest.raises(UserError, match="does not describe a Kubernetes cluster"):
         KubernetesApi.connect(kubeconfig=str(kubeconfig))

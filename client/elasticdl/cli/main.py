@@ -165,11 +165,20 @@ def scale(
 
 
 @command(app, panel=JOBS)
-def doctor(namespace: Namespace = "") -> None:
-    """Check whether jobs can run in a namespace of a Kubernetes cluster, and say what repairs it."""
+def doctor(
+    namespace: Namespace = "",
+    image_name: Annotated[str, Flag("Image of the workers.", metavar="IMAGE", shows="that of the namespace")] = "",
+    image_pull_secrets: Annotated[
+        str, Flag("Secrets for the registry of the images, separated by commas.", metavar="NAMES")
+    ] = "",
+) -> None:
+    """Check whether jobs can run in a namespace of a Kubernetes cluster, and say what repairs it.
+
+    At the end, a pod starts the images, and tries NATS and the storage as the pods of a job do. It is then deleted.
+    """
     from elasticdl.cli.kubernetes import doctor
 
-    raise typer.Exit(doctor.doctor(namespace))
+    raise typer.Exit(doctor.doctor(namespace, image_name, [name for name in image_pull_secrets.split(",") if name]))
 
 
 @command(app, panel=JOBS)

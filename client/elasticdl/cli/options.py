@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import logging
-import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -221,12 +219,9 @@ def _file_option(known: Mapping[str, bool]) -> inspect.Parameter:
 
 def _configure_logging(*, debug: bool) -> None:
     """Hide log messages of our libraries, which are meant for services: commands print what users need to know."""
-    import structlog  # The import takes 0.1 s, which help texts do not need to wait for.
+    from elasticdl.shared.process.logs import hide_details  # It takes 0.1 s, which help texts do not need to wait for.
 
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.CRITICAL),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    hide_details(debug=debug)
 
 
 def _fields(owner: type) -> Iterator[tuple[str, Any, Any]]:

@@ -33,27 +33,44 @@ class CommandLine:
         return done.stdout
 
     def fails(self, *arguments: str) -> str:
-        """The messages of a command that has to fail."""
+        """What a command prints that has to fail."""
         done = self._run(*arguments)
         assert done.returncode, f"{' '.join(arguments)} succeeded\n{done.stdout}{done.stderr}"
-        return done.stderr
+        return done.stdout + done.stderr
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """A command that runs; both output streams are in its ``stdout``."""
+        return subprocess.Popen(
+            self._command(*arguments),
+            cwd=self.folder,
+            env=self._variables(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(Path(sys.executable).with_name("elasticdl")), *arguments],
+            self._command(*arguments),
             cwd=self.folder,
-            env={
-                **os.environ,
-                **self.environment,
-                "KUBECONFIG": str(self.kubeconfig),
-                "ELASTICDL_NAMESPACE": self.namespace,
-                "ELASTICDL_RUN_DIR": str(self.folder / "jobs"),
-            },
+            env=self._variables(),
             capture_output=True,
             text=True,
             timeout=COMMAND_LIMIT_S,
             check=False,
         )
+
+    def _command(self, *arguments: str) -> list[str]:
+        return [str(Path(sys.executable).with_name("elasticdl")), *arguments]
+
+    def _variables(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            **self.environment,
+            "KUBECONFIG": str(self.kubeconfig),
+            "ELASTICDL_NAMESPACE": self.namespace,
+            "ELASTICDL_RUN_DIR": str(self.folder / "jobs"),
+        }
 
     def train(self, name: str, *flags: str) -> None:
         """Start a job of this name and return."""

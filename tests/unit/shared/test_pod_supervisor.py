@@ -13,7 +13,7 @@ from elasticdl.shared.messages.commands import ClosePin, StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodPending, PodStarted
 from elasticdl.shared.names import PodInstance, PodName, Service
 from elasticdl.shared.pods.memory import MemoryPods
-from elasticdl.shared.pods.ports import PodStatus, Running
+from elasticdl.shared.pods.ports import EARLY_ORDER, PodStatus, Running
 from elasticdl.shared.pods.supervisor import PodSupervisor, UnreportedPod
 
 PS, WORKER = PodName("ps-0"), PodName("worker-0")
@@ -132,6 +132,35 @@ async def test_a_pod_that_is_deleted_before_it_starts_is_reported_with_a_name_of
     started, exited = await scripted.take()
     assert isinstance(started, PodStarted) and isinstance(exited, PodExited)
     assert started.instance == exited.instance == "never started 5"
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+async def test_a_pod_from_before_the_master_is_reported_once_it_is_ordered(
+    scripted: Scripted, *, is_running: bool
+) -> None:
+    await scripted.pods.create(PS, Service.PS, EARLY_ORDER)
+    if is_running:
+        scripted.pods.run(PS, FIRST)
+    assert await scripted.take() == []
+    await scripted.supervisor.execute(START, "5")
+    if not is_running:
+        scripted.pods.run(PS, FIRST)
+    assert await scripted.take() == [PodStarted(pod=PS, service=Service.PS, instance=FIRST)]
+    scripted.pods.exit(PS, 3)
+    (exited,) = await scripted.take()
+    assert isinstance(exited, PodExited) and exited.instance == FIRST
+
+
+async def test_a_pod_that_ended_before_the_master_came_is_created_again() -> None:
+    pods, published = MemoryPods(), list[Event]()
+    await pods.create(PS, Service.PS, EARLY_ORDER)
+    pods.run(PS, FIRST)
+    pods.exit(PS, 75)
+    supervisor = PodSupervisor(pods, lambda event, cause="": published.append(event))
+    await supervisor.execute(START, "5")
+    created = pods.get(PS)
+    assert created is not None and created.order == 5
+    assert published == []
 
 
 async def test_other_commands_are_refused(scripted: Scripted) -> None:

@@ -26,7 +26,7 @@ from elasticdl.master.snapshots.recovery import Recovered, recover
 from elasticdl.master.verification import Verification, verify
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import present_records, read_present
-from elasticdl.shared.errors import UserError
+from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
@@ -52,14 +52,19 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
         console.print(
             f"The {suspended.process} is suspended: no process is replaced. To continue it: {suspended.remedy}"
         )
-    state = _recovered(job).state
+    try:
+        state = _recovered(job).state
+    except ElasticDLError:
+        if not condition.waiting:
+            raise
+        state = State()  # The job may wait for the very server that holds its log.
     if as_json:
         console.print(json.dumps(status_facts(job.job, condition, state), indent=2))
         return
     if state.spec is None:
         console.print(f"{job.job}: {condition.state}. Its event log holds no job" + (" yet." if alive else "."))
-        if condition.message:
-            console.print(condition.message)
+        if message := condition.message or condition.waiting:
+            console.print(message)
         elif not alive and condition.state != JobState.SUCCEEDED.value:
             console.print(find_next_step(job, state))
         return

@@ -12,7 +12,7 @@ from rich.table import Table
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs import requests, run_directory
-from elasticdl.cli.jobs.handle import Condition, JobHandle
+from elasticdl.cli.jobs.handle import Condition, JobHandle, JobNotFoundError
 from elasticdl.cli.jobs.local_handle import shown_state
 from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, RunDirectory
@@ -82,7 +82,11 @@ def stop(job: JobHandle) -> None:
         )
     requests.stop(job)
     console = plain_console()
-    condition = _wait_until_stopped(job, console)
+    try:
+        condition = _wait_until_stopped(job, console)
+    except JobNotFoundError:
+        console.print(f"{job.job}: deleted, because its event log can't be reached.")
+        return
     console.print(f"{job.job}: {condition.state}")
     failure = condition.message if condition.state == JobState.FAILED.value else ""
     for line in filter(None, (failure, condition.next_step)):

@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
+
+
+class JobNotFoundError(UserError):
+    """The job is not there any more."""
 
 
 class NewLogLines(Protocol):
@@ -50,6 +55,7 @@ class Condition:
         suspension: set if the job runs and executes no requests.
         kill_command: kills a running job; it can be resumed after that.
         storage: URI of its snapshots.
+        waiting: why the master of a running job has not started, or empty.
         pids: process ids on this machine of processes that are in no log.
         interruption: why a job that is not running has no end on its log.
     """
@@ -61,6 +67,7 @@ class Condition:
     suspension: Suspension | None = None
     kill_command: str = ""
     storage: str = ""
+    waiting: str = ""
     pids: Mapping[str, int] = field(default_factory=dict)
     interruption: str = "its launcher is not running"
 
@@ -112,7 +119,7 @@ class JobHandle(Protocol):
         """What is known about the job without its event log.
 
         Raises:
-            UserError: the job is not there any more.
+            JobNotFoundError: the job is not there any more.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -179,6 +180,22 @@ def quota_finding(manifest: JobManifest, quotas: tuple[Manifest, ...]) -> Findin
                     f"--namespace={quota['metadata'].get('namespace', '')}. Or ask for less.",
                 )
     return Finding(subject="quota", detail="has room for a master, a worker and a parameter server")
+
+
+@contextlib.contextmanager
+def rights_named(api: KubernetesApi) -> Iterator[None]:
+    """Name all rights that this user lacks once the API server refuses the first request.
+
+    Raises:
+        UserError: instead of an error that says only which request was refused.
+    """
+    try:
+        yield
+    except ApiRefusedError as refusal:
+        lacking = rights_finding(api.is_allowed) if refusal.status == _FORBIDDEN else None
+        if lacking is None or not lacking.problem:
+            raise
+        raise UserError(f"{lacking.problem} in namespace {api.namespace}", hint=lacking.remedy) from refusal
 
 
 def refuse_problems(findings: Iterator[Finding]) -> None:

@@ -51,12 +51,14 @@ def condition_of(job: Manifest, pods: Sequence[Manifest]) -> Condition:
             state = JobState.STOPPED.value
     else:
         state, message = _live_state(pod), ""
+    problem = start_problem(pod) if pod and ended is None else None
     return Condition(
         is_running=ended is None,
         state=state,
         message=message,
         kill_command=f"kubectl delete job {name} --namespace={namespace}",
         interruption="its Kubernetes Job has ended",
+        waiting=problem.text if problem else "",
     )
 
 
@@ -73,6 +75,13 @@ def termination_message(pod: Manifest) -> str:
         if (terminated := state.get("terminated")) and terminated.get("exitCode")
     ]
     return messages[-1] if messages else str(pod.get("status", {}).get("message", ""))
+
+
+def _earlier_message(pod: Manifest) -> str:
+    """What the container ``submit`` left for people when it ended last; empty: it was not restarted."""
+    statuses = pod.get("status", {}).get("initContainerStatuses") or ()
+    ended = [each.get("lastState", {}).get("terminated") or {} for each in statuses if each["name"] == SUBMIT_CONTAINER]
+    return ended[0].get("message", "").strip() if ended else ""
 
 
 def refusal(pod: Manifest) -> str:
@@ -98,7 +107,11 @@ def is_planning(pod: Manifest) -> bool:
 
 
 def start_problem(pod: Manifest) -> StartProblem | None:
-    """Why a pod does not start, as far as it shows; None: nothing is wrong."""
+    """Why a master's pod does not start, or ends and starts again, as far as it shows; None: nothing is wrong."""
+    if not has_planned(pod) and (message := termination_message(pod) or _earlier_message(pod)):
+        check = f"To check the namespace: elasticdl doctor --namespace={pod['metadata'].get('namespace', '')}"
+        text = f"Kubernetes starts the master's pod again, which has ended: {message}\n{check}"
+        return StartProblem(text=text, is_final=False)
     for condition in pod.get("status", {}).get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             message = str(condition.get("message", "")).partition(" preemption:")[0]

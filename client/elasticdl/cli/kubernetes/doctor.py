@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import plain_console
@@ -13,17 +15,25 @@ from elasticdl.cli.kubernetes.checks import (
     rights_finding,
     setup_findings,
 )
+from elasticdl.cli.kubernetes.ended_jobs.one_time_run import run_once
 from elasticdl.cli.kubernetes.lookup import connect
+from elasticdl.cli.kubernetes.manifests.check_pod import check_job
 from elasticdl.cli.kubernetes.new_job.train import namespace_defaults
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.names import SERVICE_ACCOUNT
+from elasticdl.shared.names import Service
+
+_POD = "pod"
 
 
-def doctor(namespace: str) -> int:
+def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = ()) -> int:
     """Print one line for each check.
 
     Args:
         namespace: value of ``--namespace``; may be empty.
+        image_name: value of ``--image_name``: the image of the workers; empty: that of the namespace.
+        pull_secrets: names of Secrets for the registry.
 
     Returns:
         The exit code: ``FAILURE`` if there is a problem.
@@ -31,15 +41,14 @@ def doctor(namespace: str) -> int:
     Raises:
         ElasticDLError: the API server can't be reached, or refuses.
     """
-    console, has_problem = plain_console(), False
-    for finding in findings(connect(namespace)):
-        if finding.problem:
-            has_problem = True
-            console.print(f"problem  {finding.subject}: {finding.problem}")
-            console.print(f"         {finding.remedy}")
-        else:
-            console.print(f"ok       {finding.subject}: {finding.detail}")
-    return exit_codes.FAILURE if has_problem else exit_codes.SUCCESS
+    api, problems = connect(namespace), 0
+    for finding in findings(api):
+        problems += _show(finding)
+    if problems:
+        plain_console().print(f"skipped  {_POD}: first repair what is listed above")
+        return exit_codes.FAILURE
+    problems += _run_pod(api, namespace_defaults(api), image_name, pull_secrets)
+    return exit_codes.FAILURE if problems else exit_codes.SUCCESS
 
 
 def findings(api: KubernetesApi) -> Iterator[Finding]:
@@ -58,3 +67,42 @@ def findings(api: KubernetesApi) -> Iterator[Finding]:
     defaults = namespace_defaults(api)
     classes = {defaults.get(f"priority_class_{level}", "") for level in ("high", "low")} - {""}
     yield from name_findings(api, SERVICE_ACCOUNT, classes)
+
+
+def _run_pod(api: KubernetesApi, defaults: Mapping[str, str], image_name: str, pull_secrets: Sequence[str]) -> int:
+    """Run a pod, show what it finds, and delete it; returns the number of problems."""
+    worker = image_name or defaults["image_name"]
+    images = {
+        Service.MASTER: defaults.get("master_image", worker),
+        Service.PS: defaults.get("ps_image", worker),
+        Service.WORKER: worker,
+    }
+    problems = 0
+
+    def show(line: str) -> None:
+        nonlocal problems
+        if line.startswith("{"):
+            problems += _show(Finding(**json.loads(line)))
+        else:
+            plain_console().print(line)
+
+    manifest = check_job(api.namespace, secrets.token_hex(3), images, defaults["storage"], pull_secrets)
+    try:
+        run_once(api, manifest, show)
+    except UserError as error:
+        remedy = error.hint or "Check image_name, master_image and ps_image in ConfigMap elasticdl, and --image_name."
+        return problems + _show(Finding(subject=_POD, problem=str(error.args[0]), remedy=remedy))
+    _show(Finding(subject=_POD, detail=f"it starts with the images {', '.join(dict.fromkeys(images.values()))}"))
+    return problems
+
+
+def _show(finding: Finding) -> bool:
+    """Print a finding; returns whether it is a problem."""
+    console = plain_console()
+    if not finding.problem:
+        console.print(f"ok       {finding.subject}: {finding.detail}")
+        return False
+    console.print(f"problem  {finding.subject}: {finding.problem}")
+    for line in finding.remedy.splitlines():
+        console.print(f"         {line}")
+    return True

@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from elasticdl.cli.jobs.handle import Condition
+from elasticdl.cli.jobs.handle import Condition, JobNotFoundError
 from elasticdl.cli.kubernetes.condition import condition_of
 from elasticdl.cli.kubernetes.nats_route import reachable_url
 from elasticdl.cli.kubernetes.pod_logs import KubernetesLogs
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
-from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import JOB, POD, Manifest
 from elasticdl.shared.kubernetes.names import labels, object_name, selector
@@ -67,13 +66,15 @@ class KubernetesJobHandle:
         """The Job.
 
         Raises:
-            UserError: it is not there any more.
+            JobNotFoundError: it is not there any more.
         """
         try:
             return self.api.get(JOB, object_name(self._job))
         except ApiRefusedError as refusal:
             if refusal.is_not_found:
-                raise UserError(f"there is no job {self._job} in namespace {self.api.namespace} any more") from refusal
+                raise JobNotFoundError(
+                    f"there is no job {self._job} in namespace {self.api.namespace} any more"
+                ) from refusal
             raise
 
     def masters(self) -> tuple[Manifest, ...]:

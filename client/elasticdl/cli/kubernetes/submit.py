@@ -3,8 +3,8 @@
 Every master of the job has such a container before it. The first one does what ``elasticdl train`` does on one machine
 before it starts processes, and opens the run on the event log. Later ones find the run there, and end.
 
-An error that ends the job also ends the pods of a former master. A refused connection does not end a job that has such
-pods: Kubernetes starts the container again, until the connection is accepted.
+An error that ends the job also ends its pods. A refused connection does not end a job whose master has created pods:
+Kubernetes starts the container again, until the connection is accepted.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from elasticdl.shared.bus import Bus, BusSettings, nats_bus
 from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.job_pods import job_pods, remove_job_pods
-from elasticdl.shared.kubernetes.names import JOB_FOLDER, NAMESPACE_OBJECT, SUBMISSION_FILE
+from elasticdl.shared.kubernetes.job_pods import job_pods, order_of, remove_job_pods
+from elasticdl.shared.kubernetes.names import ERROR_PREFIX, JOB_FOLDER, NAMESPACE_OBJECT, SUBMISSION_FILE
 from elasticdl.shared.messages.events import Event, JobSubmitted
 from elasticdl.shared.names import LAUNCHER, JobId, Service
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, exit_code
+from elasticdl.shared.process.logs import hide_details
 from elasticdl.shared.process.settings import ProcessSettings, from_environment, variable
 from elasticdl.shared.storage import display, open_store
 
@@ -155,11 +156,6 @@ async def connect(nats_url: str, job: JobId, replicas: int = 1) -> Bus:
         return await nats_bus.connect(nats_url, job, settings)
     except UserError as error:
         raise NatsRefusedError(str(error)) from error
-    except TransientError as error:
-        raise TransientError(
-            f"pods can't reach the NATS server: {error}. {variable('nats_url')} is in Secret {NAMESPACE_OBJECT} of the "
-            "namespace"
-        ) from error
 
 
 async def _open(bus: Bus, file: SubmissionFile, *opening: Event) -> None:
@@ -182,6 +178,7 @@ def main() -> int:
         0, or the exit code of the error, which is in the container's termination message.
     """
     file = None
+    hide_details()  # The client shows the log of this container.
     try:
         file = SubmissionFile.from_json(Path(JOB_FOLDER, SUBMISSION_FILE).read_text())
         if not os.environ.get(variable("nats_url")):
@@ -211,7 +208,7 @@ def end_job(connect: Callable[[], KubernetesApi], job: JobId, error: Exception) 
     """
     try:
         with contextlib.closing(connect()) as api:
-            if isinstance(error, NatsRefusedError) and job_pods(api, job):
+            if isinstance(error, NatsRefusedError) and any(map(order_of, job_pods(api, job))):
                 return EXIT_AWAY
             remove_job_pods(api, job)
     except ElasticDLError as failure:
@@ -224,7 +221,7 @@ def end_job(connect: Callable[[], KubernetesApi], job: JobId, error: Exception) 
 def report_error(error: Exception) -> None:
     """Write an error to the log of this container, and to its termination message."""
     text = str(error) if isinstance(error, ElasticDLError) else traceback.format_exc()
-    sys.stderr.write(f"Error: {text}\n")
+    sys.stderr.write(f"{ERROR_PREFIX}{text}\n")
     TERMINATION_MESSAGE.write_text(text[-MESSAGE_CHARS_MAX:])
 
 

@@ -11,7 +11,6 @@ from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.initial_model import find_initial_model
 from elasticdl.cli.submission.job_flags import JobFlags
 from elasticdl.cli.submission.model_digest import combined, file_digests
 from elasticdl.cli.submission.plan_data import Progress, plan_data
@@ -23,7 +22,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import model_file
 from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.plan import Plan, Shuffle
-from elasticdl.shared.job.spec import JobSpec, ModelSpec
+from elasticdl.shared.job.spec import InitialModel, JobSpec, ModelSpec
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
 from elasticdl.shared.storage import display, join, open_store, to_uri
 from elasticdl.zoo import best_reachable
@@ -88,7 +87,7 @@ def prepare(flags: TrainFlags, root: Path | None, progress: Progress, job: JobId
     envs = parse_envs(flags.envs)
     output, storage = to_uri(flags.output) if flags.output else "", storage_of(flags, root, job)
     check_destinations(flags, RunDirectory(root, job) if root else None, output=output, storage=storage)
-    initial = find_initial_model(flags.initial_model, root) if flags.initial_model and root else None
+    initial = _initial_model(flags.initial_model, root) if flags.initial_model and root else None
     data, validation = plan_data(flags, model, progress)
     plan = _training_plan(flags, data)
     spec = JobSpec(
@@ -116,6 +115,13 @@ def prepare(flags: TrainFlags, root: Path | None, progress: Progress, job: JobId
         **values_for("JobSpec", flags),
     )
     return Submission(spec=spec, model_files=digests, data=data, validation=validation)
+
+
+def _initial_model(source: str, root: Path) -> InitialModel:
+    # It imports the compiled parts of ps, which jobs without an initial model need not wait for.
+    from elasticdl.cli.submission.initial_model import find_initial_model
+
+    return find_initial_model(source, root)
 
 
 def _training_plan(flags: TrainFlags, data: PlannedData) -> Plan:

@@ -14,9 +14,11 @@ import structlog
 
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.bus.loop_thread import LoopThread
+from elasticdl.shared.bus.ports import Bus, EventLog
 from elasticdl.shared.bus.reading import read_spec
-from elasticdl.shared.errors import ElasticDLError
-from elasticdl.shared.names import Incarnation, Service, new_incarnation
+from elasticdl.shared.errors import ElasticDLError, TransientError
+from elasticdl.shared.messages.events import PodStarted
+from elasticdl.shared.names import Incarnation, PodInstance, PodName, Service, new_incarnation
 from elasticdl.shared.process import logs
 from elasticdl.shared.process.exit_codes import EXIT_FAULT, EXIT_REFUSED, exit_code, leave
 from elasticdl.shared.process.operating_system import set_title
@@ -89,6 +91,8 @@ def run(
     imported = import_ahead(settings)
     loop = LoopThread()
     bus = loop.call(nats_bus.connect(settings.nats_url, settings.job, settings.bus))
+    if settings.master_wait_s:
+        wait_for_master(settings, bus, loop)
     spec = loop.call(read_spec(bus.log))
     imported()
     created.append(
@@ -104,6 +108,28 @@ def run(
     )
     ready.set()
     return created[0].run()
+
+
+def wait_for_master(settings: WorkerSettings, bus: Bus, loop: LoopThread) -> None:
+    """Wait until the master has taken over this pod, which was created before it. Until then, nothing of it counts.
+
+    Raises:
+        TransientError: it takes too long. Another job may have this pod's place meanwhile.
+    """
+    try:
+        loop.call(_until_started(bus.log, settings.pod, settings.instance), timeout_s=settings.master_wait_s)
+    except TransientError as error:
+        raise TransientError(
+            f"the master did not take over this pod within {settings.master_wait_s:g} s. The pod frees its place, and "
+            "the master creates it again"
+        ) from error
+
+
+async def _until_started(log: EventLog, pod: PodName, instance: PodInstance) -> None:
+    async for record in log.read(0):
+        event = record.envelope.event
+        if isinstance(event, PodStarted) and event.pod == pod and event.instance == instance:
+            return
 
 
 def import_ahead(settings: WorkerSettings) -> Callable[[], None]:

@@ -337,8 +337,9 @@ def _load(kubeconfig: str, context: str) -> tuple[Any, str]:
         used = next((each for each in contexts if each["name"] == context), current)
         return configuration, used["context"].get("namespace") or "default"
     except (config.ConfigException, yaml.YAMLError, OSError, ValueError) as error:
+        named = kubeconfig or os.environ.get("KUBECONFIG", "") or "~/.kube/config"
         raise UserError(
-            f"There is no usable configuration for Kubernetes: {error}",
+            f"the kubeconfig {named} does not describe a Kubernetes cluster: {error}",
             hint="Check it with: kubectl cluster-info. The variable KUBECONFIG names the file to use.",
         ) from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import Manifest
-from elasticdl.shared.kubernetes.names import POD_LABEL, labels, selector
+from elasticdl.shared.kubernetes.names import ORDER_LABEL, POD_LABEL, labels, selector
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.names import JobId
 
@@ -17,6 +17,11 @@ def job_pods(api: KubernetesApi, job: JobId) -> tuple[Manifest, ...]:
         TransientError, PermanentError: the API server can't be reached, or refuses.
     """
     return api.list(kinds.POD, labels=selector(labels(job), POD_LABEL)).items
+
+
+def order_of(pod: Manifest) -> int:
+    """The order that created a worker's or ps' pod; ``EARLY_ORDER``, which is 0, before there was a master."""
+    return int(pod["metadata"]["labels"][ORDER_LABEL])
 
 
 def remove_job_pods(api: KubernetesApi, job: JobId) -> None:

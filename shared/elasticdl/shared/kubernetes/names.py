@@ -24,6 +24,9 @@ PODS_FILE: Final = "pods.json"
 SUBMIT_CONTAINER: Final = "submit"
 """The init container of the master's pod. The main container of every pod is named after its service."""
 
+ERROR_PREFIX: Final = "Error: "
+"""How the line in the log of the container ``submit`` begins that says why it has failed."""
+
 NAME_LABEL: Final = "app.kubernetes.io/name"
 JOB_LABEL: Final = "app.kubernetes.io/instance"
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"

@@ -12,10 +12,13 @@ from elasticdl.shared.kubernetes.names import MEMORY_RAISES, NOTE, pod_labels, p
 from elasticdl.shared.kubernetes.quantities import format_bytes, parse_bytes
 from elasticdl.shared.kubernetes.templates import PodTemplates
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service, pod_number
+from elasticdl.shared.pods.ports import EARLY_ORDER
 from elasticdl.shared.process.running_batches import TERMINATION_MESSAGE_VARIABLE
 from elasticdl.shared.process.settings import variable
 
 MEMORY_RAISE = 1.5
+MASTER_WAIT_S = 120
+"""Seconds after which a pod that was created before its master frees its place. The master creates it again."""
 TERMINATION_MESSAGE = "/dev/termination-log"
 _ALL_ADDRESSES = "0.0.0.0"  # noqa: S104  Only pods that the network policies admit, and that know the token, get through.
 
@@ -57,7 +60,7 @@ def pod_manifest(job: ClusterJob, pod: PodName, service: Service, order: int, me
         job: the job.
         pod: its name in the job.
         service: worker or ps.
-        order: position of the master's decision in the log.
+        order: position of the master's decision in the log; ``EARLY_ORDER``: there is no master yet.
         memory_raises: how often pods of this name ran out of memory.
     """
     template = deepcopy(job.templates.template(service))
@@ -77,7 +80,7 @@ def pod_manifest(job: ClusterJob, pod: PodName, service: Service, order: int, me
     annotations[MEMORY_RAISES] = str(memory_raises)
     if raised:
         annotations[NOTE] = raised
-    _set_environment(container, _environment(job, pod, service))
+    _set_environment(container, _environment(job, pod, service, order))
     return {"apiVersion": kinds.POD.api_version, "kind": kinds.POD.name, "metadata": metadata, "spec": spec}
 
 
@@ -86,8 +89,10 @@ def main_container(containers: Iterable[Manifest], service: Service) -> Manifest
     return next((container for container in containers if container["name"] == service.value), {})
 
 
-def _environment(job: ClusterJob, pod: PodName, service: Service) -> list[Manifest]:
+def _environment(job: ClusterJob, pod: PodName, service: Service, order: int) -> list[Manifest]:
     values = {variable("job"): str(job.job), variable("pod"): str(pod), variable("run"): str(job.run)}
+    if order == EARLY_ORDER:
+        values[variable("master_wait_s")] = str(MASTER_WAIT_S)
     fields = {variable("instance"): "metadata.uid"}
     if service is Service.PS:
         values[variable("host")] = _ALL_ADDRESSES

@@ -13,8 +13,9 @@ import structlog
 from elasticdl.shared.errors import PermanentError, TransientError
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import Change, KubernetesApi
+from elasticdl.shared.kubernetes.job_pods import order_of
 from elasticdl.shared.kubernetes.kinds import Manifest
-from elasticdl.shared.kubernetes.names import MEMORY_RAISES, ORDER_LABEL, POD_LABEL, labels, pod_object_name, selector
+from elasticdl.shared.kubernetes.names import MEMORY_RAISES, POD_LABEL, labels, pod_object_name, selector
 from elasticdl.shared.kubernetes.pod_manifests import ClusterJob, pod_manifest
 from elasticdl.shared.kubernetes.pod_status import status_of
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
@@ -205,7 +206,7 @@ class KubernetesPods:
         """Read all pods; returns the moment from which a watch can continue."""
         listed = await asyncio.to_thread(self._api.list, kinds.POD, labels=self._selector)
         latest: dict[PodName, Manifest] = {}
-        for found in sorted(listed.items, key=_order):
+        for found in sorted(listed.items, key=order_of):
             name = PodName(found["metadata"]["labels"][POD_LABEL])
             if name in latest:
                 self._remove(latest[name])
@@ -258,8 +259,8 @@ class KubernetesPods:
     def _is_superseded(self, pod: Manifest) -> bool:
         """Whether there is a later order for this name, or the pod's own order has ended without it."""
         latest = self._table.get(PodName(pod["metadata"]["labels"][POD_LABEL]))
-        if latest is None or latest.order != _order(pod):
-            return latest is not None and latest.order > _order(pod)
+        if latest is None or latest.order != order_of(pod):
+            return latest is not None and latest.order > order_of(pod)
         return isinstance(latest.phase, Ended) and latest.instance != pod["metadata"]["uid"]
 
     def _on_broken(self, watch: object, error: Exception) -> None:
@@ -289,7 +290,3 @@ class KubernetesPods:
             _log.warning("the log of a pod can't be read", pod=name, reason=str(error))
             return ended
         return replace(ended, log_tail=explaining_lines(readable_lines(log.splitlines()), ended.cause))
-
-
-def _order(pod: Manifest) -> int:
-    return int(pod["metadata"]["labels"][ORDER_LABEL])

@@ -9,6 +9,10 @@ from typing import Protocol
 from elasticdl.shared.messages.events import ExitCause, RunningBatch
 from elasticdl.shared.names import NO_INSTANCE, PodInstance, PodName, Service
 
+EARLY_ORDER = 0
+"""The order of a pod that was created together with its job, before there was a master. The first order of its name
+takes it over instead of creating another one, unless it has ended."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
@@ -51,7 +55,7 @@ class PodStatus:
     Attributes:
         pod: its name.
         service: worker or ps.
-        order: the order that created it; later pods of the same name have higher ones.
+        order: the order that created it; later pods of the same name have higher ones. See ``EARLY_ORDER``.
         phase: its phase. It never returns to an earlier one.
         instance: which of the pods of this name it is. It is empty or changes only while the pod is pending.
     """

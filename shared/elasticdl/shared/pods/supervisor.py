@@ -13,7 +13,7 @@ from elasticdl.shared.errors import PermanentError, TransientError
 from elasticdl.shared.messages.commands import Command, StartPod, StopPod
 from elasticdl.shared.messages.events import Event, ExitCause, PodExited, PodPending, PodStarted
 from elasticdl.shared.names import PodInstance, PodName, Service
-from elasticdl.shared.pods.ports import Ended, Pending, Phase, Pods, PodStatus, Running
+from elasticdl.shared.pods.ports import EARLY_ORDER, Ended, Pending, Phase, Pods, PodStatus, Running
 
 _RANKS: dict[type[Phase], int] = {Pending: 0, Running: 1, Ended: 2}
 
@@ -72,6 +72,10 @@ class PodSupervisor:
         self._reported: dict[PodName, PodStatus] = {status.pod: status for status in known}
         self._unreported = tuple(unreported)
         self._order = order
+        self._causes: dict[PodName, str] = dict.fromkeys(
+            (*self._reported, *(each.pod for each in self._unreported)), ""
+        )
+        """The decision that has ordered each pod last; empty: one that a former supervisor has executed."""
 
     async def execute(self, command: Command, cause: str) -> None:
         """Execute a command of the decision ``cause``. A command that was executed before changes nothing.
@@ -84,6 +88,7 @@ class PodSupervisor:
             case StartPod(pod=pod) if self._has_ended(pod, int(cause)):
                 pass  # The platform may have forgotten that pod with its node, and would create it again.
             case StartPod(pod=pod, service=service):
+                self._causes[pod] = cause
                 self._report(await self._pods.create(pod, service, int(cause)))
             case StopPod(pod=pod, instance=instance, kill=kill):
                 await self._pods.delete(pod, instance, int(cause), kill=kill)
@@ -139,6 +144,8 @@ class PodSupervisor:
 
     def _report(self, status: PodStatus) -> None:
         """Publish the events that follow from a status, if there are any."""
+        if status.order == EARLY_ORDER and status.pod not in self._causes:
+            return  # The master knows no such pod yet.
         former = self._reported.get(status.pod)
         if former and not _is_newer(status, former):
             return
@@ -157,7 +164,7 @@ class PodSupervisor:
 
     def _report_start(self, status: PodStatus) -> None:
         started = PodStarted(pod=status.pod, service=status.service, instance=_instance(status))
-        self._publish(started, cause=str(status.order))
+        self._publish(started, cause=str(status.order) if status.order != EARLY_ORDER else self._causes[status.pod])
 
     def _report_end(self, status: PodStatus, ended: Ended) -> None:
         self._publish(

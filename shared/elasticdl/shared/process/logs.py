@@ -60,6 +60,18 @@ def configure(
     )
 
 
+def hide_details(*, debug: bool = False) -> None:
+    """Set up the log of a process whose output is for people: messages of services are details.
+
+    Args:
+        debug: whether to show them.
+    """
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if debug else logging.CRITICAL),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
 def _add_names(
     _logger: structlog.typing.WrappedLogger, _method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:

@@ -110,6 +110,8 @@ class WorkerSettings(ProcessSettings):
     """GPUs that the pod was given. With one, the worker refuses to start if TensorFlow finds none."""
     idle_poll_s: float = field(default=1.0, metadata=_NOT_NEGATIVE)
     """Seconds between polls of the queue by an idle worker; bounds the wait for a task whose lease has expired."""
+    master_wait_s: float = field(default=0.0, metadata=_NOT_NEGATIVE)
+    """Seconds that a pod which was created before its master waits for it. 0: the master has created it."""
     staleness: int = field(default=0, metadata=_NOT_NEGATIVE)
     """How many of its own batches a worker's weights may lack: 0 or 1. 1 hides the network behind computation, at the
     cost of gradients that are one batch old."""

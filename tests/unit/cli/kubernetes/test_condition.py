@@ -106,6 +106,17 @@ def test_a_pod_without_a_node_waits() -> None:
     assert problem.text == "no node has room for the master's pod: 0/1 nodes are available: 1 Insufficient cpu."
 
 
+def test_a_pod_that_has_ended_before_the_job_began_is_started_again() -> None:
+    problem = start_problem(pod({"terminated": {"exitCode": 75, "message": "no NATS answers"}}))
+    assert problem is not None and not problem.is_final
+    assert problem.text.startswith("Kubernetes starts the master's pod again, which has ended: no NATS answers\n")
+    again = pod({"running": {}})
+    again["status"]["initContainerStatuses"][0]["lastState"] = REFUSED
+    assert "has ended: the data is missing\n" in condition_of(job(), [again]).waiting
+    waiting = condition_of(job(), [pod({"waiting": {"reason": "ErrImagePull", "message": "no such host"}})]).waiting
+    assert waiting == "the image of container submit can't be pulled: no such host"
+
+
 def test_the_refusal_of_a_pod_is_that_of_the_job() -> None:
     def refusal(uid: str, message: str) -> Manifest:
         return {"reason": "FailedCreate", "involvedObject": {"uid": uid}, "message": f"Error creating: {message}"}

@@ -12,6 +12,7 @@ import pytest
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, owned
+from elasticdl.cli.kubernetes.new_job.creation import first_worker
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
 from elasticdl.cli.submission.flags import TrainFlags
@@ -212,6 +213,18 @@ def test_the_model_file_and_its_neighbours_travel_in_the_config_map(tmp_path: Pa
 def test_wrong_flags_are_refused(train: dict[str, Any], pods: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         planned(dataclasses.replace(TRAIN, **train), **pods)
+
+
+def test_the_first_worker_is_created_as_the_master_would() -> None:
+    manifest = planned(worker_pod_priority="high=0.5")
+    owner = {"metadata": {"name": manifest.settings.job, "uid": "u-1"}}
+    pod = first_worker(manifest, owner)
+    assert pod["metadata"]["name"] == f"{manifest.settings.job}-worker-0-0"
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == "u-1"
+    assert pod["spec"]["priorityClassName"] == "elasticdl-high"
+    variables = {each["name"]: each.get("value") for each in main_container(pod)["env"]}
+    assert variables["ELASTICDL_RUN"] == IDENTITY.run
+    assert float(variables["ELASTICDL_MASTER_WAIT_S"] or 0) > 0
 
 
 def test_a_model_that_is_too_large_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.pod_manifests import pod_manifest
 from elasticdl.shared.names import JobId, PodName, Service
+from elasticdl.shared.pods.ports import EARLY_ORDER
 
 JOB = JobId("job-1")
 
@@ -41,6 +42,13 @@ def test_a_refused_connection_does_not_end_a_job_that_has_pods(api: MemoryApi) -
 
 def test_a_refused_connection_ends_a_job_that_has_not_begun() -> None:
     assert end_job(MemoryApi, JOB, NatsRefusedError("refuses this client")) in FAILED_CODES
+
+
+def test_the_first_worker_does_not_keep_a_job_that_has_not_begun() -> None:
+    api = MemoryApi()
+    api.appear(pod_manifest(job(), PodName("worker-0"), Service.WORKER, EARLY_ORDER))
+    assert end_job(lambda: api, JOB, NatsRefusedError("refuses this client")) in FAILED_CODES
+    assert api.objects == {}
 
 
 def test_a_job_does_not_end_before_its_pods_are_deleted() -> None:

@@ -135,7 +135,39 @@ def _imports(job: JobSettings, resources: Resources) -> dict[str, str]:
     return {**defaults, **growth, "HOME": _TEMPORARY, **import_constants(job.seed)}
 
 
-def _pod(job: JobSettings, pod: PodSettings, container: Manifest) -> Manifest:
+def bare_container(name: str, arguments: Sequence[str], pod: PodSettings, *, secrets: Sequence[str] = ()) -> Manifest:
+    """A container with the variables of the namespace's Secret, and with a folder for temporary files.
+
+    Args:
+        name: of the container.
+        arguments: of Python, which is the entry point of the images.
+        pod: image and resources.
+        secrets: further Secrets with environment variables.
+    """
+    return {
+        "name": name,
+        "image": pod.image,
+        "args": list(arguments),
+        "workingDir": _TEMPORARY,
+        "envFrom": [{"secretRef": {"name": secret}} for secret in (NAMESPACE_OBJECT, *secrets)],
+        "resources": pod.resources.manifest(),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": _TEMPORARY_VOLUME, "mountPath": _TEMPORARY}],
+    }
+
+
+def bare_pod(container: Manifest, pull_secrets: Sequence[str] = ()) -> Manifest:
+    """A pod of the Pod Security Standard ``restricted`` that is not started again.
+
+    Args:
+        container: its main container.
+        pull_secrets: names of Secrets for the registry.
+    """
     spec: Manifest = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -149,10 +181,16 @@ def _pod(job: JobSettings, pod: PodSettings, container: Manifest) -> Manifest:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container],
-        "volumes": [{"name": _TEMPORARY_VOLUME, "emptyDir": {}}, *job.volumes.volumes],
+        "volumes": [{"name": _TEMPORARY_VOLUME, "emptyDir": {}}],
     }
-    if job.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": name} for name in job.pull_secrets]
+    if pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in pull_secrets]
+    return spec
+
+
+def _pod(job: JobSettings, pod: PodSettings, container: Manifest) -> Manifest:
+    spec = bare_pod(container, job.pull_secrets)
+    spec["volumes"] += job.volumes.volumes
     if job.node_selector:
         spec["nodeSelector"] = dict(job.node_selector)
     if pod.priority_class:
@@ -161,21 +199,8 @@ def _pod(job: JobSettings, pod: PodSettings, container: Manifest) -> Manifest:
 
 
 def _container(job: JobSettings, name: str, module: str, pod: PodSettings) -> Manifest:
-    container: Manifest = {
-        "name": name,
-        "image": pod.image,
-        "args": ["-P", "-m", module],  # The entry point of the images is Python.
-        "workingDir": _TEMPORARY,
-        "envFrom": [{"secretRef": {"name": secret}} for secret in (NAMESPACE_OBJECT, job.job)],
-        "resources": pod.resources.manifest(),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": _TEMPORARY_VOLUME, "mountPath": _TEMPORARY}, *job.volumes.mounts],
-    }
+    container = bare_container(name, ["-P", "-m", module], pod, secrets=(job.job,))
+    container["volumeMounts"] += job.volumes.mounts
     if job.pull_policy:
         container["imagePullPolicy"] = job.pull_policy
     return container

@@ -1,4 +1,4 @@
-"""Creates the objects of a job, all of them or none."""
+"""Creates the objects of a job, all of them or none, and its first worker."""
 
 from __future__ import annotations
 
@@ -9,19 +9,40 @@ from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, owned
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.kinds import JOB, Manifest
+from elasticdl.shared.kubernetes.pod_manifests import ClusterJob, owner_reference, pod_manifest
+from elasticdl.shared.names import Service, pod_name
+from elasticdl.shared.pods.ports import EARLY_ORDER
 
 
 def create_job(api: KubernetesApi, manifest: JobManifest) -> None:
-    """Create the objects of a job, and start it.
+    """Create the objects of a job, start it, and create the pod of its first worker.
 
     Raises:
         TransientError, PermanentError: the API server can't be reached, or refuses. Nothing is left behind.
     """
     job, *belongings = manifest.all(api.namespace)
-    create_objects(api, job, belongings)
+    created = create_objects(api, job, belongings)
+    with contextlib.suppress(ElasticDLError):  # The master creates what is missing, and says why if it can't.
+        api.create(first_worker(manifest, created))
 
 
-def create_objects(api: KubernetesApi, job: Manifest, belongings: Sequence[Manifest]) -> None:
+def first_worker(manifest: JobManifest, job: Manifest) -> Manifest:
+    """The pod of the first worker. It gets a place, and loads TensorFlow, while the job is planned.
+
+    Only the first: a job needs a master, its ps and one worker to train at all. Further workers could take the places
+    of master and ps, and would keep those of other jobs idle.
+
+    Args:
+        manifest: the job.
+        job: its Job, as the API server returned it.
+    """
+    cluster_job = ClusterJob(
+        job=manifest.settings.job, run=manifest.settings.run, owner=owner_reference(job), templates=manifest.templates
+    )
+    return pod_manifest(cluster_job, pod_name(Service.WORKER, 0), Service.WORKER, EARLY_ORDER)
+
+
+def create_objects(api: KubernetesApi, job: Manifest, belongings: Sequence[Manifest]) -> Manifest:
     """Create a Job and the objects that belong to it, and start it.
 
     The Job is suspended until the objects that its pod mounts exist. They belong to it, so deleting it deletes them.
@@ -30,6 +51,9 @@ def create_objects(api: KubernetesApi, job: Manifest, belongings: Sequence[Manif
         api: the cluster, and the namespace.
         job: the Job, suspended.
         belongings: ConfigMap and Secret.
+
+    Returns:
+        The Job, as the API server returned it.
 
     Raises:
         TransientError, PermanentError: the API server can't be reached, or refuses. Nothing is left behind.
@@ -44,3 +68,4 @@ def create_objects(api: KubernetesApi, job: Manifest, belongings: Sequence[Manif
         with contextlib.suppress(ElasticDLError):
             api.delete(JOB, name)
         raise
+    return created

@@ -15,12 +15,11 @@ from elasticdl.cli.kubernetes.condition import (
     latest,
     refusal,
     start_problem,
-    termination_message,
 )
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
 from elasticdl.shared.kubernetes.kinds import EVENT, Manifest
-from elasticdl.shared.kubernetes.names import SUBMIT_CONTAINER
+from elasticdl.shared.kubernetes.names import ERROR_PREFIX, SUBMIT_CONTAINER
 
 POLL_S = 0.5
 UNREACHABLE_S_MAX = 60.0
@@ -105,8 +104,6 @@ def _problem(job: KubernetesJobHandle, pod: Manifest | None) -> str:
         return ""
     if message := refusal(pod):
         raise UserError(message)
-    if message := termination_message(pod):
-        return f"the master's pod has ended, and Kubernetes starts another one: {message}"
     found = start_problem(pod)
     if found is not None and found.is_final:
         raise UserError(found.text, hint=_hint(job, found.text))
@@ -133,5 +130,7 @@ def _show_progress(job: KubernetesJobHandle, pod: Manifest | None, console: JobC
         return shown
     lines = job.api.log(pod["metadata"]["name"], container=SUBMIT_CONTAINER).splitlines()
     for line in lines[shown:]:
+        if line.startswith(ERROR_PREFIX):  # It is the termination message too, which is shown with what happens next.
+            break
         console.print_line(line)
     return len(lines)

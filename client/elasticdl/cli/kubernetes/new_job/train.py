@@ -8,12 +8,11 @@ from pathlib import Path
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.display.consoles import plain_console
-from elasticdl.cli.kubernetes.checks import job_findings, refuse_problems, setup_findings
+from elasticdl.cli.kubernetes.checks import job_findings, refuse_problems, rights_named, setup_findings
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.lookup import connect
 from elasticdl.cli.kubernetes.new_job.creation import create_job
-from elasticdl.cli.kubernetes.new_job.following import follow, leaving_lines
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
 from elasticdl.cli.kubernetes.objects_file import objects_text, write_objects
 from elasticdl.cli.submission.flags import TrainFlags
@@ -48,15 +47,19 @@ def train(flags: TrainFlags, pods: KubernetesFlags, started_s: float) -> int:
         _write([*belongings, first], pods.yaml)  # In this order, the pod of the Job finds what it mounts.
         return exit_codes.SUCCESS
     api = connect(pods.namespace)
-    refuse_problems(setup_findings(api))
-    manifest = plan_job(flags, pods, namespace_defaults(api), identity)
-    refuse_problems(job_findings(api, manifest))
-    if flags.dry_run:
-        for each in manifest.all(api.namespace):
-            api.create(each, dry_run=True)
-        plain_console().print("The API server accepts the objects of the job. Nothing was created.")
-        return exit_codes.SUCCESS
-    create_job(api, manifest)
+    with rights_named(api):
+        refuse_problems(setup_findings(api))
+        manifest = plan_job(flags, pods, namespace_defaults(api), identity)
+        refuse_problems(job_findings(api, manifest))
+        if flags.dry_run:
+            for each in manifest.all(api.namespace):
+                api.create(each, dry_run=True)
+            plain_console().print("The API server accepts the objects of the job. Nothing was created.")
+            return exit_codes.SUCCESS
+        create_job(api, manifest)
+    # What follows a job is imported while Kubernetes starts its first pods.
+    from elasticdl.cli.kubernetes.new_job.following import follow, leaving_lines
+
     job = KubernetesJobHandle(api, manifest.settings.job, is_default=not pods.namespace)
     console = plain_console()
     console.print(f"Created job {job.job} in namespace {api.namespace}.")

@@ -54,11 +54,16 @@ async def connect(url: str, job: JobId, settings: BusSettings | None = None) -> 
     return NatsBus(connection)
 
 
-async def check_server(url: str, job: JobId) -> None:
+async def check_server(url: str, job: JobId) -> int:
     """Check that a server with JetStream answers, without creating anything there.
+
+    Returns:
+        The largest message that it accepts, in bytes.
 
     Raises:
         UserError: as ``connect``.
     """
     connection = await Connection.open(url, job, BusSettings())
+    accepted = connection.client.max_payload
     await connection.close()
+    return accepted

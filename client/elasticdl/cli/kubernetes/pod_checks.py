@@ -1,0 +1,84 @@
+"""``python -m elasticdl.cli.kubernetes.pod_checks``: what only a pod can check for ``elasticdl doctor``.
+
+Prints each result as a line of JSON. Its exit code is 0, whatever the results are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from elasticdl.cli.kubernetes.checks import Finding
+from elasticdl.cli.submission.preflight import check_writable
+from elasticdl.shared.bus.nats_bus import check_server
+from elasticdl.shared.bus.server import PAYLOAD_BYTES_MAX
+from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
+from elasticdl.shared.names import JobId
+from elasticdl.shared.process.logs import hide_details
+from elasticdl.shared.process.settings import variable
+
+
+def pod_findings(storage: str, nats_url: str, namespace: str) -> Iterator[Finding]:
+    """Check NATS and storage from here.
+
+    Args:
+        storage: URI of the jobs' storage.
+        nats_url: URL of the NATS server.
+        namespace: of this pod.
+    """
+    secret = (
+        f"The address and the credentials are in Secret {NAMESPACE_OBJECT}: "
+        f"kubectl edit secret {NAMESPACE_OBJECT} --namespace={namespace}"
+    )
+    pods = f"Check that it runs: kubectl get pods --selector=app.kubernetes.io/name=nats --namespace={namespace}"
+    yield _nats_finding(nats_url, f"{pods}\n{secret}")
+    yield _storage_finding(storage, secret)
+
+
+def _nats_finding(url: str, remedy: str) -> Finding:
+    subject = "NATS from a pod"
+    try:
+        accepted = asyncio.run(check_server(url, JobId("doctor")))
+    except ElasticDLError as error:
+        return Finding(subject=subject, problem=_sentence(error), remedy=remedy)
+    if accepted < PAYLOAD_BYTES_MAX:
+        return Finding(
+            subject=subject,
+            problem=f"it accepts messages of {accepted} bytes, and jobs need {PAYLOAD_BYTES_MAX}",
+            remedy=f"Set max_payload: {PAYLOAD_BYTES_MAX} in the configuration of the nats-server.",
+        )
+    return Finding(subject=subject, detail=f"with JetStream, messages up to {accepted >> 20} MiB")
+
+
+def _storage_finding(storage: str, remedy: str) -> Finding:
+    subject = "storage from a pod"
+    try:
+        check_writable(storage, storage)
+    except ElasticDLError as error:
+        return Finding(subject=subject, problem=_sentence(error), remedy=remedy)
+    return Finding(subject=subject, detail=f"{storage} can be written")
+
+
+def _sentence(error: ElasticDLError) -> str:
+    """The error without its hint: a finding has a remedy of its own."""
+    return str(error.args[0])
+
+
+def main() -> int:
+    """Entry point of the pod; its arguments are the URI of the storage, and the namespace."""
+    # The log of a pod contains both streams, and each failed attempt to connect is one of the findings already.
+    hide_details()
+    storage, namespace = sys.argv[1:]
+    for finding in pod_findings(storage, os.environ[variable("nats_url")], namespace):
+        sys.stdout.write(json.dumps(asdict(finding)) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
