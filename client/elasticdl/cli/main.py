@@ -87,9 +87,9 @@ def train(flags: TrainFlags, pods: KubernetesFlags) -> None:
     flags.check()
     pods.check(flags.platform)
     if flags.platform == "kubernetes":
-        from elasticdl.cli.kubernetes.new_job import train as cluster
+        from elasticdl.cli.kubernetes.new_job import start
 
-        raise typer.Exit(cluster.train(flags, pods, started_s))
+        raise typer.Exit(start.start(flags, pods, started_s))
     try:
         from elasticdl.cli.commands.train import train
 
@@ -102,22 +102,31 @@ def train(flags: TrainFlags, pods: KubernetesFlags) -> None:
 
 
 @command(app, panel=TRAIN, bare_help=True)
-def evaluate(flags: EvaluateFlags) -> None:
+def evaluate(flags: EvaluateFlags, pods: KubernetesFlags) -> None:
     """Evaluate a trained model on data with labels. Every record counts exactly once. Exit codes as of train."""
-    from elasticdl.cli.commands.trained_model import run
-
-    raise typer.Exit(run(flags, root_of(flags.run_dir), time.time()))
+    raise typer.Exit(_run_trained_model(flags, pods))
 
 
 @command(app, panel=TRAIN, bare_help=True)
-def predict(flags: PredictFlags) -> None:
+def predict(flags: PredictFlags, pods: KubernetesFlags) -> None:
     """Write the predictions of a trained model for data. Every record is predicted exactly once.
 
     Exit codes as of train.
     """
+    raise typer.Exit(_run_trained_model(flags, pods))
+
+
+def _run_trained_model(flags: EvaluateFlags | PredictFlags, pods: KubernetesFlags) -> int:
+    started_s = time.time()
+    flags.check()
+    pods.check(flags.platform)
+    if flags.platform == "kubernetes":
+        from elasticdl.cli.kubernetes.new_job import start
+
+        return start.start(flags, pods, started_s)
     from elasticdl.cli.commands.trained_model import run
 
-    raise typer.Exit(run(flags, root_of(flags.run_dir), time.time()))
+    return run(flags, root_of(flags.run_dir), started_s)
 
 
 for each in (ended_job_commands.resume, ended_job_commands.export):

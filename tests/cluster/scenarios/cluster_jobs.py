@@ -70,10 +70,12 @@ class ClusterJobs:
 
     def wait_for_batches(self, job: str, count: int) -> None:
         """Wait until a job has computed so many batches."""
-        end_s = time.monotonic() + START_LIMIT_S
-        while int(self.commands.report(job).get("batches_computed") or 0) < count:
-            assert time.monotonic() < end_s, f"{job} has not computed {count} batches within {START_LIMIT_S} s"
-            time.sleep(POLL_S)
+        self.commands.wait_for_report(
+            job,
+            START_LIMIT_S,
+            lambda report: int(report.get("batches_computed") or 0) >= count,
+            f"has not computed {count} batches",
+        )
 
     def wait_for_exact_end(self, job: str) -> dict[str, Any]:
         """Wait until a job has succeeded, with an exact audit; returns its report."""

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,12 +82,19 @@ class CommandLine:
         return report
 
     def wait_for_end(self, job: str, limit_s: float) -> dict[str, Any]:
-        """The report of a job once it has ended. A job that is not planned yet has none."""
+        """The report of a job once it has ended."""
+        ended = ("succeeded", "failed", "stopped")
+        return self.wait_for_report(job, limit_s, lambda report: report["state"] in ended, "did not end")
+
+    def wait_for_report(
+        self, job: str, limit_s: float, is_wanted: Callable[[dict[str, Any]], bool], otherwise: str
+    ) -> dict[str, Any]:
+        """The report of a job once it is as wanted. There is none before the job is planned, or while NATS is busy."""
         end_s = time.monotonic() + limit_s
         while True:
             done = self._run("report", job, "--json")
             report: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
-            if report.get("state") in ("succeeded", "failed", "stopped"):
+            if report and is_wanted(report):
                 return report
-            assert time.monotonic() < end_s, f"{job} did not end within {limit_s:g} s.\n{done.stdout}{done.stderr}"
+            assert time.monotonic() < end_s, f"{job} {otherwise} within {limit_s:g} s.\n{done.stdout}{done.stderr}"
             time.sleep(POLL_S)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.unit.master.driver import Driver, close, job_spec, plan, whole
 
+from elasticdl.master.cluster import result_of
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import JobKind
@@ -254,6 +255,7 @@ def test_an_evaluation_job_counts_the_first_result_of_each_task_and_succeeds() -
         driver.finish(number, purpose=Purpose.MERGE, results={"loss": 2.0})
     assert driver.is_in(JobState.SUCCEEDED)
     assert driver.state.evaluations[-1].results == {"loss": 2.0}
+    assert result_of(driver.state) == (0, "The job has succeeded.\nloss: 2")
     driver.check_replay()
 
 

@@ -18,7 +18,7 @@ from elasticdl.cli.kubernetes.checks import (
 from elasticdl.cli.kubernetes.ended_jobs.one_time_run import run_once
 from elasticdl.cli.kubernetes.lookup import connect
 from elasticdl.cli.kubernetes.manifests.check_pod import check_job
-from elasticdl.cli.kubernetes.new_job.train import namespace_defaults
+from elasticdl.cli.kubernetes.new_job.start import namespace_defaults
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.names import SERVICE_ACCOUNT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from rich.table import Table
@@ -64,4 +64,8 @@ def _row(job: Manifest, masters: Sequence[Manifest], submissions: dict[str, Mani
     content = submissions.get(name, {}).get("data") or {}
     flags = json.loads(content.get(SUBMISSION_FILE, "{}")).get("flags", {})
     model = PurePosixPath(flags.get("model_def", "").rpartition(":")[0]).name
-    return name, condition_of(job, own).state, submitted, model, flags.get("training_data", "")
+    return name, condition_of(job, own).state, submitted, model, _data(flags)
+
+
+def _data(flags: Mapping[str, str]) -> str:
+    return next((flags[name] for name in ("training_data", "validation_data", "prediction_data") if name in flags), "")

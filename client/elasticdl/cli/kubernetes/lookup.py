@@ -62,10 +62,15 @@ def find_job(job: str, namespace: str) -> KubernetesJobHandle:
         TransientError, PermanentError: the API server can't be reached, or refuses.
     """
     api = connect(namespace)
+    return KubernetesJobHandle(api, find_in(api, job), is_default=not namespace)
+
+
+def find_in(api: KubernetesApi, job: str) -> JobId:
+    """The id of a job in a namespace; arguments and errors as of ``find_job``."""
     ids = [JobId(each["metadata"]["name"]) for each in jobs_in(api)]
     found = [each for each in ids if each == job] or [each for each in ids if each.rpartition("-")[0] == job]
     if len(found) == 1:
-        return KubernetesJobHandle(api, found[0], is_default=not namespace)
+        return found[0]
     if found:
         raise UserError(f"{len(found)} jobs are named {job!r}", hint=f"Give the id of one of them: {', '.join(found)}.")
     latest = f"The latest jobs there: {', '.join(reversed(ids[-5:]))}." if ids else "It holds no jobs."

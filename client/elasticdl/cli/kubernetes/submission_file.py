@@ -5,16 +5,42 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any
 
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shuffle
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.names import Incarnation, JobId
 
 CLIENT_FLAGS = ("debug", "detach", "dry_run", "nats_url", "platform", "report", "run_dir")
 """Flags of the client alone."""
+
+CommandFlags = TrainFlags | EvaluateFlags | PredictFlags
+_COMMANDS: Mapping[JobKind, type[CommandFlags]] = MappingProxyType(
+    {JobKind.TRAIN: TrainFlags, JobKind.EVALUATE: EvaluateFlags, JobKind.PREDICT: PredictFlags}
+)
+
+
+def kind_of(flags: CommandFlags) -> JobKind:
+    """The kind of job that a command starts."""
+    return next(kind for kind, command in _COMMANDS.items() if isinstance(flags, command))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceJob:
+    """A job that has ended, whose model another job uses.
+
+    Attributes:
+        job: its id.
+        storage: URI of its storage.
+    """
+
+    job: JobId
+    storage: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,14 +51,16 @@ class SubmissionFile:
         job: the job's id.
         run: the id of this run of the job, which its first event has.
         created_s: when the user entered the command, seconds since the epoch.
-        flags: of the command, with a seed, and with paths as the pods see them.
+        flags: of the command, with a seed if it trains, and with paths as the pods see them.
+        source: the job whose model is used; None: it comes from a file, or there is none.
         resumption: set if this run resumes the job.
     """
 
     job: JobId
     run: Incarnation
     created_s: float
-    flags: TrainFlags
+    flags: CommandFlags
+    source: SourceJob | None = None
     resumption: ResumeChanges | None = None
 
     def to_json(self) -> str:
@@ -42,7 +70,15 @@ class SubmissionFile:
             for each in fields(self.flags)
             if each.name not in CLIENT_FLAGS and getattr(self.flags, each.name) != each.default
         }
-        content = {"job": self.job, "run": self.run, "created_s": self.created_s, "flags": flags}
+        content: dict[str, Any] = {
+            "kind": kind_of(self.flags).value,
+            "job": self.job,
+            "run": self.run,
+            "created_s": self.created_s,
+            "flags": flags,
+        }
+        if self.source is not None:
+            content["source"] = asdict(self.source)
         if self.resumption is not None:
             content["resumption"] = asdict(self.resumption)
         return json.dumps(content, indent=1, default=lambda choice: choice.value)
@@ -56,12 +92,13 @@ class SubmissionFile:
         """
         try:
             content: Mapping[str, Any] = json.loads(text)
-            resumption = content.get("resumption")
+            source, resumption = content.get("source"), content.get("resumption")
             return cls(
                 job=JobId(content["job"]),
                 run=Incarnation(content["run"]),
                 created_s=content["created_s"],
-                flags=_flags(content["flags"]),
+                flags=_flags(JobKind(content.get("kind", JobKind.TRAIN.value)), content["flags"]),
+                source=SourceJob(**source) if source is not None else None,
                 resumption=ResumeChanges(**resumption) if resumption is not None else None,
             )
         except (TypeError, ValueError, KeyError) as error:
@@ -71,6 +108,6 @@ class SubmissionFile:
             ) from error
 
 
-def _flags(values: Mapping[str, Any]) -> TrainFlags:
-    flags = TrainFlags(**values)
-    return replace(flags, shuffle=Shuffle(flags.shuffle))
+def _flags(kind: JobKind, values: Mapping[str, Any]) -> CommandFlags:
+    flags = _COMMANDS[kind](**values)
+    return replace(flags, shuffle=Shuffle(flags.shuffle)) if isinstance(flags, TrainFlags) else flags

@@ -22,10 +22,11 @@ from elasticdl.cli.jobs.former_run import FormerRun
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile
+from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.preflight import check_writable
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
 from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
-from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_pods import job_pods, order_of, remove_job_pods
 from elasticdl.shared.kubernetes.names import ERROR_PREFIX, JOB_FOLDER, NAMESPACE_OBJECT, SUBMISSION_FILE
@@ -71,14 +72,32 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
         elif file.resumption is not None:
             await _resume(bus, file, file.resumption)
         else:
-            spec = await asyncio.to_thread(plan, file)
+            version = await _source_version(file, nats_url, replicas)
+            spec = await asyncio.to_thread(plan, file, version)
             await _open(bus, file, JobSubmitted(spec=spec))
     finally:
         await bus.close()
 
 
-def plan(file: SubmissionFile) -> JobSpec:
+async def _source_version(file: SubmissionFile, nats_url: str, replicas: int) -> tuple[InitialModel, JobSpec] | None:
+    """The version of another job's model that the job uses, and that job; None: it uses none."""
+    if file.source is None:
+        return None
+    from elasticdl.cli.kubernetes.new_job.source_job import newest_version
+
+    bus = await connect(nats_url, file.source.job, replicas)
+    try:
+        return await newest_version(bus, file.source)
+    finally:
+        await bus.close()
+
+
+def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = None) -> JobSpec:
     """Check model, data and destinations, and plan the job; writes the indices of the data to the job's storage.
+
+    Args:
+        file: the job.
+        version: of the model of ``file.source``, and that job.
 
     Raises:
         ElasticDLError: something is wrong with the input, or the storage can't be used.
@@ -88,13 +107,17 @@ def plan(file: SubmissionFile) -> JobSpec:
     from elasticdl.cli.local.running import try_model
     from elasticdl.cli.submission.plan_text import start_lines
     from elasticdl.cli.submission.submit import prepare
+    from elasticdl.cli.submission.trained_model import submit as trained_model
 
     flags = file.flags
-    assert flags.seed is not None
+    seed = (isinstance(flags, TrainFlags) and flags.seed) or 0
     processes = flags.num_workers + flags.num_ps_pods
-    with fork_servers(processes=processes, seed=flags.seed, envs={}) as forks:
+    with fork_servers(processes=processes, seed=seed, envs={}) as forks:
         forks.begin(None, [Service.WORKER])
-        submission = prepare(flags, None, _say, file.job)
+        if isinstance(flags, TrainFlags):
+            submission = prepare(flags, None, _say, file.job, version[0] if version else None)
+        else:
+            submission = trained_model.prepare(flags, None, _say, file.job, version)
         # Pods mount the model under the same path; the folder that it links to has a name of its own in each pod.
         path = flags.model_def.rpartition(":")[0] or flags.model_def
         spec = replace(submission.spec, model=replace(submission.spec.model, path=path))

@@ -230,10 +230,6 @@ class TrainFlags(JobFlags):
             panel=PROCESSES,
         ),
     ] = "ParameterServerStrategy"
-    platform: Annotated[
-        Literal["local", "kubernetes"],
-        Flag("Where to run the job: on this machine (local), or on kubernetes.", metavar="NAME", panel=PROCESSES),
-    ] = "local"
     checkpoint_steps: Annotated[
         int,
         Flag(

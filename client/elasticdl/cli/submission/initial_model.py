@@ -18,12 +18,12 @@ _SAVED_MODEL, _MARK = "saved_model", "saved_model.pb"
 _WEIGHTS_ONLY = (".h5", ".hdf5", ".index", ".ckpt")
 
 
-def find_initial_model(source: str, root: Path) -> InitialModel:
+def find_initial_model(source: str, root: Path | None) -> InitialModel:
     """The model that a value of ``--initial_model`` names.
 
     Args:
         source: a folder or file, local or in object storage, or the id or name of a job.
-        root: folder of the run directories.
+        root: folder of the run directories; None: no job is found.
 
     Raises:
         ElasticDLError: there is no such model, or what is there holds none.
@@ -31,7 +31,7 @@ def find_initial_model(source: str, root: Path) -> InitialModel:
     local = Path(source).expanduser()
     if "://" in source or local.exists():
         return InitialModel(job=JobId(""), file=_model_file(source))
-    if "/" in source or local.suffix == _SUFFIX:
+    if "/" in source or local.suffix == _SUFFIX or root is None:
         raise UserError(f"--initial_model={source} does not exist", usage=True)
     return version_of_job(source, root)[0]
 

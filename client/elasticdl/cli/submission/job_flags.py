@@ -80,6 +80,10 @@ class JobFlags:
         int,
         Flag("Parameter server processes.", metavar="N", panel=PROCESSES, limits=(1, PS_MAX), sets="JobSpec.ps"),
     ] = 1
+    platform: Annotated[
+        Literal["local", "kubernetes"],
+        Flag("Where to run the job: on this machine (local), or on kubernetes.", metavar="NAME", panel=PROCESSES),
+    ] = "local"
     envs: Annotated[
         str,
         Flag(

@@ -67,7 +67,13 @@ def shipped_model_zoo() -> Path | None:
     return next((folder for folder in candidates if folder.is_dir()), None)
 
 
-def prepare(flags: TrainFlags, root: Path | None, progress: Progress, job: JobId | None = None) -> Submission:
+def prepare(
+    flags: TrainFlags,
+    root: Path | None,
+    progress: Progress,
+    job: JobId | None = None,
+    initial: InitialModel | None = None,
+) -> Submission:
     """Check model, data and destinations, and plan the job. Starts no process and leaves no file.
 
     Args:
@@ -76,6 +82,7 @@ def prepare(flags: TrainFlags, root: Path | None, progress: Progress, job: JobId
             directory, and ``flags`` name its storage.
         progress: is called with a line before each long step.
         job: its id; None: a new one.
+        initial: the model that it starts from, if that was read before.
 
     Raises:
         UserError: something is wrong with the input; says what to do.
@@ -87,7 +94,8 @@ def prepare(flags: TrainFlags, root: Path | None, progress: Progress, job: JobId
     envs = parse_envs(flags.envs)
     output, storage = to_uri(flags.output) if flags.output else "", storage_of(flags, root, job)
     check_destinations(flags, RunDirectory(root, job) if root else None, output=output, storage=storage)
-    initial = _initial_model(flags.initial_model, root) if flags.initial_model and root else None
+    if flags.initial_model and initial is None:
+        initial = _initial_model(flags.initial_model, root)
     data, validation = plan_data(flags, model, progress)
     plan = _training_plan(flags, data)
     spec = JobSpec(
@@ -117,7 +125,7 @@ def prepare(flags: TrainFlags, root: Path | None, progress: Progress, job: JobId
     return Submission(spec=spec, model_files=digests, data=data, validation=validation)
 
 
-def _initial_model(source: str, root: Path) -> InitialModel:
+def _initial_model(source: str, root: Path | None) -> InitialModel:
     # It imports the compiled parts of ps, which jobs without an initial model need not wait for.
     from elasticdl.cli.submission.initial_model import find_initial_model
 

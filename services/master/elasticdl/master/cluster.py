@@ -12,6 +12,7 @@ import structlog
 
 from elasticdl.master.core import State
 from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.job_pods import remove_job_pods
@@ -63,7 +64,16 @@ def result_of(state: State) -> tuple[int, str]:
     if state.job_state is JobState.STOPPED:
         reason = f" ({state.stop_reason})" if state.stop_reason else ""
         return 0, f"The job was stopped{reason}. To continue: elasticdl resume {state.job.job}"
-    return 0, "The job has succeeded."
+    return 0, f"The job has succeeded.{_achieved(state)}"
+
+
+def _achieved(state: State) -> str:
+    """What a job without training has found or written, as a further line; else nothing."""
+    if state.spec is None or state.spec.kind is JobKind.TRAIN:
+        return ""
+    if state.spec.kind is JobKind.PREDICT:
+        return f"\n{state.prediction.records:,} predictions are in {state.spec.output}."
+    return "".join(f"\n{name}: {value:.6g}" for name, value in state.evaluations[-1].results.items())
 
 
 def end_pods(connect: Callable[[], KubernetesApi], job: JobId) -> int:

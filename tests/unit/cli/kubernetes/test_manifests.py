@@ -14,8 +14,10 @@ from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, owned
 from elasticdl.cli.kubernetes.new_job.creation import first_worker
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
-from elasticdl.cli.kubernetes.submission_file import SubmissionFile
+from elasticdl.cli.kubernetes.submission_file import SourceJob, SubmissionFile
 from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.job_flags import JobFlags
+from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shuffle
 from elasticdl.shared.kubernetes.templates import PodTemplates, WorkerPriority
@@ -71,9 +73,32 @@ def test_a_job_consists_of_a_job_a_config_map_and_a_secret() -> None:
     assert secret["stringData"] == {"ELASTICDL_TOKEN": "secret"}
     assert owned(secret, {"metadata": {"name": name, "uid": "u"}})["metadata"]["ownerReferences"][0]["uid"] == "u"
     submission = SubmissionFile.from_json(config_map["data"]["submission.json"])
+    assert isinstance(submission.flags, TrainFlags)
     assert submission.flags.model_def == "/elasticdl/model/mnist_functional_api.py:custom_model"
     assert (submission.flags.storage, submission.flags.shuffle) == ("s3://jobs/all", Shuffle.TASKS)
     assert (submission.job, submission.run, submission.flags.seed) == (name, IDENTITY.run, 7)
+
+
+@pytest.mark.parametrize(("command", "data"), [(EvaluateFlags, "validation_data"), (PredictFlags, "prediction_data")])
+def test_a_job_with_a_trained_model_names_where_that_is(command: type[JobFlags], data: str) -> None:
+    values: dict[str, Any] = {data: "s3://data/mnist", "model_def": TRAIN.model_def, "model": "mnist-0123ab"}
+    values |= {"output": "s3://data/out"} if command is PredictFlags else {}
+    source = SourceJob(job=JobId("mnist-0123ab"), storage="s3://jobs/all/mnist-0123ab")
+
+    def submitted(**changes: str) -> SubmissionFile:
+        flags = command(**(values | changes))
+        assert isinstance(flags, EvaluateFlags | PredictFlags)
+        manifest = plan_job(flags, KubernetesFlags(), DEFAULTS, IDENTITY, {str(source.job): source}.__getitem__)
+        return SubmissionFile.from_json(manifest.submission)
+
+    found = submitted()
+    assert type(found.flags) is command and found.source == source
+    assert found.job.startswith(f"mnist-functional-api-{'evaluate' if command is EvaluateFlags else 'predict'}-")
+    assert submitted(model="s3://data/exported").source is None
+    with pytest.raises(UserError, match=r"--model=exported/model\.keras is on this machine"):
+        submitted(model="exported/model.keras")
+    with pytest.raises(UserError, match=rf"--{data}=here\.csv is on this machine"):
+        submitted(**{data: "here.csv"})
 
 
 def test_a_submission_survives_its_file() -> None:
@@ -207,7 +232,8 @@ def test_the_model_file_and_its_neighbours_travel_in_the_config_map(tmp_path: Pa
         ({}, {"node_selector": "pool"}, "'pool' is not of the form"),
         ({"output": "models/x"}, {}, "--output=models/x is not in a volume of the pods"),
         ({"training_data": "data/train"}, {}, "--training_data=data/train is on this machine"),
-        ({"initial_model": "other"}, {}, "--initial_model is not available yet"),
+        ({"initial_model": "exports/x"}, {}, "--initial_model=exports/x is on this machine"),
+        ({"initial_model": "other"}, {}, "--initial_model=other names a job, and there is no kubeconfig"),
     ],
 )
 def test_wrong_flags_are_refused(train: dict[str, Any], pods: dict[str, Any], message: str) -> None:

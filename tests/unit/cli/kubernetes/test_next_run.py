@@ -13,7 +13,7 @@ from tests.unit.cli.kubernetes.test_manifests import TRAIN, environment, planned
 from elasticdl.cli import exit_codes
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.next_run import next_config_map, next_job, next_secret
-from elasticdl.cli.kubernetes.new_job.train import train
+from elasticdl.cli.kubernetes.new_job.start import start
 from elasticdl.shared.kubernetes.kinds import Manifest
 
 RUN = "ba9876543210"
@@ -66,7 +66,7 @@ def test_only_its_owner_can_read_a_file_of_objects(tmp_path: Path, monkeypatch: 
     file = tmp_path / "job.yaml"
     pods = KubernetesFlags(yaml=str(file), namespace="team", image_name="worker:1")
     flags = TRAIN.__class__(model_def=TRAIN.model_def, training_data=TRAIN.training_data, storage="s3://jobs/all")
-    assert train(flags, pods, 1.0) == exit_codes.SUCCESS
+    assert start(flags, pods, 1.0) == exit_codes.SUCCESS
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     objects = list(yaml.safe_load_all(file.read_text()))
     assert [each["kind"] for each in objects] == ["ConfigMap", "Secret", "Job"]

@@ -1,12 +1,12 @@
-"""From the flags of ``elasticdl train --platform=kubernetes`` to the objects of a job. Asks no server."""
+"""From the flags of a command with ``--platform=kubernetes`` to the objects of a job. Asks no server."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, secret_variables
@@ -15,17 +15,21 @@ from elasticdl.cli.kubernetes.manifests.resources import parse_resources
 from elasticdl.cli.kubernetes.manifests.templates import JobSettings, PodSettings
 from elasticdl.cli.kubernetes.manifests.volumes import Volumes, parse_volumes
 from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles, collect
-from elasticdl.cli.kubernetes.submission_file import SubmissionFile
+from elasticdl.cli.kubernetes.submission_file import CommandFlags, SourceJob, SubmissionFile, kind_of
 from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.job_flags import JobFlags
+from elasticdl.cli.submission.plan_data import DATA_FLAGS
 from elasticdl.cli.submission.seed import with_seed
 from elasticdl.cli.submission.submit import job_name
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT, PRIORITY_HIGH, PRIORITY_LOW
 from elasticdl.shared.kubernetes.templates import WorkerPriority
 from elasticdl.shared.names import Incarnation, JobId, Service, new_job_id
 
+F = TypeVar("F", bound=JobFlags)
 _SHARE = re.compile(r"(?:high=)?(\d*\.?\d+)")
 _LABEL = re.compile(r"([-A-Za-z0-9_./]+)=([-A-Za-z0-9_.]*)")
 
@@ -45,7 +49,13 @@ class Identity:
     created_s: float
 
 
-def plan_job(flags: TrainFlags, pods: KubernetesFlags, defaults: Mapping[str, str], identity: Identity) -> JobManifest:
+def plan_job(
+    flags: CommandFlags,
+    pods: KubernetesFlags,
+    defaults: Mapping[str, str],
+    identity: Identity,
+    find_source: Callable[[str], SourceJob] | None = None,
+) -> JobManifest:
     """Check the flags as far as that is possible without the cluster, and plan the objects of a new job.
 
     Args:
@@ -53,16 +63,44 @@ def plan_job(flags: TrainFlags, pods: KubernetesFlags, defaults: Mapping[str, st
         pods: the values of the flags of jobs on Kubernetes.
         defaults: content of the namespace's ConfigMap ``elasticdl``.
         identity: what is random about the job.
+        find_source: finds the job that a flag names; None: the cluster is not known.
 
     Raises:
         UserError: a flag is wrong, or the model file is.
     """
     volumes = parse_volumes(pods.volume)
-    flags = _with_places(with_seed(flags), defaults, volumes)
+    flags = _with_places(with_seed(flags) if isinstance(flags, TrainFlags) else flags, defaults, volumes)
     model = collect(flags.model_def, flags.model_zoo)
-    job = new_job_id(flags.job_name or job_name(model.name))
+    kind = kind_of(flags)
+    suffix = "" if kind is JobKind.TRAIN else f"-{kind.value}"
+    job = new_job_id(flags.job_name or job_name(f"{model.name}{suffix}"))
     submitted = replace(flags, model_def=model.model_def, model_zoo="")
-    submission = SubmissionFile(job=job, run=identity.run, created_s=identity.created_s, flags=submitted)
+    submission = SubmissionFile(
+        job=job,
+        run=identity.run,
+        created_s=identity.created_s,
+        flags=submitted,
+        source=_source(flags, volumes, find_source),
+    )
+    master, worker, ps, priority = _pods(pods, defaults)
+    return JobManifest(
+        settings=_settings(submitted, pods, model, job, identity.run, volumes),
+        master=master,
+        worker=worker,
+        ps=ps,
+        workers=flags.num_workers,
+        worker_priority=priority,
+        submission=submission.to_json(),
+        model=model.contents,
+        secrets=secret_variables(identity.token, flags.nats_url),
+        keep_finished_s=pods.keep_finished,
+    )
+
+
+def _pods(
+    pods: KubernetesFlags, defaults: Mapping[str, str]
+) -> tuple[PodSettings, PodSettings, PodSettings, WorkerPriority | None]:
+    """The pods of master, worker and ps, and the priority of the workers if that differs from pod to pod."""
     high, low = defaults.get("priority_class_high", ""), defaults.get("priority_class_low", "")
     worker_priority = _worker_priority(pods.worker_pod_priority, high or PRIORITY_HIGH, low or PRIORITY_LOW)
     image = pods.image_name or defaults.get("image_name", "")
@@ -71,44 +109,34 @@ def plan_job(flags: TrainFlags, pods: KubernetesFlags, defaults: Mapping[str, st
             f"--image_name is not given, and ConfigMap {NAMESPACE_OBJECT} of the namespace has no image_name",
             usage=True,
         )
-    worker_class = "" if worker_priority else pods.worker_pod_priority or low
-    return JobManifest(
-        settings=_settings(submitted, pods, model, job, identity.run, volumes),
-        master=PodSettings(
-            service=Service.MASTER,
-            image=pods.master_image or defaults.get("master_image", "") or image,
-            resources=parse_resources("master", pods.master_resource_request, pods.master_resource_limit),
-            priority_class=pods.master_pod_priority or high,
-        ),
-        worker=PodSettings(
-            service=Service.WORKER,
-            image=image,
-            resources=parse_resources("worker", pods.worker_resource_request, pods.worker_resource_limit),
-            priority_class=worker_class,
-        ),
-        ps=PodSettings(
-            service=Service.PS,
-            image=pods.ps_image or defaults.get("ps_image", "") or image,
-            resources=parse_resources("ps", pods.ps_resource_request, pods.ps_resource_limit),
-            priority_class=pods.ps_pod_priority or high,
-        ),
-        workers=flags.num_workers,
-        worker_priority=worker_priority,
-        submission=submission.to_json(),
-        model=model.contents,
-        secrets=secret_variables(identity.token, flags.nats_url),
-        keep_finished_s=pods.keep_finished,
+    master = PodSettings(
+        service=Service.MASTER,
+        image=pods.master_image or defaults.get("master_image", "") or image,
+        resources=parse_resources("master", pods.master_resource_request, pods.master_resource_limit),
+        priority_class=pods.master_pod_priority or high,
     )
+    worker = PodSettings(
+        service=Service.WORKER,
+        image=image,
+        resources=parse_resources("worker", pods.worker_resource_request, pods.worker_resource_limit),
+        priority_class="" if worker_priority else pods.worker_pod_priority or low,
+    )
+    ps = PodSettings(
+        service=Service.PS,
+        image=pods.ps_image or defaults.get("ps_image", "") or image,
+        resources=parse_resources("ps", pods.ps_resource_request, pods.ps_resource_limit),
+        priority_class=pods.ps_pod_priority or high,
+    )
+    return master, worker, ps, worker_priority
 
 
 def _settings(
-    flags: TrainFlags, pods: KubernetesFlags, model: ModelFiles, job: JobId, run: Incarnation, volumes: Volumes
+    flags: CommandFlags, pods: KubernetesFlags, model: ModelFiles, job: JobId, run: Incarnation, volumes: Volumes
 ) -> JobSettings:
-    assert flags.seed is not None
     return JobSettings(
         job=job,
         run=run,
-        seed=flags.seed,
+        seed=(isinstance(flags, TrainFlags) and flags.seed) or 0,
         log_level=flags.log_level,
         envs=parse_envs(flags.envs),
         model_files=model.keys,
@@ -121,13 +149,11 @@ def _settings(
     )
 
 
-def _with_places(flags: TrainFlags, defaults: Mapping[str, str], volumes: Volumes) -> TrainFlags:
+def _with_places(flags: F, defaults: Mapping[str, str], volumes: Volumes) -> F:
     """The flags with a storage; refuses places that pods can't reach."""
-    if flags.initial_model:
-        raise UserError("--initial_model is not available yet with --platform=kubernetes.", usage=True)
     if not flags.storage and not flags.checkpoint_dir:
         flags = replace(flags, storage=defaults.get("storage", ""))
-    places = {name: getattr(flags, name) for name in ("storage", "checkpoint_dir", "output")}
+    places = {name: getattr(flags, name, "") for name in ("storage", "checkpoint_dir", "output")}
     if not flags.storage and not flags.checkpoint_dir:
         raise UserError(
             f"--storage is not given, and ConfigMap {NAMESPACE_OBJECT} of the namespace has no storage",
@@ -141,8 +167,8 @@ def _with_places(flags: TrainFlags, defaults: Mapping[str, str], volumes: Volume
                 hint="Give s3://BUCKET/PREFIX, or mount a volume with --volume.",
                 usage=True,
             )
-    for name in ("training_data", "validation_data"):
-        for path in split_paths(getattr(flags, name)) if getattr(flags, name) else ():
+    for name in DATA_FLAGS:
+        for path in split_paths(given) if (given := getattr(flags, name, "")) else ():
             is_local = not path.startswith("/") or (Path(path).exists() and not volumes.contains(path))
             if "://" not in path and is_local:
                 raise UserError(
@@ -151,6 +177,22 @@ def _with_places(flags: TrainFlags, defaults: Mapping[str, str], volumes: Volume
                     usage=True,
                 )
     return flags
+
+
+def _source(flags: CommandFlags, volumes: Volumes, find_source: Callable[[str], SourceJob] | None) -> SourceJob | None:
+    """The job whose model is used; None: it is in a file that pods can read, or there is none."""
+    name, given = ("initial_model", flags.initial_model) if isinstance(flags, TrainFlags) else ("model", flags.source)
+    if not given or "://" in given or volumes.contains(given):
+        return None
+    if "/" in given or Path(given).suffix or Path(given).exists():
+        raise UserError(
+            f"--{name}={given} is on this machine, where pods can't read it",
+            hint=f"Upload it: elasticdl data put {given} s3://BUCKET/PREFIX. Or give the name of a job.",
+            usage=True,
+        )
+    if find_source is None:
+        raise UserError(f"--{name}={given} names a job, and there is no kubeconfig to find it", usage=True)
+    return find_source(given)
 
 
 def _worker_priority(text: str, high: str, low: str) -> WorkerPriority | None:

@@ -20,7 +20,7 @@ from elasticdl.shared.data.schema import DataFormat, DataSchema, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec, PredictionSpec
-from elasticdl.shared.names import new_job_id
+from elasticdl.shared.names import JobId, new_job_id
 from elasticdl.shared.storage import display, join, open_store, to_uri
 
 KERAS_FILE = "model.keras"
@@ -28,20 +28,29 @@ TASKS_MAX = 50_000
 """Tasks of a prediction job. One message lists their files."""
 
 
-def prepare(flags: EvaluateFlags | PredictFlags, root: Path, progress: Progress) -> Submission:
+def prepare(
+    flags: EvaluateFlags | PredictFlags,
+    root: Path | None,
+    progress: Progress,
+    job: JobId | None = None,
+    version: tuple[InitialModel, JobSpec] | None = None,
+) -> Submission:
     """Check model, data and destinations, and plan the job. Starts no process and leaves no file.
 
     Args:
         flags: the values of the flags.
-        root: folder of the run directories.
+        root: folder of the run directories; None: the job has none, because it runs on Kubernetes.
         progress: is called with a line before each long step.
+        job: its id; not given: a new one.
+        version: the newest version of the model, and the job that has trained it, if they were read before.
 
     Raises:
         UserError: something is wrong with the input; says what to do.
     """
     flags.check()
+    source = trained_by(*version) if version else find_model(flags.source, root)
     if isinstance(flags, EvaluateFlags):
-        return _submission(flags, root, progress, JobKind.EVALUATE)
+        return _submission(flags, root, progress, JobKind.EVALUATE, job, source)
     output = to_uri(flags.output)
     if found := next(open_store(output).list(output.rstrip("/") + "/"), None):
         raise UserError(
@@ -57,21 +66,28 @@ def prepare(flags: EvaluateFlags | PredictFlags, root: Path, progress: Progress)
     )
     read = ",".join((*names(flags.columns), *flags.kept)) if flags.columns else ""
     flags = replace(flags, columns=",".join(names(read)))
-    submission = _submission(flags, root, progress, JobKind.PREDICT, output=output, prediction=kept)
+    submission = _submission(flags, root, progress, JobKind.PREDICT, job, source, output=output, prediction=kept)
     _check_kept(flags.kept, submission.data.schema)
     _check_tasks(submission.spec.validation)
     return submission
 
 
 def _submission(
-    flags: EvaluateFlags | PredictFlags, root: Path, progress: Progress, kind: JobKind, **facts: Any
+    flags: EvaluateFlags | PredictFlags,
+    root: Path | None,
+    progress: Progress,
+    kind: JobKind,
+    job: JobId | None,
+    source: TrainedModel,
+    **facts: Any,
 ) -> Submission:
     """The job without what only one kind of job needs; ``facts`` are further fields of its specification."""
     model, digests = model_of(flags)
-    source = find_model(flags.source, root)
-    job = new_job_id(flags.job_name or job_name(f"{Path(model.path).stem}-{kind.value}"))
+    job = job or new_job_id(flags.job_name or job_name(f"{Path(model.path).stem}-{kind.value}"))
     storage = storage_of(flags, root, job)
-    check_destinations(flags, RunDirectory(root, job), output=facts.get("output", ""), storage=storage)
+    check_destinations(
+        flags, RunDirectory(root, job) if root else None, output=facts.get("output", ""), storage=storage
+    )
     data, _ = plan_data(flags, model, progress)
     plan = Plan(sources=data.sources, epochs=1, shuffle=Shuffle.NONE, seed=source.seed, **values_for("Plan", flags))
     schema = spec_of(data.schema, csv_header=flags.csv_header)
@@ -135,12 +151,17 @@ class TrainedModel:
     seed: int = 0
 
 
-def find_model(source: str, root: Path) -> TrainedModel:
+def trained_by(version: InitialModel, job: JobSpec) -> TrainedModel:
+    """The model that a version of a job's model is."""
+    return TrainedModel(initial=replace(version, is_whole=True), seed=job.plan.seed)
+
+
+def find_model(source: str, root: Path | None) -> TrainedModel:
     """Find a trained model.
 
     Args:
         source: value of ``--model``.
-        root: folder of the run directories.
+        root: folder of the run directories; None: no job is found.
 
     Raises:
         UserError: there is no such model.
@@ -158,7 +179,6 @@ def find_model(source: str, root: Path) -> TrainedModel:
             )
     if path.is_file():
         return TrainedModel(exported=to_uri(path))
-    if path.suffix == ".keras" or "/" in source:
+    if path.suffix == ".keras" or "/" in source or root is None:
         raise UserError(f"--model={source} does not exist", usage=True)
-    initial, trained = version_of_job(source, root)
-    return TrainedModel(initial=replace(initial, is_whole=True), seed=trained.plan.seed)
+    return trained_by(*version_of_job(source, root))

@@ -134,19 +134,30 @@ class Connection:
                 raise UserError(problem, hint=hint) from error
             raise TransientError(f"{problem}. {hint}") from error
         connection = cls(client, job, settings)
-        await connection._require_jetstream(url)
+        try:
+            await connection._require_jetstream(url)
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     async def _require_jetstream(self, url: str) -> None:
-        try:
-            await self.api("INFO", {}, once=True)
-        except NoRespondersError as error:
-            await self.close()
-            problem = f"the NATS server at {redact_url(url)} has JetStream switched off"
-            hint = "Start it with -js, or see its log: it switches JetStream off when its disk is full."
-            if self.settings.absence_is_final:
-                raise UserError(problem, hint=hint) from error
-            raise TransientError(f"{problem}. {hint}") from error
+        async def has_jetstream() -> bool:
+            try:
+                await self.api("INFO", {}, once=True)
+            except NoRespondersError:
+                return False
+            return True
+
+        # A busy server accepts a connection, and answers this request seconds later.
+        policy = RetryPolicy(limit_s=self.settings.connect_s, pause_s=self.settings.retry_pause_s)
+        if await policy.run("JetStream", has_jetstream):
+            return
+        problem = f"the NATS server at {redact_url(url)} has JetStream switched off"
+        hint = "Start it with -js, or see its log: it switches JetStream off when its disk is full."
+        if self.settings.absence_is_final:
+            raise UserError(problem, hint=hint)
+        raise TransientError(f"{problem}. {hint}")
 
     async def close(self) -> None:
         """Close the connection."""

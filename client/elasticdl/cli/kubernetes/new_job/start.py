@@ -1,9 +1,10 @@
-"""``elasticdl train --platform=kubernetes``: creates the objects of a job."""
+"""``elasticdl train``, ``evaluate`` and ``predict`` with ``--platform=kubernetes``: create the objects of a job."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from elasticdl.cli import exit_codes
@@ -14,7 +15,9 @@ from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.lookup import connect
 from elasticdl.cli.kubernetes.new_job.creation import create_job
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
+from elasticdl.cli.kubernetes.new_job.source_job import find_source_job
 from elasticdl.cli.kubernetes.objects_file import objects_text, write_objects
+from elasticdl.cli.kubernetes.submission_file import CommandFlags
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
@@ -24,7 +27,7 @@ from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.names import new_incarnation
 
 
-def train(flags: TrainFlags, pods: KubernetesFlags, started_s: float) -> int:
+def start(flags: CommandFlags, pods: KubernetesFlags, started_s: float) -> int:
     """Run the command.
 
     Args:
@@ -42,16 +45,18 @@ def train(flags: TrainFlags, pods: KubernetesFlags, started_s: float) -> int:
     if pods.yaml:
         api = _connect_if_possible(pods.namespace)
         defaults = namespace_defaults(api) if api else {}
+        find_source = partial(find_source_job, api, defaults=defaults) if api else None
         namespace = api.namespace if api else pods.namespace or "default"
-        first, *belongings = plan_job(flags, pods, defaults, identity).all(namespace)
+        first, *belongings = plan_job(flags, pods, defaults, identity, find_source).all(namespace)
         _write([*belongings, first], pods.yaml)  # In this order, the pod of the Job finds what it mounts.
         return exit_codes.SUCCESS
     api = connect(pods.namespace)
     with rights_named(api):
         refuse_problems(setup_findings(api))
-        manifest = plan_job(flags, pods, namespace_defaults(api), identity)
+        defaults = namespace_defaults(api)
+        manifest = plan_job(flags, pods, defaults, identity, partial(find_source_job, api, defaults=defaults))
         refuse_problems(job_findings(api, manifest))
-        if flags.dry_run:
+        if isinstance(flags, TrainFlags) and flags.dry_run:
             for each in manifest.all(api.namespace):
                 api.create(each, dry_run=True)
             plain_console().print("The API server accepts the objects of the job. Nothing was created.")
