@@ -10,7 +10,7 @@ import typer
 from elasticdl.cli.data_flags import DataFlags
 from elasticdl.cli.options import Flag, command
 
-zoo = typer.Typer(no_args_is_help=True, help="Example models and example data.")
+zoo = typer.Typer(no_args_is_help=True, help="Example models and data, and images with models of your own.")
 data = typer.Typer(no_args_is_help=True, help="Data sets.")
 
 
@@ -26,6 +26,54 @@ def zoo_data(
     from elasticdl.cli.commands.data import write_example
 
     write_example(name, folder, records, seed, source)
+
+
+@command(zoo, "init")
+def zoo_init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to; may hold model files already.")],
+    base_image: Annotated[
+        str, Flag("Image to derive from.", metavar="IMAGE", shows="elasticdl-worker of this version")
+    ] = "",
+    example: Annotated[str, Flag("Model to copy: mnist, census or deepfm.", metavar="NAME")] = "mnist",
+) -> None:
+    """Write a Dockerfile, requirements.txt and a model file to DIR, for an image of your own.
+
+    Workers of jobs on Kubernetes need such an image if model files import packages that elasticdl-worker lacks.
+    """
+    from elasticdl.cli.images import commands
+
+    commands.init(folder, base_image=base_image, example=example)
+
+
+Tool = Annotated[
+    str, Flag("Program to use: docker, podman or buildah.", metavar="NAME", shows="the first one that works")
+]
+
+
+@command(zoo, "build")
+def zoo_build(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with a Dockerfile, see elasticdl zoo init.")],
+    image: Annotated[str, Flag("Name of the image, such as registry.example.com/team/models:1.", metavar="IMAGE")],
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="-- FLAG", help="Flags for the program that builds the image.")
+    ] = None,
+    tool: Tool = "",
+) -> None:
+    """Build an image with model files of your own, with docker, podman or buildah."""
+    from elasticdl.cli.images import commands
+
+    commands.build(folder, image=image, tool=tool, more=more or [])
+
+
+@command(zoo, "push")
+def zoo_push(
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Such as registry.example.com/team/models:1.")],
+    tool: Tool = "",
+) -> None:
+    """Push an image to the registry in its name, with docker, podman or buildah."""
+    from elasticdl.cli.images import commands
+
+    commands.push(image, tool=tool)
 
 
 @command(data, "inspect")

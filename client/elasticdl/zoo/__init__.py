@@ -1,9 +1,11 @@
-"""The example data of the model zoo, written by ``elasticdl zoo data NAME DIR`` into ``DIR/train`` and ``DIR/test``.
+"""The example models of the model zoo, and their data.
 
-One module per data set, imported on demand. May import numpy, pyarrow, scikit-learn and
-``elasticdl.shared.data``. Must not import TensorFlow: records are encoded by ``example.proto`` of this package.
+``elasticdl zoo data NAME DIR`` writes ``DIR/train`` and ``DIR/test``. One module per data set, imported on demand. May
+import numpy, pyarrow, scikit-learn and ``elasticdl.shared.data``. Must not import TensorFlow: records are encoded by
+``example.proto`` of this package.
 """
 
+from elasticdl.zoo.models import MODELS, shipped_model_zoo
 from elasticdl.zoo.writing import DATA_SETS, DataSummary, best_reachable, write
 
-__all__ = ["DATA_SETS", "DataSummary", "best_reachable", "write"]
+__all__ = ["DATA_SETS", "MODELS", "DataSummary", "best_reachable", "shipped_model_zoo", "write"]

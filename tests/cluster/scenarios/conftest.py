@@ -18,7 +18,7 @@ from tests.cluster.scenarios.timeline import Recorder, milli_cpus
 from tests.cluster.sites import REPOSITORY
 from tests.e2e.models import slowly
 
-from elasticdl.cli.submission.submit import shipped_model_zoo
+from elasticdl.zoo import shipped_model_zoo
 
 RESULTS = REPOSITORY / "build" / "cluster"
 BATCH_S = 0.5

@@ -17,9 +17,9 @@ from tests.cluster.scenarios.faults import Faults, PodSelector
 from tests.cluster.scenarios.training_log import TrainingLog, reading
 from tests.e2e.models import slowly
 
-from elasticdl.cli.submission.submit import shipped_model_zoo
 from elasticdl.shared.messages.events import ExitCause, PodExited, PodPending, PodStarted, TermStarted
 from elasticdl.shared.process.exit_codes import EXIT_AWAY
+from elasticdl.zoo import shipped_model_zoo
 
 WORKERS, PS = 2, 2
 BATCH_S = 0.1

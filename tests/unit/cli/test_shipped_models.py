@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.cli.submission.submit import shipped_model_zoo
+from elasticdl.zoo import shipped_model_zoo
 
 
 def test_the_model_zoo_of_the_checkout_is_found() -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import MappingProxyType
 
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.shared.data import put
 from elasticdl.shared.storage import display, open_store
-from elasticdl.zoo import write
-
-MODELS = MappingProxyType({"mnist": "mnist_functional_api", "census": "census_wide_deep", "deepfm": "deepfm"})
-"""Example data set -> the model of the zoo that trains on it."""
+from elasticdl.zoo import MODELS, write
 
 
 def write_example(name: str, folder: Path, records: int | None, seed: int, source: Path | None) -> None:

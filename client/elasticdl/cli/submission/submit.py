@@ -25,7 +25,7 @@ from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import InitialModel, JobSpec, ModelSpec
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
 from elasticdl.shared.storage import display, join, open_store, to_uri
-from elasticdl.zoo import best_reachable
+from elasticdl.zoo import best_reachable, shipped_model_zoo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,6 @@ class Submission:
             if planned is not None:
                 for index in planned.indices:
                     saved.save(index, planned.options)
-
-
-def shipped_model_zoo() -> Path | None:
-    """The model zoo of this package: inside the package in a wheel, in the root folder of a source checkout."""
-    package = Path(__file__).resolve().parents[2]
-    candidates = (package / "model_zoo", package.parents[1] / "model_zoo")
-    return next((folder for folder in candidates if folder.is_dir()), None)
 
 
 def prepare(
