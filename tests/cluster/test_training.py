@@ -156,8 +156,8 @@ def test_an_exported_model_predicts_every_record_while_a_worker_is_killed(
 
 
 @pytest.mark.usefixtures("trained")
-def test_a_job_starts_from_the_model_of_another_one(cluster: Cluster, user: CommandLine, click_data: str) -> None:
-    further = finish(
-        cluster, user, "train", "--num_epochs=1", "--initial_model=clicks", f"--training_data={click_data}/train"
-    )
-    assert "clicks-" in further.report["initial_model"]["source"]
+def test_a_job_starts_from_an_exported_model(cluster: Cluster, user: CommandLine, click_data: str) -> None:
+    data = f"--training_data={click_data}/train"
+    further = finish(cluster, user, "train", "--num_epochs=1", f"--initial_model={EXPORT}", data)
+    assert EXPORT in further.report["initial_model"]["source"]
+    assert f"variables from {EXPORT}" in further.report["initial_model"]["note"]

@@ -121,14 +121,30 @@ def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = No
         # Pods mount the model under the same path; the folder that it links to has a name of its own in each pod.
         path = flags.model_def.rpartition(":")[0] or flags.model_def
         spec = replace(submission.spec, model=replace(submission.spec.model, path=path))
+        # The check writes the weights of a file for the ps.
+        place = spec.storage if spec.initial and spec.initial.file else ""
         try:
-            spec = try_model(replace(submission, spec=spec), forks, _say).apply(spec)
+            spec = try_model(replace(submission, spec=spec), forks, _say, place).apply(spec)
         except UnfinishedError as error:
+            if place:
+                raise
             _say(str(error))
+        except UserError:
+            if place:
+                _remove_all(place)
+            raise
     submission.save_indices(spec.storage)
     for line in start_lines(spec):
         _say(line)
     return spec
+
+
+def _remove_all(storage: str) -> None:
+    """Remove what a job has written that is refused."""
+    store = open_store(storage)
+    with contextlib.suppress(ElasticDLError):  # The refusal is what matters.
+        for found in list(store.list(f"{storage}/")):
+            store.delete(found.uri)
 
 
 async def _resume(bus: Bus, file: SubmissionFile, changes: ResumeChanges) -> None:

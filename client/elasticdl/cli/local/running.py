@@ -131,13 +131,14 @@ def run_job(
     return exit_code
 
 
-def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], None]) -> ModelCheck:
+def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], None], storage: str = "") -> ModelCheck:
     """Check the model of a job whose processes are not started here. Shows what the model prints.
 
     Args:
         submission: the job.
         forks: their server of the workers starts the processes of the check.
         show: shows the user a line while the check runs.
+        storage: URI of a folder for what the check writes and the job needs; empty: the job does not start.
 
     Returns:
         What is worth knowing about the model.
@@ -149,7 +150,7 @@ def try_model(submission: Submission, forks: ForkServers, show: Callable[[str], 
     with tempfile.TemporaryDirectory(prefix="elasticdl-dry-run-") as name:
         run = RunDirectory(Path(name), submission.spec.job)
         run.create()
-        spec = replace(submission.spec, storage=to_uri(run.path / "storage"))
+        spec = replace(submission.spec, storage=storage or to_uri(run.path / "storage"))
         submission.save_indices(spec.storage)
         # TensorFlow leaves temporary files behind when its process is killed.
         environment = job_environment({**os.environ, "TMPDIR": name}, spec, run, "")
