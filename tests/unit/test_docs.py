@@ -48,3 +48,35 @@ def test_each_decision_is_found_by_its_term() -> None:
     for term, module in found:
         docstring = ast.get_docstring(ast.parse(source_of(module))) or ""
         assert term in " ".join(docstring.lower().split()), f"the docstring of {module} does not say {term!r}"
+
+
+FOREIGN = frozenset(
+    {
+        *("Init:0/1", "Init:Error", "ImagePullBackOff", "ErrImageNeverPull", "Pending", "Terminating", "OOMKilled"),
+        *('violates PodSecurity "restricted"', 'secret "elasticdl" not found', "nats-0", "nats", "submit"),
+        *("maximum payload exceeded", "ModuleNotFoundError", "ResolutionImpossible", "fit()", "elasticdl-worker"),
+    }
+)
+"""Texts in the table of symptoms that Kubernetes, NATS, Python and pip show."""
+
+
+def symptoms() -> list[str]:
+    """The messages that the page of troubleshooting quotes: code in the first column, cut where values are left out."""
+    tables = re.findall(r"^\| symptom .*\n\|[-|]+\n((?:\|.*\n)+)", (ROOT / "docs/troubleshooting.md").read_text(), re.M)
+    cells = [row.strip("| ").split(" | ")[0] for table in tables for row in table.splitlines()]
+    quoted = {quote for cell in cells for quote in re.findall(r"`([^`]+)`", cell)} - FOREIGN
+    return sorted(part.strip(" ',:") for quote in quoted for part in quote.split("...") if part.strip(" ',:"))
+
+
+def test_troubleshooting_quotes_messages_that_exist() -> None:
+    texts = [
+        node.value
+        for portion in PORTIONS
+        for path in portion.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    parts = symptoms()
+    assert len(parts) > 40
+    missing = [part for part in parts if not any(part in text for text in texts)]
+    assert missing == []

@@ -21,7 +21,8 @@ PAGES = [
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.name != "roadmap.md"),  # what is still to come
     *sorted((ROOT / "model_zoo").glob("*.py")),
 ]
-_BLOCK = re.compile(r"^ {4}(elasticdl (?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
+_BLOCK = re.compile(r"^(?: {4}| {7})(elasticdl (?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE)
+"""Indented by four columns, or by seven inside a numbered list."""
 _INLINE = re.compile(r"`(elasticdl [a-z][^`]*)`")
 _PLACES = {"N": "1", "SEQ": "9"}
 """What stands for a number in the text."""
