@@ -280,6 +280,24 @@ def report(job: Job, as_json: Json = False, run_dir: RunDir = None, namespace: N
 
 
 @command(app, panel=JOBS)
+def tensorboard(
+    job: Job,
+    logdir: Annotated[
+        str, Flag("Folder or s3:// address for the event files.", metavar="DIR", shows="tensorboard/JOB")
+    ] = "",
+    run_dir: RunDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Write TensorBoard event files for a job: loss, metrics, throughput, staleness, goodput, number of workers.
+
+    The job may be running or have ended. Run the command again to add what is new; no point is written twice.
+    """
+    from elasticdl.cli.commands.tensorboard import tensorboard
+
+    tensorboard(open_job(job, run_dir, namespace), logdir)
+
+
+@command(app, panel=JOBS)
 def tasks(
     job: Job,
     state: Annotated[

@@ -16,6 +16,7 @@ from tests.unit.cli.job_log import SPEC, Log, finish, half_done
 
 from elasticdl.cli.commands import inspect, jobs
 from elasticdl.cli.commands.logs import logs
+from elasticdl.cli.commands.tensorboard import tensorboard
 from elasticdl.cli.jobs.handle import JobHandle
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
@@ -113,6 +114,22 @@ def test_the_log_tells_status_and_report(case: Case, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out)["history"]["epochs"][0]["batches"] == 4
     inspect.events(case.job, follow=False)
     assert len(capsys.readouterr().out.splitlines()) >= len(log.records)
+
+
+def test_tensorboard_files_are_written_from_the_log(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "curves"
+    with pytest.raises(UserError, match="holds no job"):
+        tensorboard(case.job, str(folder))
+    case.fill(half_done())
+    tensorboard(case.job, str(folder))
+    (file,) = (folder / "train").iterdir()
+    assert file.name.endswith(SPEC.job)
+    assert "Wrote 3 points to" in capsys.readouterr().out
+    case.end()
+    tensorboard(case.job, str(folder))
+    assert "is up to date (3 points)" in capsys.readouterr().out
 
 
 def test_requests_are_events_on_the_log(case: Case) -> None:

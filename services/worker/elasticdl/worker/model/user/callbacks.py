@@ -19,7 +19,7 @@ DEFAULT_FUNCTION = "callbacks"
 _INSTEAD = {
     "ModelCheckpoint": "--save_best=val_loss keeps the best model; elasticdl export JOB writes versions that are kept",
     "BackupAndRestore": "remove it: snapshots are always taken, and elasticdl resume JOB continues from them",
-    "TensorBoard": "remove it: losses and metrics are on the job's event log, see elasticdl report JOB",
+    "TensorBoard": "remove it: elasticdl tensorboard JOB --logdir=DIR writes the curves of losses and metrics",
     "SwapEMAWeights": "remove it: moving averages of weights are not kept",
     "ProgbarLogger": "remove it: the job shows its progress",
 }

@@ -1,0 +1,59 @@
+"""``elasticdl tensorboard``: writes TensorBoard event files from a job's event log."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from importlib.util import find_spec
+
+from elasticdl.cli.display.consoles import plain_console
+from elasticdl.cli.display.quantities import count
+from elasticdl.cli.jobs.handle import JobHandle
+from elasticdl.cli.tensorboard.scalars import points
+from elasticdl.shared.bus.reading import read_present
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.messages.events import JobSubmitted, LogRecord
+from elasticdl.shared.storage import display, open_store, to_uri
+
+
+def tensorboard(job: JobHandle, logdir: str) -> None:
+    """Run the command.
+
+    Args:
+        job: the job.
+        logdir: folder or URI to write to; empty: ``tensorboard/JOB``.
+
+    Raises:
+        UserError: the package tensorboard is not installed, or the log holds no training job.
+        ElasticDLError: the folder can't be written.
+    """
+    if find_spec("tensorboard") is None:
+        raise UserError(
+            "not installed: tensorboard. This command writes its event files with it",
+            hint="Install it with: pip install 'elasticdl[tensorboard]'",
+        )
+    from elasticdl.cli.tensorboard import event_files
+
+    folder = to_uri(logdir or f"tensorboard/{job.job}")
+    records = _records(job)
+    submitted = next((one.envelope for one in records if isinstance(one.envelope.event, JobSubmitted)), None)
+    if submitted is None:
+        raise UserError(f"the event log of {job.job} holds no job")
+    found = list(points(records))
+    console = plain_console()
+    if not found:
+        console.print(f"{job.job} has no results yet, so nothing was written. Try again after its first task.")
+        return
+    changed = event_files.write(open_store(folder), folder, job.job, found, submitted.time_s)
+    where = display(folder)
+    what = count(len(found), "point")
+    console.print(f"Wrote {what} to {where}." if changed else f"{where} is up to date ({what}).")
+    console.print(f"To see them: tensorboard --logdir={shlex.quote(where)}")
+
+
+def _records(job: JobHandle) -> list[LogRecord]:
+    async def read() -> list[LogRecord]:
+        async with job.open() as bus:
+            return await read_present(bus.log)
+
+    return asyncio.run(read())

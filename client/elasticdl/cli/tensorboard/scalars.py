@@ -1,0 +1,194 @@
+"""The points that TensorBoard shows of a job, from its event log. Pure.
+
+Tags and steps of losses and metrics are those of Keras' TensorBoard callback: ``epoch_loss`` at the epoch, from 0, in
+the runs ``train`` and ``validation``, and ``evaluation_loss_vs_iterations`` in ``validation``. Every other step is a
+number of minibatches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from elasticdl.cli.display.history import EpochRow, read_history
+from elasticdl.master.core import State, evolve
+from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
+from elasticdl.master.core.training.staleness import StalenessTotals
+from elasticdl.master.core.training.state import Training
+from elasticdl.shared.messages.events import Event, LogRecord, TaskFinished
+from elasticdl.shared.messages.measurements import RunMeasured
+from elasticdl.shared.names import Purpose, Service
+
+SAMPLES = 200
+"""About how many values of throughput, staleness and workers a job has."""
+
+
+class Run(StrEnum):
+    """A subfolder of the log directory, as Keras names it."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One value of one curve.
+
+    Attributes:
+        run: the run that it belongs to.
+        tag: the name of the curve.
+        step: its place on the horizontal axis.
+        time_s: when it was reached, by the event log, seconds since 1970.
+        value: may be NaN.
+    """
+
+    run: Run
+    tag: str
+    step: int
+    time_s: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sample:
+    """Sums at one moment; throughput and staleness are those between two samples.
+
+    Attributes:
+        working_s: seconds since 1970 without the pauses between runs.
+        batches, records: those that workers have reported, each once.
+        staleness: of all pushed batches.
+    """
+
+    working_s: float
+    batches: int = 0
+    records: int = 0
+    staleness: tuple[int, int] = (0, 0)
+    """Sum of the staleness, and how many batches it is of."""
+
+
+def points(records: Iterable[LogRecord]) -> Iterator[Point]:
+    """The points of a job, in the order in which its log made them known.
+
+    The points of a part of the log, from its beginning, are the first ones of the whole log.
+
+    Args:
+        records: the log, from its first record.
+    """
+    curves = _Curves()
+    for record in records:
+        yield from curves.on_record(record)
+
+
+class _Curves:
+    """Folds a log and finds what each record adds to the curves."""
+
+    def __init__(self) -> None:
+        self._state = State()
+        self._evaluations = 0
+        """How many evaluations, from the first, have ended and were looked at."""
+        self._epochs: set[int] = set()
+        """Epochs, from 0, that have their points."""
+        self._lost_logs = 0
+        self._last: _Sample | None = None
+
+    def on_record(self, record: LogRecord) -> Iterator[Point]:
+        state, event = self._state, record.envelope.event
+        evolve(state, record)
+        yield from self._lost_epochs()
+        if state.training is None:
+            return
+        is_merge = isinstance(event, TaskFinished) and event.task.purpose is Purpose.MERGE
+        if is_merge or state.is_final:
+            yield from self._finished_epochs(state.training)
+        yield from self._ended_evaluations()
+        yield from self._progress(event, state.training)
+
+    def _lost_epochs(self) -> Iterator[Point]:
+        """Epochs that only the history file knows, because the log has lost them; their times are not known."""
+        for time_s, lost in self._state.lost_logs[self._lost_logs :]:
+            self._lost_logs += 1
+            for row in read_history(lost.history):
+                epoch = row["epoch"] - 1
+                if epoch not in self._epochs:
+                    self._epochs.add(epoch)
+                    yield from _lost_epoch(row, epoch, time_s)
+
+    def _finished_epochs(self, training: Training) -> Iterator[Point]:
+        """Epochs whose tasks are complete and whose metrics are computed, or that the end of the job left without."""
+        for epoch, totals in sorted(training.epochs.items()):
+            known = totals.merged or (self._state.is_final and totals.batches > 0)
+            if epoch in self._epochs or not known or not training.has_epoch(epoch):
+                continue
+            self._epochs.add(epoch)
+            values = {**totals.results, "loss": totals.loss}
+            rate = self._state.callbacks.rate_of(epoch)
+            if rate is not None:
+                values["learning_rate"] = rate
+            yield from _of_epoch(Run.TRAIN, epoch, totals.ended_s, values)
+
+    def _ended_evaluations(self) -> Iterator[Point]:
+        for evaluation in self._state.evaluations[self._evaluations :]:
+            if evaluation.phase not in (EvaluationPhase.DONE, EvaluationPhase.ABANDONED):
+                return
+            self._evaluations += 1
+            if evaluation.phase is EvaluationPhase.DONE:
+                yield from _of_evaluation(evaluation)
+
+    def _progress(self, event: Event, training: Training) -> Iterator[Point]:
+        if isinstance(event, RunMeasured) and event.batches_computed:
+            goodput = min(1.0, event.batches_absorbed / event.batches_computed)
+            yield self._now("goodput", _reported(training), goodput)
+        if not isinstance(event, TaskFinished) or event.task.purpose is not Purpose.TRAIN:
+            return
+        state = self._state
+        last = self._last or _Sample(working_s=state.first_step_s)
+        batches = _reported(training)
+        if batches - last.batches < max(1, state.plan.batches // SAMPLES):
+            return
+        staleness = StalenessTotals.of_all(training.statistics.staleness.values())
+        new = _Sample(
+            working_s=state.now_s - state.paused_s,
+            batches=batches,
+            records=sum(totals.records for totals in training.epochs.values()),
+            staleness=(staleness.updates, staleness.count),
+        )
+        if new.working_s <= last.working_s:
+            return  # Tasks that were reported together: the next sample contains them.
+        self._last = new
+        yield self._now("records_per_second", batches, (new.records - last.records) / (new.working_s - last.working_s))
+        yield self._now("workers", batches, len(state.running(Service.WORKER)))
+        if pushed := new.staleness[1] - last.staleness[1]:
+            yield self._now("staleness", batches, (new.staleness[0] - last.staleness[0]) / pushed)
+
+    def _now(self, tag: str, step: int, value: float) -> Point:
+        return Point(run=Run.TRAIN, tag=tag, step=step, time_s=self._state.now_s, value=value)
+
+
+def _reported(training: Training) -> int:
+    """Batches that workers have reported, each once."""
+    return sum(totals.batches for totals in training.epochs.values())
+
+
+def _of_epoch(run: Run, epoch: int, time_s: float, values: Mapping[str, float]) -> Iterator[Point]:
+    for name, value in sorted(values.items()):
+        yield Point(run=run, tag=f"epoch_{name}", step=epoch, time_s=time_s, value=value)
+
+
+def _of_evaluation(evaluation: Evaluation) -> Iterator[Point]:
+    for name, value in sorted(evaluation.results.items()):
+        tag = f"evaluation_{name}_vs_iterations"
+        yield Point(run=Run.VALIDATION, tag=tag, step=evaluation.step, time_s=evaluation.ended_s, value=value)
+    if evaluation.is_epoch_end:
+        yield from _of_epoch(Run.VALIDATION, evaluation.epoch, evaluation.ended_s, evaluation.results)
+
+
+def _lost_epoch(row: EpochRow, epoch: int, time_s: float) -> Iterator[Point]:
+    yield from _of_epoch(Run.TRAIN, epoch, time_s, _numbers({**row["metrics"], "loss": row["loss"]}))
+    yield from _of_epoch(Run.VALIDATION, epoch, time_s, _numbers(row["validation"]))
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
+    """With NaN again for None, which stands for it in JSON."""
+    return {name: math.nan if value is None else value for name, value in values.items()}
