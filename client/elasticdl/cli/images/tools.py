@@ -61,7 +61,12 @@ TOOLS = (
         inspect=("image", "inspect"),
     ),
     ImageTool(name="podman", check=("info",), build=("build", "--layers"), inspect=("image", "exists")),
-    ImageTool(name="buildah", check=("info",), build=("build", "--layers"), inspect=("inspect", "--type=image")),
+    ImageTool(
+        name="buildah",
+        check=("info",),
+        build=("build", "--layers", "--force-rm"),  # else a build that fails leaves its container
+        inspect=("inspect", "--type=image"),
+    ),
 )
 """In the order in which they are tried."""
 NAMES = tuple(tool.name for tool in TOOLS)
