@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,17 @@ def test_the_curves_of_recorded_jobs_are_those_of_their_history(name: str, tmp_p
     ends = [row["epoch"] - 1 for row in evaluations if row["epoch_end"]]
     assert [step for step, _, _ in validated.get("epoch_loss", [])] == ends
     assert all(state.submitted_s <= time_s <= state.now_s for _, time_s, _ in trained + found)
+
+
+def test_tasks_that_are_reported_together_are_one_sample() -> None:
+    log = half_done()
+    finish(log)
+    *before, last = log.records
+    first_s = next(point.time_s for point in points(before) if point.tag == "records_per_second")
+    together = replace(last, envelope=replace(last.envelope, time_s=first_s + 0.001))
+    earlier = [record for record in before if record.envelope.time_s <= first_s + 0.001]
+    rates = [point.step for point in points([*earlier, together]) if point.tag == "records_per_second"]
+    assert rates == [2], "a rate over a millisecond says nothing"
 
 
 def test_an_epoch_has_no_point_before_its_metrics(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ from elasticdl.shared.names import Purpose, Service
 SAMPLES = 200
 """About how many values of throughput, staleness and workers a job has."""
 
+SAMPLE_S_MIN = 1.0
+"""Least seconds between two samples: workers report short tasks together, so a shorter time has no meaningful rate."""
+
 
 class Run(StrEnum):
     """A subfolder of the log directory, as Keras names it."""
@@ -154,8 +157,8 @@ class _Curves:
             records=sum(totals.records for totals in training.epochs.values()),
             staleness=(staleness.updates, staleness.count),
         )
-        if new.working_s <= last.working_s:
-            return  # Tasks that were reported together: the next sample contains them.
+        if new.working_s < last.working_s + SAMPLE_S_MIN:
+            return
         self._last = new
         yield self._now("records_per_second", batches, (new.records - last.records) / (new.working_s - last.working_s))
         yield self._now("workers", batches, len(state.running(Service.WORKER)))
