@@ -51,6 +51,7 @@ def test_a_namespace_without_problems(cluster: Cluster, user: CommandLine) -> No
     wait_until_deleted(cluster, user)
 
 
+@pytest.mark.bench_cluster
 def test_a_nats_server_that_pods_can_not_reach(cluster: Cluster, user: CommandLine, secret: dict[str, str]) -> None:
     assert secret["ELASTICDL_NATS_URL"].endswith("@nats:4222")
     set_variable(cluster, user, "ELASTICDL_NATS_URL", "nats://nats.none:4222")

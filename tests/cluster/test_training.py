@@ -120,6 +120,7 @@ def test_an_exported_model_predicts_without_this_package(cluster: Cluster, elast
     assert "predictions between 0 and 1: 8" in log
 
 
+@pytest.mark.bench_cluster
 def test_the_model_of_a_job_is_evaluated(
     cluster: Cluster, user: CommandLine, click_data: str, trained: Finished
 ) -> None:
@@ -155,6 +156,7 @@ def test_an_exported_model_predicts_every_record_while_a_worker_is_killed(
     assert message == f"The job has succeeded.\n{rows:,} predictions are in {output}."
 
 
+@pytest.mark.bench_cluster
 @pytest.mark.usefixtures("trained")
 def test_a_job_starts_from_an_exported_model(cluster: Cluster, user: CommandLine, click_data: str) -> None:
     data = f"--training_data={click_data}/train"

@@ -12,7 +12,7 @@ from tests.cluster.deployment import Deployment
 from tests.cluster.readiness import wait_until
 from tests.cluster.scenarios.command_line import CommandLine
 
-pytestmark = [pytest.mark.usefixtures("service_images"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.usefixtures("service_images"), pytest.mark.timeout(300), pytest.mark.bench_cluster]
 TRAIN = ["train", "--platform=kubernetes", "--model_def=deepfm.custom_model", "--training_data=s3://elasticdl/none"]
 
 
@@ -32,9 +32,8 @@ def test_a_nats_server_that_pods_can_not_reach(user: CommandLine) -> None:
     output = "".join(lines)
     assert following.returncode == 130, output
     assert "Waiting: Kubernetes starts the master's pod again, which has ended: no NATS server answers at" in output
-    assert output.count("no NATS server answers") == 1, output
+    assert "Error:" not in output, output  # The log of the pod says the same.
     (job,) = re.findall(r"The job continues\. To follow it: elasticdl attach (\S+)", output)
-
     shown = user.run("status", job)
     assert "Its event log holds no job yet." in shown and "no NATS server answers" in shown
     assert f"{job}: deleted, because its event log can't be reached." in user.run("stop", job)
@@ -44,4 +43,5 @@ def test_a_nats_server_that_pods_can_not_reach(user: CommandLine) -> None:
 def test_a_storage_that_pods_can_not_reach(user: CommandLine) -> None:
     message = user.fails(*TRAIN, "--envs=AWS_ENDPOINT_URL=http://minio.none:9000")
     assert "Error: --storage=s3://elasticdl can't be written: object storage at http://minio.none:9000" in message
-    wait_until(lambda: "No jobs in namespace" in user.run("jobs"), lambda: "the job is not deleted")
+    (job,) = re.findall(r"Created job (\S+) in namespace", message)
+    wait_until(lambda: job not in user.run("jobs"), lambda: f"{job} is not deleted")

@@ -51,20 +51,32 @@ def condition_of(job: Manifest, pods: Sequence[Manifest]) -> Condition:
             state = JobState.STOPPED.value
     else:
         state, message = _live_state(pod), ""
-    problem = start_problem(pod) if pod and ended is None else None
+    waiting = _waiting(pods) if ended is None else ""
     return Condition(
         is_running=ended is None,
         state=state,
         message=message,
         kill_command=f"kubectl delete job {name} --namespace={namespace}",
         interruption="its Kubernetes Job has ended",
-        waiting=problem.text if problem else "",
+        waiting=waiting,
     )
 
 
 def latest(pods: Sequence[Manifest]) -> Manifest | None:
     """The pod that was created last."""
-    return max(pods, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]), default=None)
+    return max(pods, key=_age, default=None)
+
+
+def _waiting(pods: Sequence[Manifest]) -> str:
+    """Why the master of a job has not started; what a former pod of it says counts until one has planned the job."""
+    if any(map(has_planned, pods)):
+        return ""
+    problems = (start_problem(pod) for pod in sorted(pods, key=_age, reverse=True))
+    return next((problem.text for problem in problems if problem), "")
+
+
+def _age(pod: Manifest) -> tuple[str, str]:
+    return pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]
 
 
 def termination_message(pod: Manifest) -> str:

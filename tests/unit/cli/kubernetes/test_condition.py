@@ -113,6 +113,10 @@ def test_a_pod_that_has_ended_before_the_job_began_is_started_again() -> None:
     again = pod({"running": {}})
     again["status"]["initContainerStatuses"][0]["lastState"] = REFUSED
     assert "has ended: the data is missing\n" in condition_of(job(), [again]).waiting
+    successor = pod({"running": {}})
+    successor["metadata"]["creationTimestamp"] = "2026-01-01T00:00:05Z"
+    assert "has ended: the data is missing\n" in condition_of(job(), [pod(REFUSED), successor]).waiting
+    assert condition_of(job(), [pod(REFUSED), pod(DONE, {"running": {}})]).waiting == ""
     waiting = condition_of(job(), [pod({"waiting": {"reason": "ErrImagePull", "message": "no such host"}})]).waiting
     assert waiting == "the image of container submit can't be pulled: no such host"
 
