@@ -81,8 +81,14 @@ def finish(
     report = user.wait_for_end(job, JOB_LIMIT_S)
     assert report["state"] == "succeeded", report
     assert report["audit"]["exact"], report
-    masters = cluster.core.list_namespaced_pod(user.namespace, label_selector=f"batch.kubernetes.io/job-name={job}")
-    return Finished(job, report, masters.items)
+
+    def masters() -> Sequence[Any]:
+        of_job = f"batch.kubernetes.io/job-name={job}"
+        found: Sequence[Any] = cluster.core.list_namespaced_pod(user.namespace, label_selector=of_job).items
+        return found
+
+    wait_until(lambda: all(each.status.phase == "Succeeded" for each in masters()), lambda: f"the master of {job} runs")
+    return Finished(job, report, masters())
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +136,7 @@ def test_the_model_of_a_job_is_evaluated(
     assert message.startswith("The job has succeeded.\n") and "\nloss: 0." in message
 
 
+@pytest.mark.bench_cluster
 @pytest.mark.usefixtures("trained")
 def test_an_exported_model_predicts_every_record_while_a_worker_is_killed(
     cluster: Cluster, elasticdl_namespace: Deployment, user: CommandLine, click_data: str
@@ -138,7 +145,7 @@ def test_an_exported_model_predicts_every_record_while_a_worker_is_killed(
     data = (f"--prediction_data={click_data}/train", f"--output={output}", "--num_minibatches_per_task=4")
 
     def kill_a_worker(job: str) -> None:
-        wanted = f"app.kubernetes.io/instance={job},app.kubernetes.io/component=worker,elasticdl.org/order!=0"
+        wanted = f"app.kubernetes.io/instance={job},app.kubernetes.io/component=worker"
 
         def running() -> list[str]:
             found = cluster.core.list_namespaced_pod(user.namespace, label_selector=wanted).items

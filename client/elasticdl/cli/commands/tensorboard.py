@@ -44,7 +44,10 @@ def tensorboard(job: JobHandle, logdir: str) -> None:
     if not found:
         console.print(f"{job.job} has no results yet, so nothing was written. Try again after its first task.")
         return
-    changed = event_files.write(open_store(folder), folder, job.job, found, submitted.time_s)
+    assert isinstance(submitted.event, JobSubmitted)
+    # A resume without the log submits the job again, at another time.
+    started_s = submitted.event.spec.created_s or submitted.time_s
+    changed = event_files.write(open_store(folder), folder, job.job, found, started_s)
     where = display(folder)
     what = count(len(found), "point")
     console.print(f"Wrote {what} to {where}." if changed else f"{where} is up to date ({what}).")

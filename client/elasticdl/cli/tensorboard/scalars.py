@@ -146,7 +146,7 @@ class _Curves:
         if not isinstance(event, TaskFinished) or event.task.purpose is not Purpose.TRAIN:
             return
         state = self._state
-        last = self._last or _Sample(working_s=state.first_step_s)
+        last = self._last or _Sample(working_s=state.first_step_s - state.paused_s)
         batches = _reported(training)
         if batches - last.batches < max(1, state.plan.batches // SAMPLES):
             return
