@@ -56,6 +56,7 @@ class Condition:
         kill_command: kills a running job; it can be resumed after that.
         storage: URI of its snapshots.
         waiting: why the master of a running job has not started, or empty.
+        can_terminate: whether ``terminate`` leaves a job that has begun so that it can be resumed.
         pids: process ids on this machine of processes that are in no log.
         interruption: why a job that is not running has no end on its log.
     """
@@ -68,6 +69,7 @@ class Condition:
     kill_command: str = ""
     storage: str = ""
     waiting: str = ""
+    can_terminate: bool = True
     pids: Mapping[str, int] = field(default_factory=dict)
     interruption: str = "its launcher is not running"
 

@@ -21,10 +21,13 @@ def stop(job: JobHandle) -> None:
     Raises:
         UserError: it can't be asked.
     """
-    check_not_suspended(job, job.condition(), "stopped")
+    condition = job.condition()
+    check_not_suspended(job, condition, "stopped")
     try:
         asyncio.run(_publish(job, StopRequested(reason="elasticdl stop")))
     except ElasticDLError:
+        if not condition.can_terminate:
+            raise
         job.terminate()
 
 

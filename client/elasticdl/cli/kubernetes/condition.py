@@ -59,6 +59,7 @@ def condition_of(job: Manifest, pods: Sequence[Manifest]) -> Condition:
         kill_command=f"kubectl delete job {name} --namespace={namespace}",
         interruption="its Kubernetes Job has ended",
         waiting=waiting,
+        can_terminate=not any(map(has_planned, pods)),  # A deleted job can't be resumed.
     )
 
 

@@ -127,6 +127,7 @@ def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = No
             spec = try_model(replace(submission, spec=spec), forks, _say, place).apply(spec)
         except UnfinishedError as error:
             if place:
+                _remove_all(place)
                 raise
             _say(str(error))
         except UserError:

@@ -15,7 +15,7 @@ from elasticdl.cli.kubernetes.manifests.next_run import next_config_map, next_jo
 from elasticdl.cli.kubernetes.new_job.creation import create_objects
 from elasticdl.cli.kubernetes.new_job.following import follow, leaving_lines
 from elasticdl.cli.kubernetes.objects_file import write_objects
-from elasticdl.cli.kubernetes.submission_file import SubmissionFile
+from elasticdl.cli.kubernetes.submission_file import SubmissionFile, kind_of
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.kubernetes.api import KubernetesApi
@@ -46,13 +46,16 @@ def resume(job: KubernetesJobHandle, changes: ResumeChanges, *, detach: bool) ->
     """
     check_ended(job, "resumed")
     former = job.job_object()
+    config_map = job.api.get(CONFIG_MAP, object_name(job.job))
+    file = SubmissionFile.from_json(config_map["data"][SUBMISSION_FILE])
+    kind = kind_of(file.flags)
+    if kind is not JobKind.TRAIN and (changes.epochs or changes.output):
+        raise UserError(f"job {job.job} trains no model, so it takes neither --num_epochs nor --output", usage=True)
     if job.condition().state == JobState.SUCCEEDED.value and not changes.epochs:
         from elasticdl.cli.jobs.resumption import finished_error
 
-        raise finished_error(job.job, job.arguments, JobKind.TRAIN)
+        raise finished_error(job.job, job.arguments, kind)
     run = new_incarnation()
-    config_map = job.api.get(CONFIG_MAP, object_name(job.job))
-    file = SubmissionFile.from_json(config_map["data"][SUBMISSION_FILE])
     file = replace(file, run=run, created_s=time.time(), resumption=changes)
     belongings = (next_config_map(config_map, file.to_json()), next_secret(job.api.get(SECRET, object_name(job.job))))
     _create_again(job.api, job.job, former, next_job(former, run), belongings)

@@ -131,6 +131,6 @@ def _show_progress(job: KubernetesJobHandle, pod: Manifest | None, console: JobC
     lines = job.api.log(pod["metadata"]["name"], container=SUBMIT_CONTAINER).splitlines()
     for line in lines[shown:]:
         if line.startswith(ERROR_PREFIX):  # It is the termination message too, which is shown with what happens next.
-            break
+            continue
         console.print_line(line)
     return len(lines)
