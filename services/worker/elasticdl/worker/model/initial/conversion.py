@@ -49,7 +49,7 @@ def prepare(initial: InitialModel, runner: ModelRunner, storage: str) -> Initial
     else:
         found = read_saved_model(initial.file)
     names = list(_structural_names(runner) if is_keras_file else _built_names(runner))
-    renamed = _renamed(found, names)
+    renamed = _renamed(found, names, has_model_names=not is_keras_file)
     tables = {table.name for table in runner.tables if (rows := renamed.get(table.name)) is not None and rows.ndim == 2}
     trained = signature_of(
         {name: values.shape for name, values in renamed.items() if name not in tables},
@@ -87,15 +87,22 @@ class _Names:
     others: tuple[str, ...]
 
 
-def _renamed(found: Weights, names: Sequence[_Names]) -> Weights:
-    """A file's weights with the names of the new model where it has such a variable; the others keep theirs."""
-    short = without_model_names(list(found))
-    places = {short[name]: name for name in found} | {name: name for name in found}
+def _renamed(found: Weights, names: Sequence[_Names], *, has_model_names: bool) -> Weights:
+    """A file's weights with the names of the new model where it has such a variable; the others keep theirs.
+
+    Args:
+        found: the file's weights.
+        names: of the new model.
+        has_model_names: whether names in the file may begin with that of the model. A complete match comes first.
+    """
+    short = without_model_names(list(found)) if has_model_names else {}
     mine: dict[str, str] = {}
-    for one in names:
-        place = next((places[other] for other in one.others if other in places), None)
-        if place is not None:
-            mine.setdefault(place, one.name)
+    for places in ({name: name for name in found}, {short[name]: name for name in short}):
+        matched = set(mine.values())
+        for one in names:
+            place = next((places[other] for other in one.others if other in places), None)
+            if place is not None and one.name not in matched:
+                mine.setdefault(place, one.name)
     # A name that means another variable here must not match.
     taken = {one.name for one in names}
     return {mine.get(name, f"{name}#file" if name in taken else name): values for name, values in found.items()}

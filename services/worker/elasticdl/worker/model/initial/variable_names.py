@@ -58,9 +58,11 @@ def renumbered(trained: Any, model: Any) -> dict[int, str]:
     for base in theirs.keys() & mine.keys():
         numbers, wanted = sorted(theirs[base]), sorted(mine[base])
         shift = wanted[0] - numbers[0]
-        if shift and [number + shift for number in numbers] == wanted:
-            for number in numbers:
-                renamed[id(theirs[base][number])] = mine[base][number + shift].name
+        same_gaps = [number + shift for number in numbers] == wanted
+        for number in numbers if shift else ():
+            layer = theirs[base][number]
+            # Without the same gaps it is unknown which layer is which: this name matches none.
+            renamed[id(layer)] = mine[base][number + shift].name if same_gaps else f"{layer.name}#file"
     inner = {layer.name: layer for layer in model._layers}
     for layer in trained._layers:
         if (counterpart := inner.get(renamed.get(id(layer), layer.name))) is not None:
