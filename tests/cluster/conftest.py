@@ -203,3 +203,9 @@ def attempt_command(command: str, *arguments: str) -> str:
 def _connect(kubeconfig: Path, site: Site | None) -> Cluster:
     api = config.new_client_from_config(config_file=str(kubeconfig))
     return Cluster(kubeconfig=kubeconfig, core=client.CoreV1Api(api), site=site)
+
+
+@pytest.fixture
+def user(cluster: Cluster, elasticdl_namespace: Deployment, tmp_path: Path) -> CommandLine:
+    """Someone who submits jobs to a namespace in which everything is prepared."""
+    return CommandLine(kubeconfig=cluster.kubeconfig, namespace=elasticdl_namespace.namespace, folder=tmp_path)

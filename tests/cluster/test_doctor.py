@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.cluster.conftest import Cluster
-from tests.cluster.deployment import Deployment
 from tests.cluster.readiness import wait_until
 from tests.cluster.scenarios.command_line import CommandLine
 
@@ -16,11 +14,6 @@ from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
 
 pytestmark = [pytest.mark.usefixtures("service_images"), pytest.mark.timeout(300)]
 DOCTOR = "app.kubernetes.io/name=elasticdl-doctor"
-
-
-@pytest.fixture
-def user(cluster: Cluster, elasticdl_namespace: Deployment, tmp_path: Path) -> CommandLine:
-    return CommandLine(kubeconfig=cluster.kubeconfig, namespace=elasticdl_namespace.namespace, folder=tmp_path)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as parquet
@@ -64,11 +63,6 @@ class Finished:
     report: dict[str, Any]
     masters: Sequence[Any]
     """The pods of its Job."""
-
-
-@pytest.fixture
-def user(cluster: Cluster, elasticdl_namespace: Deployment, tmp_path: Path) -> CommandLine:
-    return CommandLine(kubeconfig=cluster.kubeconfig, namespace=elasticdl_namespace.namespace, folder=tmp_path)
 
 
 def finish(

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
-from pathlib import Path
 
 import pytest
-from tests.cluster.conftest import Cluster
-from tests.cluster.deployment import Deployment
 from tests.cluster.readiness import wait_until
 from tests.cluster.scenarios.command_line import CommandLine
 
 pytestmark = [pytest.mark.usefixtures("service_images"), pytest.mark.timeout(300), pytest.mark.bench_cluster]
 TRAIN = ["train", "--platform=kubernetes", "--model_def=deepfm.custom_model", "--training_data=s3://elasticdl/none"]
-
-
-@pytest.fixture
-def user(cluster: Cluster, elasticdl_namespace: Deployment, tmp_path: Path) -> CommandLine:
-    return CommandLine(kubeconfig=cluster.kubeconfig, namespace=elasticdl_namespace.namespace, folder=tmp_path)
 
 
 def test_a_nats_server_that_pods_can_not_reach(user: CommandLine) -> None:

@@ -23,22 +23,7 @@ def custom_model():
     return keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Concatenate()([inputs, rows])))
 
 
-def loss(labels, predictions):
-    return tf.reduce_mean(tf.square(labels - predictions[:, 0]))
-
-
-def optimizer():
-    return keras.optimizers.SGD(0.05)
-
-
-def eval_metrics_fn():
-    return {"mse": keras.metrics.MeanSquaredError()}
-
-
-def feed_batch(records, mode, metadata):
-    features = tf.stack([tf.cast(records[name], tf.float32) for name in ("a", "b", "c")], axis=1)
-    return features, tf.cast(records["y"], tf.float32)
-"""
+""" + LINEAR[LINEAR.index("def loss") :]
 
 
 def test_a_job_starts_from_the_weights_of_another_one(elastic: Elastic) -> None:

@@ -21,11 +21,12 @@ from elasticdl.cli.display.report import build, print_summary
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.display.task_table import TaskFilter, count_tasks, task_rows
 from elasticdl.cli.jobs.handle import JobHandle
+from elasticdl.cli.jobs.log_records import read_records
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.snapshots.recovery import Recovered, recover
 from elasticdl.master.verification import Verification, verify
 from elasticdl.shared.bus.ports import EventLog
-from elasticdl.shared.bus.reading import present_records, read_present
+from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
@@ -138,7 +139,7 @@ def task(job: JobHandle, number: int, purpose: str) -> None:
     Raises:
         UserError: there is no such task.
     """
-    records = _records(job)
+    records = read_records(job)
     try:
         ref = TaskRef(purpose=Purpose(purpose), number=number)
     except ValueError as error:
@@ -161,7 +162,7 @@ def events(job: JobHandle, *, follow: bool) -> None:
     """Print the event log, one line per record."""
     console = plain_console()
     if not follow:
-        _print_records(_records(job), console)
+        _print_records(read_records(job), console)
         return
     asyncio.run(_follow(job, console))
 
@@ -202,14 +203,6 @@ def replay(job: JobHandle, until: int, *, check: bool) -> bool:
     result = "all are the same" if not differ else f"{differ:,} differ"
     console.print(f"Re-ran {count(verified.decisions, 'decision')}: {result}.")
     return not verified.differences
-
-
-def _records(job: JobHandle) -> list[LogRecord]:
-    async def read() -> list[LogRecord]:
-        async with job.open() as bus:
-            return await read_present(bus.log)
-
-    return asyncio.run(read())
 
 
 def _recovered(job: JobHandle, until: int = 0) -> Recovered:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from importlib.util import find_spec
 
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs.handle import JobHandle
+from elasticdl.cli.jobs.log_records import read_records
 from elasticdl.cli.tensorboard.scalars import points
-from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.messages.events import JobSubmitted, LogRecord
+from elasticdl.shared.messages.events import JobSubmitted
 from elasticdl.shared.storage import display, open_store, to_uri
 
 
@@ -35,7 +34,7 @@ def tensorboard(job: JobHandle, logdir: str) -> None:
     from elasticdl.cli.tensorboard import event_files
 
     folder = to_uri(logdir or f"tensorboard/{job.job}")
-    records = _records(job)
+    records = read_records(job)
     submitted = next((one.envelope for one in records if isinstance(one.envelope.event, JobSubmitted)), None)
     if submitted is None:
         raise UserError(f"the event log of {job.job} holds no job")
@@ -52,11 +51,3 @@ def tensorboard(job: JobHandle, logdir: str) -> None:
     what = count(len(found), "point")
     console.print(f"Wrote {what} to {where}." if changed else f"{where} is up to date ({what}).")
     console.print(f"To see them: tensorboard --logdir={shlex.quote(where)}")
-
-
-def _records(job: JobHandle) -> list[LogRecord]:
-    async def read() -> list[LogRecord]:
-        async with job.open() as bus:
-            return await read_present(bus.log)
-
-    return asyncio.run(read())

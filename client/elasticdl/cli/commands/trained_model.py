@@ -23,7 +23,6 @@ def run(flags: EvaluateFlags | PredictFlags, root: Path, started_s: float) -> in
     Raises:
         ElasticDLError: the job can't be planned or started.
     """
-    flags.check()
     check_extras()
     try:
         if flags.detach:

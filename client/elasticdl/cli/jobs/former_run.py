@@ -31,6 +31,11 @@ class FormerRun:
     epochs: int = 0
 
 
+def streams_of(job: JobId) -> str:
+    """Where the event log of a job is that has no NATS server of its own, for people."""
+    return f"the streams EDL-{job}-* of the NATS server"
+
+
 def former_run(run: RunDirectory, record: JobRecord) -> FormerRun:
     """What a job's folder says about the job.
 
@@ -38,7 +43,7 @@ def former_run(run: RunDirectory, record: JobRecord) -> FormerRun:
         run: the folder.
         record: its ``job.json``.
     """
-    log = f"the folder {run.nats}" if record.own_nats else f"the streams EDL-{run.job}-* of the NATS server"
+    log = f"the folder {run.nats}" if record.own_nats else streams_of(run.job)
     return FormerRun(
         job=run.job,
         arguments=run.arguments,

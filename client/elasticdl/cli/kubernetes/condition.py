@@ -51,15 +51,15 @@ def condition_of(job: Manifest, pods: Sequence[Manifest]) -> Condition:
             state = JobState.STOPPED.value
     else:
         state, message = _live_state(pod), ""
-    waiting = _waiting(pods) if ended is None else ""
+    is_planned = any(map(has_planned, pods))
     return Condition(
         is_running=ended is None,
         state=state,
         message=message,
         kill_command=f"kubectl delete job {name} --namespace={namespace}",
         interruption="its Kubernetes Job has ended",
-        waiting=waiting,
-        can_terminate=not any(map(has_planned, pods)),  # A deleted job can't be resumed.
+        waiting=_problem(pods) if ended is None and not is_planned else "",
+        can_terminate=not is_planned,  # A deleted job can't be resumed.
     )
 
 
@@ -68,10 +68,8 @@ def latest(pods: Sequence[Manifest]) -> Manifest | None:
     return max(pods, key=_age, default=None)
 
 
-def _waiting(pods: Sequence[Manifest]) -> str:
-    """Why the master of a job has not started; what a former pod of it says counts until one has planned the job."""
-    if any(map(has_planned, pods)):
-        return ""
+def _problem(pods: Sequence[Manifest]) -> str:
+    """Why no master of a job has started; what a former pod says counts until one has planned the job."""
     problems = (start_problem(pod) for pod in sorted(pods, key=_age, reverse=True))
     return next((problem.text for problem in problems if problem), "")
 
@@ -88,13 +86,6 @@ def termination_message(pod: Manifest) -> str:
         if (terminated := state.get("terminated")) and terminated.get("exitCode")
     ]
     return messages[-1] if messages else str(pod.get("status", {}).get("message", ""))
-
-
-def _earlier_message(pod: Manifest) -> str:
-    """What the container ``submit`` left for people when it ended last; empty: it was not restarted."""
-    statuses = pod.get("status", {}).get("initContainerStatuses") or ()
-    ended = [each.get("lastState", {}).get("terminated") or {} for each in statuses if each["name"] == SUBMIT_CONTAINER]
-    return ended[0].get("message", "").strip() if ended else ""
 
 
 def refusal(pod: Manifest) -> str:
@@ -121,7 +112,7 @@ def is_planning(pod: Manifest) -> bool:
 
 def start_problem(pod: Manifest) -> StartProblem | None:
     """Why a master's pod does not start, or ends and starts again, as far as it shows; None: nothing is wrong."""
-    if not has_planned(pod) and (message := termination_message(pod) or _earlier_message(pod)):
+    if not has_planned(pod) and (message := termination_message(pod)):
         check = f"To check the namespace: elasticdl doctor --namespace={pod['metadata'].get('namespace', '')}"
         text = f"Kubernetes starts the master's pod again, which has ended: {message}\n{check}"
         return StartProblem(text=text, is_final=False)

@@ -18,11 +18,11 @@ from elasticdl.cli.kubernetes.checks import (
 from elasticdl.cli.kubernetes.ended_jobs.one_time_run import run_once
 from elasticdl.cli.kubernetes.lookup import connect
 from elasticdl.cli.kubernetes.manifests.check_pod import check_job
+from elasticdl.cli.kubernetes.new_job.planning import images_of
 from elasticdl.cli.kubernetes.new_job.start import namespace_defaults
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.names import SERVICE_ACCOUNT
-from elasticdl.shared.names import Service
 
 _POD = "pod"
 
@@ -71,12 +71,7 @@ def findings(api: KubernetesApi) -> Iterator[Finding]:
 
 def _run_pod(api: KubernetesApi, defaults: Mapping[str, str], image_name: str, pull_secrets: Sequence[str]) -> int:
     """Run a pod, show what it finds, and delete it; returns the number of problems."""
-    worker = image_name or defaults["image_name"]
-    images = {
-        Service.MASTER: defaults.get("master_image", worker),
-        Service.PS: defaults.get("ps_image", worker),
-        Service.WORKER: worker,
-    }
+    images = images_of(defaults, image_name)
     problems = 0
 
     def show(line: str) -> None:

@@ -30,6 +30,11 @@ def kind_of(flags: CommandFlags) -> JobKind:
     return next(kind for kind, command in _COMMANDS.items() if isinstance(flags, command))
 
 
+def seed_of(flags: CommandFlags) -> int:
+    """The seed of a job's processes; 0: the command has none."""
+    return (isinstance(flags, TrainFlags) and flags.seed) or 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceJob:
     """A job that has ended, whose model another job uses.

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from elasticdl.cli.jobs.former_run import FormerRun
+from elasticdl.cli.jobs.former_run import FormerRun, streams_of
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES
-from elasticdl.cli.kubernetes.submission_file import SubmissionFile
+from elasticdl.cli.kubernetes.submission_file import SubmissionFile, seed_of
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.preflight import check_writable
 from elasticdl.shared.bus import Bus, BusSettings, nats_bus
@@ -110,9 +110,8 @@ def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = No
     from elasticdl.cli.submission.trained_model import submit as trained_model
 
     flags = file.flags
-    seed = (isinstance(flags, TrainFlags) and flags.seed) or 0
     processes = flags.num_workers + flags.num_ps_pods
-    with fork_servers(processes=processes, seed=seed, envs={}) as forks:
+    with fork_servers(processes=processes, seed=seed_of(flags), envs={}) as forks:
         forks.begin(None, [Service.WORKER])
         if isinstance(flags, TrainFlags):
             submission = prepare(flags, None, _say, file.job, version[0] if version else None)
@@ -125,15 +124,12 @@ def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = No
         place = spec.storage if spec.initial and spec.initial.file else ""
         try:
             spec = try_model(replace(submission, spec=spec), forks, _say, place).apply(spec)
-        except UnfinishedError as error:
+        except (UnfinishedError, UserError) as error:
             if place:
                 _remove_all(place)
+            if place or isinstance(error, UserError):
                 raise
             _say(str(error))
-        except UserError:
-            if place:
-                _remove_all(place)
-            raise
     submission.save_indices(spec.storage)
     for line in start_lines(spec):
         _say(line)
@@ -175,7 +171,7 @@ def former_run(file: SubmissionFile) -> FormerRun:
         job=file.job,
         arguments=file.job,
         storage=storage_of(file.flags, None, file.job),
-        log_place=f"the streams EDL-{file.job}-* of the NATS server",
+        log_place=streams_of(file.job),
     )
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from elasticdl.cli.jobs import run_directory
 from elasticdl.cli.jobs.ended_job import read_ended_job
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.model_file import KERAS_FILE
 from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectNotFoundError, join, open_store, to_uri
 
-KERAS_FILE = "model.keras"
 _SUFFIX = ".keras"
 _SAVED_MODEL, _MARK = "saved_model", "saved_model.pb"
 """Folder of the SavedModel in an export, and the file that every SavedModel has."""

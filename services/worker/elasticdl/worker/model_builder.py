@@ -13,7 +13,7 @@ from typing import Any
 
 from elasticdl.shared.data.schema import schema_of
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import ModelFile, literal_params
+from elasticdl.shared.job.model_file import KERAS_FILE, ModelFile, literal_params
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec, JobKind, JobSpec
 from elasticdl.shared.process.running_batches import RunningBatchesFile
@@ -161,7 +161,7 @@ def _local_copy(uri: str) -> Path:
     """An exported model on the local disk; one in object storage is copied to a temporary file."""
     if scheme_of(uri) == "file":
         return local_path(uri)
-    copy = Path(tempfile.mkdtemp(prefix="elasticdl-model-")) / "model.keras"
+    copy = Path(tempfile.mkdtemp(prefix="elasticdl-model-")) / KERAS_FILE
     with open_store(uri).open(uri) as source, copy.open("wb") as target:
         shutil.copyfileobj(source, target)
     return copy

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elasticdl.shared.errors import PermanentError, ProtocolError, TransientError, UserError
+from elasticdl.shared.job.model_file import KERAS_FILE
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import decode_spec
 from elasticdl.shared.process import model_check
@@ -100,7 +101,6 @@ def _build(spec: JobSpec) -> Built:
 
 
 def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
-    from elasticdl.worker.model.export.export import KERAS_FILE
     from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint
     from elasticdl.worker.model.initial.conversion import prepare
     from elasticdl.worker.model_trial import try_model

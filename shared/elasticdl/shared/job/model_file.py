@@ -15,6 +15,8 @@ from pathlib import Path
 from elasticdl.shared.errors import UserError
 
 DEFAULT_SYMBOL = "custom_model"
+KERAS_FILE = "model.keras"
+"""Name of the file that holds the whole model in an export."""
 _REQUIRED = ("loss", "optimizer")
 _FEEDS = ("feed", "feed_batch")
 

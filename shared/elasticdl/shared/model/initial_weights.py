@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.model.manifests import (
+    CHUNK_BYTES,
     MANIFEST_NAME,
     Chunk,
     ChunkPart,
@@ -29,8 +30,6 @@ from elasticdl.shared.model.signature import VariableKind as Kind
 from elasticdl.shared.names import Incarnation, JobId, PodName
 from elasticdl.shared.storage import ObjectStore
 
-CHUNK_BYTES = 8 << 20
-"""Approximate size of a chunk of rows."""
 _JOB, _PS, _NUMBER = JobId("initial"), PodName("file"), "0"
 
 Floats = npt.NDArray[np.float32]

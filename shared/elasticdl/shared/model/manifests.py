@@ -27,6 +27,8 @@ FORMAT = 2
 MANIFEST_NAME = "manifest"
 COPY_NAME = "copy"
 """Name of the manifest of a copy for a move, which is no snapshot of anybody."""
+CHUNK_BYTES = 8 << 20
+"""Approximate size of a chunk of rows. A chunk is copied under its table's lock and is in memory twice at a time."""
 NOTHING_LEFT = "The job can't be resumed from anything"
 """What a ps says whose snapshots are all lost; the log keeps only its words, and by these the advice goes."""
 _NAME = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"

@@ -110,9 +110,6 @@ def test_a_pod_that_has_ended_before_the_job_began_is_started_again() -> None:
     problem = start_problem(pod({"terminated": {"exitCode": 75, "message": "no NATS answers"}}))
     assert problem is not None and not problem.is_final
     assert problem.text.startswith("Kubernetes starts the master's pod again, which has ended: no NATS answers\n")
-    again = pod({"running": {}})
-    again["status"]["initContainerStatuses"][0]["lastState"] = REFUSED
-    assert "has ended: the data is missing\n" in condition_of(job(), [again]).waiting
     successor = pod({"running": {}})
     successor["metadata"]["creationTimestamp"] = "2026-01-01T00:00:05Z"
     assert "has ended: the data is missing\n" in condition_of(job(), [pod(REFUSED), successor]).waiting

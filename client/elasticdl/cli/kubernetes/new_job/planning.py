@@ -15,7 +15,7 @@ from elasticdl.cli.kubernetes.manifests.resources import parse_resources
 from elasticdl.cli.kubernetes.manifests.templates import JobSettings, PodSettings
 from elasticdl.cli.kubernetes.manifests.volumes import Volumes, parse_volumes
 from elasticdl.cli.kubernetes.new_job.model_files import ModelFiles, collect
-from elasticdl.cli.kubernetes.submission_file import CommandFlags, SourceJob, SubmissionFile, kind_of
+from elasticdl.cli.kubernetes.submission_file import CommandFlags, SourceJob, SubmissionFile, kind_of, seed_of
 from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.job_flags import JobFlags
@@ -97,33 +97,51 @@ def plan_job(
     )
 
 
+def images_of(defaults: Mapping[str, str], image_name: str) -> dict[Service, str]:
+    """The images of a namespace's jobs.
+
+    Args:
+        defaults: content of the namespace's ConfigMap ``elasticdl``.
+        image_name: value of ``--image_name``; may be empty.
+
+    Raises:
+        UserError: neither names an image.
+    """
+    worker = image_name or defaults.get("image_name", "")
+    if not worker:
+        raise UserError(
+            f"--image_name is not given, and ConfigMap {NAMESPACE_OBJECT} of the namespace has no image_name",
+            usage=True,
+        )
+    return {
+        Service.MASTER: defaults.get("master_image", "") or worker,
+        Service.PS: defaults.get("ps_image", "") or worker,
+        Service.WORKER: worker,
+    }
+
+
 def _pods(
     pods: KubernetesFlags, defaults: Mapping[str, str]
 ) -> tuple[PodSettings, PodSettings, PodSettings, WorkerPriority | None]:
     """The pods of master, worker and ps, and the priority of the workers if that differs from pod to pod."""
     high, low = defaults.get("priority_class_high", ""), defaults.get("priority_class_low", "")
     worker_priority = _worker_priority(pods.worker_pod_priority, high or PRIORITY_HIGH, low or PRIORITY_LOW)
-    image = pods.image_name or defaults.get("image_name", "")
-    if not image:
-        raise UserError(
-            f"--image_name is not given, and ConfigMap {NAMESPACE_OBJECT} of the namespace has no image_name",
-            usage=True,
-        )
+    images = images_of(defaults, pods.image_name)
     master = PodSettings(
         service=Service.MASTER,
-        image=pods.master_image or defaults.get("master_image", "") or image,
+        image=pods.master_image or images[Service.MASTER],
         resources=parse_resources("master", pods.master_resource_request, pods.master_resource_limit),
         priority_class=pods.master_pod_priority or high,
     )
     worker = PodSettings(
         service=Service.WORKER,
-        image=image,
+        image=images[Service.WORKER],
         resources=parse_resources("worker", pods.worker_resource_request, pods.worker_resource_limit),
         priority_class="" if worker_priority else pods.worker_pod_priority or low,
     )
     ps = PodSettings(
         service=Service.PS,
-        image=pods.ps_image or defaults.get("ps_image", "") or image,
+        image=pods.ps_image or images[Service.PS],
         resources=parse_resources("ps", pods.ps_resource_request, pods.ps_resource_limit),
         priority_class=pods.ps_pod_priority or high,
     )
@@ -136,7 +154,7 @@ def _settings(
     return JobSettings(
         job=job,
         run=run,
-        seed=(isinstance(flags, TrainFlags) and flags.seed) or 0,
+        seed=seed_of(flags),
         log_level=flags.log_level,
         envs=parse_envs(flags.envs),
         model_files=model.keys,

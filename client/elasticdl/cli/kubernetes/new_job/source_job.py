@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 
-from elasticdl.cli.jobs.former_run import FormerRun
+from elasticdl.cli.jobs.former_run import FormerRun, streams_of
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.lookup import find_in
 from elasticdl.cli.kubernetes.submission_file import SourceJob, SubmissionFile
@@ -67,7 +67,7 @@ async def newest_version(bus: Bus, source: SourceJob) -> tuple[InitialModel, Job
         job=source.job,
         arguments=source.job,
         storage=source.storage,
-        log_place=f"the streams EDL-{source.job}-* of the NATS server",
+        log_place=streams_of(source.job),
     )
     ended = await read_from(bus, former)
     version = await asyncio.to_thread(ended.version)

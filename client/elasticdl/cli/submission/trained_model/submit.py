@@ -18,12 +18,12 @@ from elasticdl.cli.submission.submit import Submission, job_name, model_of, stor
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags, names
 from elasticdl.shared.data.schema import DataFormat, DataSchema, spec_of
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.model_file import KERAS_FILE
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import InitialModel, JobKind, JobSpec, PredictionSpec
 from elasticdl.shared.names import JobId, new_job_id
 from elasticdl.shared.storage import display, join, open_store, to_uri
 
-KERAS_FILE = "model.keras"
 TASKS_MAX = 50_000
 """Tasks of a prediction job. One message lists their files."""
 

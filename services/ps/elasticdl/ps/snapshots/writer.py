@@ -29,6 +29,7 @@ from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import encode_spec
 from elasticdl.shared.model.manifests import (
+    CHUNK_BYTES,
     COPY_NAME,
     MANIFEST_NAME,
     Chunk,
@@ -43,9 +44,6 @@ from elasticdl.shared.model.partitioning import mask_of
 from elasticdl.shared.model.placement import ALL, Ranges
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import Incarnation, PodName
-
-CHUNK_BYTES = 8 << 20
-"""Approximate size of a chunk of rows. A chunk is copied under its table's lock and is in memory twice at a time."""
 
 _Floats = npt.NDArray[np.float32]
 _Ids = npt.NDArray[np.int64]
