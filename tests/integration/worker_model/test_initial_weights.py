@@ -79,6 +79,10 @@ BODIES = {
     "nested": NESTED,
     "subclass": SUBCLASS,
 }
+NUMBERED_BODIES = {
+    **{name: BODIES[name] for name in ("functional", "sequential", "towers", "subclass")},
+    "combiners": WITH_COMBINERS.replace(', name="sqrtn"', "").replace(', name="mean"', ""),
+}
 AMBIGUOUS = {"nested": "inner/bias", "subclass": "net/bias"}
 """Names that a SavedModel of such a model gives to several variables."""
 
@@ -197,17 +201,23 @@ def test_rows_of_a_table_with_any_number_of_ids_are_no_difference(write_module: 
     assert len(loaded(runner, initial)[1]["user_table"]) == 1000
 
 
-@pytest.mark.parametrize("body", [RECOMMENDER, TOWERS, SUBCLASS], ids=["functional", "towers", "subclass"])
+@pytest.mark.parametrize(
+    ("body", "save"),
+    [
+        *((body, save_keras) for body in NUMBERED_BODIES),
+        *((body, save) for body in NUMBERED_BODIES if body not in AMBIGUOUS for save in (save_export, save_checkpoint)),
+    ],
+)
 def test_layers_that_keras_has_numbered_otherwise_are_the_same_layers(
-    write_module: WriteModule, tmp_path: Path, body: str
+    write_module: WriteModule, tmp_path: Path, body: str, save: Save
 ) -> None:
-    runner, batch = runner_of(write_module(body), columns())
+    runner, batch = runner_of(write_module(NUMBERED_BODIES[body]), columns())
     for _ in range(2):
         keras.Sequential([keras.layers.Dense(1), keras.layers.Flatten()])
     model = runner.module.make_model()
     expected = model.predict_on_batch(batch.features)
     assert any("_" in layer.name and layer.name[-1] in "23456789" for layer in model._flatten_layers())
-    initial = started(runner, save_keras(model, tmp_path), tmp_path)
+    initial = started(runner, save(model, tmp_path), tmp_path)
     count = len(runner.dense.specs) + len(runner.tables)
     assert initial.note.startswith(f"Loaded {count} of {count} variables"), initial.note
     np.testing.assert_allclose(predictions(runner, batch, initial), expected, rtol=1e-5, atol=1e-6)

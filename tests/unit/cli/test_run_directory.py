@@ -10,6 +10,7 @@ import pytest
 from elasticdl.cli.commands.jobs import scale, stop
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, default_root, find, replace_text
+from elasticdl.cli.submission.initial_model import is_job
 from elasticdl.cli.submission.model_digest import changed_files, combined, file_digests
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
@@ -119,3 +120,13 @@ def test_a_record_of_the_first_version_keeps_its_hint(tmp_path: Path) -> None:
     run = made(tmp_path, "job-1")
     (run.path / "job.json").write_text('{"job": "job-1", "created_s": 1.0, "state": "failed", "advice": "Fix it."}')
     assert run.read().next_step == "Fix it."
+
+
+def test_a_place_of_a_model_is_a_job_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "runs"
+    made(root, "digits-aaaaaa")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    assert is_job("digits", root) and is_job("digits-aaaaaa", root)
+    assert not is_job("./digits", root) and not is_job("digits.keras", root) and not is_job("other", root)
+    assert not is_job("digits", None)

@@ -73,8 +73,9 @@ def test_an_interrupted_job_shows_no_processes(log: Log) -> None:
 
 @pytest.mark.parametrize(("alive", "state"), [(True, "training"), (False, "interrupted")])
 def test_json_tells_running_from_exited_processes(log: Log, alive: bool, state: str) -> None:
-    condition = Condition(is_running=alive, state=state, pids={"master": 7})
+    condition = Condition(is_running=alive, state=state, pids={"master": 7}, waiting="no node has room")
     facts = status_facts(SPEC.job, condition, log.state)
+    assert facts["waiting"] == "no node has room"
     assert (facts["state"], facts["pods"]["worker-0"]["pid"]) == (state, os.getpid() if alive else 0)
     assert facts["pods"]["worker-0"]["phase"] == facts["pods"]["master"]["phase"] == ("running" if alive else "exited")
 

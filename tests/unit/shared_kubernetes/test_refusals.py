@@ -39,7 +39,10 @@ def test_refusals_are_told_apart() -> None:
     assert refusal(409, body("AlreadyExists", "")).already_exists
     assert refusal(409, body("Conflict", "")).is_conflict
     assert refusal(403, body("Forbidden", "exceeded quota: small, requested: pods=1")).is_quota
-    assert not refusal(403, body("Forbidden", "User x cannot create pods")).is_quota
+    lacking = refusal(403, body("Forbidden", 'pods is forbidden: User "x" cannot create resource "pods"'))
+    assert lacking.is_lacking_right and not lacking.is_quota
+    assert not refusal(403, body("Forbidden", "exceeded quota: small, requested: pods=1")).is_lacking_right
+    assert not refusal(403, body("Forbidden", 'violates PodSecurity "restricted:latest"')).is_lacking_right
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])

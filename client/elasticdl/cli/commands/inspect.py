@@ -54,16 +54,16 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
             f"The {suspended.process} is suspended: no process is replaced. To continue it: {suspended.remedy}"
         )
     try:
-        state = _recovered(job).state
+        state, problem = _recovered(job).state, "holds no job" + (" yet" if alive else "")
     except ElasticDLError:
         if not condition.waiting:
             raise
-        state = State()  # The job may wait for the very server that holds its log.
+        state, problem = State(), "can't be read"  # The job may wait for the very server that holds its log.
     if as_json:
         console.print(json.dumps(status_facts(job.job, condition, state), indent=2))
         return
     if state.spec is None:
-        console.print(f"{job.job}: {condition.state}. Its event log holds no job" + (" yet." if alive else "."))
+        console.print(f"{job.job}: {condition.state}. Its event log {problem}.")
         if message := condition.message or condition.waiting:
             console.print(message)
         elif not alive and condition.state != JobState.SUCCEEDED.value:

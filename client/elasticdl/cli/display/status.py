@@ -72,6 +72,7 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
         "job": job,
         "state": name_of_state,
         "alive": alive,
+        "waiting": condition.waiting,
         "message": state.failure.message if state.failure else state.stop_reason,
         "tasks": {"finished": len(training.complete) if training else 0, "all": state.plan.tasks if training else 0},
         "epochs": epoch_rows(state),

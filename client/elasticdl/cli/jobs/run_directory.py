@@ -184,7 +184,7 @@ class RunDirectory:
         try:
             return JobRecord.from_json((self.path / "job.json").read_text())
         except FileNotFoundError as error:
-            raise self._unknown() from error
+            raise self.unknown() from error
         except (ValueError, TypeError) as error:
             raise UserError(
                 f"{self.path / 'job.json'} is damaged: {error}",
@@ -309,7 +309,8 @@ class RunDirectory:
         finally:
             os.close(descriptor)
 
-    def _unknown(self) -> UserError:
+    def unknown(self) -> UserError:
+        """The error that there is no such job; lists those that there are."""
         known = [directory.job for directory in reversed(run_directories(self.root))]
         hint = f"The latest jobs there: {', '.join(known[:5])}. To list all: elasticdl jobs{root_argument(self.root)}"
         empty = "That folder holds no jobs. If the job is in another folder, give it with --run_dir."
@@ -351,6 +352,18 @@ def find(root: Path, job: str) -> RunDirectory:
     Raises:
         UserError: there is none, or there are several.
     """
+    found = find_if_any(root, job)
+    if found is None:
+        raise RunDirectory(root, JobId(job)).unknown()
+    return found
+
+
+def find_if_any(root: Path, job: str) -> RunDirectory | None:
+    """As ``find``, and None if there is none.
+
+    Raises:
+        UserError: there are several.
+    """
     exact = RunDirectory(root, JobId(job))
     if (exact.path / "job.json").is_file():
         return exact
@@ -360,8 +373,7 @@ def find(root: Path, job: str) -> RunDirectory:
     if named:
         ids = ", ".join(directory.job for directory in named)
         raise UserError(f"{len(named)} jobs are named {job!r}", hint=f"Give the id of one of them: {ids}.")
-    exact.read()  # Raises the error that lists the existing jobs.
-    return exact
+    return None
 
 
 def run_directories(root: Path) -> list[RunDirectory]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -34,7 +34,7 @@ CLIENT_RIGHTS: tuple[tuple[Kind, str, str], ...] = (
     *((JOB, "", verb) for verb in ("create", "get", "list", "patch", "delete")),
     *((CONFIG_MAP, "", verb) for verb in ("create", "get", "list")),
     *((SECRET, "", verb) for verb in ("create", "get")),
-    *((POD, "", verb) for verb in ("get", "list")),
+    *((POD, "", verb) for verb in ("create", "get", "list")),
     (POD, "log", "get"),
     (POD, "portforward", "create"),
     (SERVICE, "", "get"),
@@ -78,9 +78,14 @@ def setup_findings(api: KubernetesApi) -> Iterator[Finding]:
     yield _content_finding(api, SECRET, (variable("nats_url"),))
 
 
-def defaults_finding(api: KubernetesApi) -> Finding:
-    """Check the namespace's defaults of flags; jobs that give these flags need no defaults."""
-    return _content_finding(api, CONFIG_MAP, ("image_name", "storage"))
+def defaults_finding(api: KubernetesApi, given: Collection[str] = ()) -> Finding:
+    """Check the namespace's defaults of flags; jobs that give these flags need no defaults.
+
+    Args:
+        api: the cluster, and the namespace.
+        given: flags that need no default.
+    """
+    return _content_finding(api, CONFIG_MAP, tuple(name for name in ("image_name", "storage") if name not in given))
 
 
 def job_findings(api: KubernetesApi, manifest: JobManifest) -> Iterator[Finding]:
@@ -192,7 +197,7 @@ def rights_named(api: KubernetesApi) -> Iterator[None]:
     try:
         yield
     except ApiRefusedError as refusal:
-        lacking = rights_finding(api.is_allowed) if refusal.status == _FORBIDDEN else None
+        lacking = rights_finding(api.is_allowed) if refusal.is_lacking_right else None
         if lacking is None or not lacking.problem:
             raise
         raise UserError(f"{lacking.problem} in namespace {api.namespace}", hint=lacking.remedy) from refusal

@@ -25,6 +25,8 @@ from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.names import SERVICE_ACCOUNT
 
 _POD = "pod"
+WAIT_S_MAX = 60.0
+"""Seconds that the pod may wait for a node, or for whatever else it waits for."""
 
 
 def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = ()) -> int:
@@ -42,7 +44,7 @@ def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = (
         ElasticDLError: the API server can't be reached, or refuses.
     """
     api, problems = connect(namespace), 0
-    for finding in findings(api):
+    for finding in findings(api, image_name):
         problems += _show(finding)
     if problems:
         plain_console().print(f"skipped  {_POD}: first repair what is listed above")
@@ -51,8 +53,12 @@ def doctor(namespace: str, image_name: str = "", pull_secrets: Sequence[str] = (
     return exit_codes.FAILURE if problems else exit_codes.SUCCESS
 
 
-def findings(api: KubernetesApi) -> Iterator[Finding]:
+def findings(api: KubernetesApi, image_name: str = "") -> Iterator[Finding]:
     """All checks that need no pod; after a namespace that does not exist there are no more.
+
+    Args:
+        api: the cluster, and the namespace.
+        image_name: value of ``--image_name``.
 
     Raises:
         TransientError, PermanentError: the API server can't be reached, or refuses.
@@ -63,7 +69,7 @@ def findings(api: KubernetesApi) -> Iterator[Finding]:
         if finding.subject == "namespace" and finding.problem:
             return
     yield rights_finding(api.is_allowed)
-    yield defaults_finding(api)
+    yield defaults_finding(api, ["image_name"] if image_name else [])
     defaults = namespace_defaults(api)
     classes = {defaults.get(f"priority_class_{level}", "") for level in ("high", "low")} - {""}
     yield from name_findings(api, SERVICE_ACCOUNT, classes)
@@ -83,7 +89,7 @@ def _run_pod(api: KubernetesApi, defaults: Mapping[str, str], image_name: str, p
 
     manifest = check_job(api.namespace, secrets.token_hex(3), images, defaults["storage"], pull_secrets)
     try:
-        run_once(api, manifest, show)
+        run_once(api, manifest, show, WAIT_S_MAX)
     except UserError as error:
         remedy = error.hint or "Check image_name, master_image and ps_image in ConfigMap elasticdl, and --image_name."
         return problems + _show(Finding(subject=_POD, problem=str(error.args[0]), remedy=remedy))

@@ -18,6 +18,10 @@ _ALL = selector({NAME_LABEL: "elasticdl", MANAGED_BY_LABEL: "elasticdl"})
 _TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
+class NoSuchJobError(UserError):
+    """No job has this id or name."""
+
+
 def has_cluster(environment: Mapping[str, str]) -> bool:
     """Whether this machine or pod is configured for a cluster. Asks no server.
 
@@ -74,4 +78,4 @@ def find_in(api: KubernetesApi, job: str) -> JobId:
     if found:
         raise UserError(f"{len(found)} jobs are named {job!r}", hint=f"Give the id of one of them: {', '.join(found)}.")
     latest = f"The latest jobs there: {', '.join(reversed(ids[-5:]))}." if ids else "It holds no jobs."
-    raise UserError(f"there is no job {job!r} in namespace {api.namespace} of {api.server}", hint=latest)
+    raise NoSuchJobError(f"there is no job {job!r} in namespace {api.namespace} of {api.server}", hint=latest)

@@ -85,6 +85,8 @@ async def _source_version(file: SubmissionFile, nats_url: str, replicas: int) ->
         return None
     from elasticdl.cli.kubernetes.new_job.source_job import newest_version
 
+    if next(open_store(file.source.storage).list(f"{file.source.storage}/"), None) is None:
+        raise UserError(f"there is no job {file.source.job}: {display(file.source.storage)} holds nothing")
     bus = await connect(nats_url, file.source.job, replicas)
     try:
         return await newest_version(bus, file.source)

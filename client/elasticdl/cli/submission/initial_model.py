@@ -22,18 +22,32 @@ def find_initial_model(source: str, root: Path | None) -> InitialModel:
     """The model that a value of ``--initial_model`` names.
 
     Args:
-        source: a folder or file, local or in object storage, or the id or name of a job.
+        source: the id or name of a job, or a folder or file, local or in object storage.
         root: folder of the run directories; None: no job is found.
 
     Raises:
         ElasticDLError: there is no such model, or what is there holds none.
     """
     local = Path(source).expanduser()
-    if "://" in source or local.exists():
+    if "://" in source or (local.exists() and not is_job(source, root)):
         return InitialModel(job=JobId(""), file=_model_file(source))
     if "/" in source or local.suffix == _SUFFIX or root is None:
         raise UserError(f"--initial_model={source} does not exist", usage=True)
     return version_of_job(source, root)[0]
+
+
+def is_job(source: str, root: Path | None) -> bool:
+    """Whether a place of a model is the id or name of a job, whatever else has that name; ``./NAME`` is a file.
+
+    Args:
+        source: the place.
+        root: folder of the run directories; None: no job is found.
+
+    Raises:
+        UserError: several jobs have that name.
+    """
+    is_name = "/" not in source and not source.endswith(_SUFFIX)
+    return root is not None and is_name and run_directory.find_if_any(root, source) is not None
 
 
 def version_of_job(job: str, root: Path) -> tuple[InitialModel, JobSpec]:
@@ -75,8 +89,10 @@ def _model_file(source: str) -> str:
             hint="Load them in the model file with load_weights(), or give a .keras file.",
             usage=True,
         )
-    if uri.endswith(_SUFFIX) and is_there():
-        return uri
+    if uri.endswith(_SUFFIX):
+        if is_there():
+            return uri
+        raise UserError(f"--initial_model={source} does not exist", usage=True)
     for names in ((KERAS_FILE,), (_MARK,), (_SAVED_MODEL, _MARK)):
         if is_there(*names):
             return join(uri, *names) if names == (KERAS_FILE,) else join(uri, *names[:-1]).rstrip("/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
@@ -114,11 +115,11 @@ def wait_for_master(settings: WorkerSettings, bus: Bus, loop: LoopThread) -> Non
     """Wait until the master has taken over this pod, which was created before it. Until then, nothing of it counts.
 
     Raises:
-        TransientError: it takes too long. Another job may have this pod's place meanwhile.
+        TransientError: it takes too long, so another job may have this pod's place meanwhile; or the log can't be read.
     """
     try:
-        loop.call(_until_started(bus.log, settings.pod, settings.instance), timeout_s=settings.master_wait_s)
-    except TransientError as error:
+        loop.call(asyncio.wait_for(_until_started(bus.log, settings.pod, settings.instance), settings.master_wait_s))
+    except TimeoutError as error:
         raise TransientError(
             f"the master did not take over this pod within {settings.master_wait_s:g} s. The pod frees its place, and "
             "the master creates it again"

@@ -66,6 +66,11 @@ class ApiRefusedError(PermanentError):
         return self.reason == "Conflict"
 
     @property
+    def is_lacking_right(self) -> bool:
+        """The user has no right to the request, whatever the object says."""
+        return self.reason == "Forbidden" and " cannot " in self.detail
+
+    @property
     def is_quota(self) -> bool:
         """A ResourceQuota of the namespace is used up."""
         return self.reason == "Forbidden" and "exceeded quota" in self.detail

@@ -80,7 +80,9 @@ def test_a_job_consists_of_a_job_a_config_map_and_a_secret() -> None:
 
 
 @pytest.mark.parametrize(("command", "data"), [(EvaluateFlags, "validation_data"), (PredictFlags, "prediction_data")])
-def test_a_job_with_a_trained_model_names_where_that_is(command: type[JobFlags], data: str) -> None:
+def test_a_job_with_a_trained_model_names_where_that_is(
+    command: type[JobFlags], data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values: dict[str, Any] = {data: "s3://data/mnist", "model_def": TRAIN.model_def, "model": "mnist-0123ab"}
     values |= {"output": "s3://data/out"} if command is PredictFlags else {}
     source = SourceJob(job=JobId("mnist-0123ab"), storage="s3://jobs/all/mnist-0123ab")
@@ -95,6 +97,10 @@ def test_a_job_with_a_trained_model_names_where_that_is(command: type[JobFlags],
     assert type(found.flags) is command and found.source == source
     assert found.job.startswith(f"mnist-functional-api-{'evaluate' if command is EvaluateFlags else 'predict'}-")
     assert submitted(model="s3://data/exported").source is None
+    assert submitted(model="/models/in/the/image.keras").source is None
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mnist-0123ab").mkdir()
+    assert submitted().source == source  # Pods can't read the folder of that name.
     with pytest.raises(UserError, match=r"--model=exported/model\.keras is on this machine"):
         submitted(model="exported/model.keras")
     with pytest.raises(UserError, match=rf"--{data}=here\.csv is on this machine"):

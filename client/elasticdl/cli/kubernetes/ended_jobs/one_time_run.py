@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 
@@ -17,28 +18,30 @@ UNREACHABLE_S_MAX = 60.0
 """Seconds without an answer of the API server after which the client gives up."""
 
 
-def run_once(api: KubernetesApi, manifest: Manifest, show: Callable[[str], None]) -> None:
+def run_once(api: KubernetesApi, manifest: Manifest, show: Callable[[str], None], wait_s_max: float = math.inf) -> None:
     """Create a Job, show the output of its pod until that has ended, and delete the Job.
 
     Args:
         api: the cluster, and the namespace.
         manifest: see ``one_time_job``.
         show: shows the user a line.
+        wait_s_max: seconds that the pod may wait for the same reason.
 
     Raises:
-        UserError: the pod can't start, or has failed: its termination message.
+        UserError: the pod can't start, waits too long, or has failed: its termination message.
         TransientError, PermanentError: the API server can't be reached, or refuses.
     """
     job = api.create(manifest)
     try:
-        _follow(api, job, show)
+        _follow(api, job, show, wait_s_max)
     finally:
         with contextlib.suppress(ElasticDLError):
             api.delete(JOB, job["metadata"]["name"])
 
 
-def _follow(api: KubernetesApi, job: Manifest, show: Callable[[str], None]) -> None:
-    told, printed, answered_s = "", 0, time.monotonic()
+def _follow(api: KubernetesApi, job: Manifest, show: Callable[[str], None], wait_s_max: float) -> None:
+    told, printed, told_s = "", 0, time.monotonic()
+    answered_s = told_s
     labels = selector({JOB_LABEL: job["metadata"]["name"]})
     while True:
         try:
@@ -59,9 +62,12 @@ def _follow(api: KubernetesApi, job: Manifest, show: Callable[[str], None]) -> N
             return
         if phase == "Failed":
             raise UserError((pod and termination_message(pod)) or "the pod has failed, and Kubernetes does not say why")
-        if problem and problem != told:
-            told = problem
-            show(f"Waiting: {problem}")
+        if problem != told:
+            told, told_s = problem, time.monotonic()
+            if problem:
+                show(f"Waiting: {problem}")
+        if problem and time.monotonic() > told_s + wait_s_max:
+            raise UserError(f"{problem} (for {wait_s_max:g} seconds)")
         time.sleep(_POLL_S)
 
 

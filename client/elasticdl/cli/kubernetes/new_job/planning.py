@@ -198,11 +198,16 @@ def _with_places(flags: F, defaults: Mapping[str, str], volumes: Volumes) -> F:
 
 
 def _source(flags: CommandFlags, volumes: Volumes, find_source: Callable[[str], SourceJob] | None) -> SourceJob | None:
-    """The job whose model is used; None: it is in a file that pods can read, or there is none."""
+    """The job whose model is used; None: it is in a file that pods can read, or there is none.
+
+    A name means a job, whatever this machine has, because pods can't read its files.
+    """
     name, given = ("initial_model", flags.initial_model) if isinstance(flags, TrainFlags) else ("model", flags.source)
     if not given or "://" in given or volumes.contains(given):
         return None
-    if "/" in given or Path(given).suffix or Path(given).exists():
+    if given.startswith("/") and not Path(given).exists():
+        return None  # It is in the image.
+    if "/" in given or Path(given).suffix:
         raise UserError(
             f"--{name}={given} is on this machine, where pods can't read it",
             hint=f"Upload it: elasticdl data put {given} s3://BUCKET/PREFIX. Or give the name of a job.",

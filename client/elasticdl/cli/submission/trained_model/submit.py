@@ -11,7 +11,7 @@ from typing import Any
 from elasticdl.cli.jobs.run_directory import RunDirectory
 from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flag_items import parse_envs
-from elasticdl.cli.submission.initial_model import version_of_job
+from elasticdl.cli.submission.initial_model import is_job, version_of_job
 from elasticdl.cli.submission.plan_data import Progress, plan_data
 from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.cli.submission.submit import Submission, job_name, model_of, storage_of
@@ -169,6 +169,8 @@ def find_model(source: str, root: Path | None) -> TrainedModel:
     if "://" in source:
         return TrainedModel(exported=source if source.endswith(".keras") else join(source, KERAS_FILE))
     path = Path(source).expanduser()
+    if root is not None and is_job(source, root):
+        return trained_by(*version_of_job(source, root))
     if path.is_dir():
         path /= KERAS_FILE
         if not path.is_file():
@@ -181,4 +183,4 @@ def find_model(source: str, root: Path | None) -> TrainedModel:
         return TrainedModel(exported=to_uri(path))
     if path.suffix == ".keras" or "/" in source or root is None:
         raise UserError(f"--model={source} does not exist", usage=True)
-    return trained_by(*version_of_job(source, root))
+    raise RunDirectory(root, JobId(source)).unknown()

@@ -17,7 +17,13 @@ from elasticdl.shared.model.placement import ALL
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.storage import open_store
 from elasticdl.worker.model.initial.files import Weights, read_keras_file, read_saved_model
-from elasticdl.worker.model.initial.variable_names import EMBEDDINGS, named_variables, without_model_names
+from elasticdl.worker.model.initial.layer_numbers import UNKNOWN, renumbered_names
+from elasticdl.worker.model.initial.variable_names import (
+    EMBEDDINGS,
+    class_names,
+    named_variables,
+    without_model_names,
+)
 from elasticdl.worker.model.runner import ModelRunner
 
 KERAS_SUFFIX = ".keras"
@@ -49,6 +55,10 @@ def prepare(initial: InitialModel, runner: ModelRunner, storage: str) -> Initial
     else:
         found = read_saved_model(initial.file)
     names = list(_structural_names(runner) if is_keras_file else _built_names(runner))
+    if not is_keras_file:
+        expected = [other for one in names for other in one.others]
+        in_file = renumbered_names(found, expected, class_names(runner.built.model))
+        found = {in_file[name]: values for name, values in found.items()}
     renamed = _renamed(found, names, has_model_names=not is_keras_file)
     tables = {table.name for table in runner.tables if (rows := renamed.get(table.name)) is not None and rows.ndim == 2}
     trained = signature_of(
@@ -105,7 +115,7 @@ def _renamed(found: Weights, names: Sequence[_Names], *, has_model_names: bool) 
                 mine.setdefault(place, one.name)
     # A name that means another variable here must not match.
     taken = {one.name for one in names}
-    return {mine.get(name, f"{name}#file" if name in taken else name): values for name, values in found.items()}
+    return {mine.get(name, f"{name}{UNKNOWN}" if name in taken else name): values for name, values in found.items()}
 
 
 def _structural_names(runner: ModelRunner) -> Iterator[_Names]:

@@ -67,9 +67,9 @@ def read_saved_model(uri: str) -> Weights:
     with _local(uri, _VARIABLES) as folder:
         try:
             reader = tf.train.load_checkpoint(str(folder / _VARIABLES))
-        except (tf.errors.OpError, ValueError) as error:
+            keys = _keys(reader.get_tensor(_GRAPH_KEY))
+        except (tf.errors.OpError, ValueError, KeyError) as error:
             raise UserError(f"{display(uri)} can't be read as a SavedModel: it has no complete variables") from error
-        keys = _keys(reader.get_tensor(_GRAPH_KEY))
         repeated = min((name for name, times in Counter(keys.values()).items() if times > 1), default="")
         if repeated:
             raise UserError(
@@ -78,7 +78,10 @@ def read_saved_model(uri: str) -> Weights:
             )
         types = reader.get_variable_to_dtype_map()
         floats = {name: key for key, name in keys.items() if types[key].is_floating}
-        return {name: np.asarray(reader.get_tensor(key), np.float32) for name, key in floats.items()}
+        try:
+            return {name: np.asarray(reader.get_tensor(key), np.float32) for name, key in floats.items()}
+        except tf.errors.OpError as error:
+            raise UserError(f"{display(uri)} is damaged: {error.message}") from error
 
 
 def _keys(graph: bytes) -> dict[str, str]:

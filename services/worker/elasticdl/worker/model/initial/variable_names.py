@@ -17,6 +17,8 @@ from typing import Any
 
 from keras.src.utils.naming import to_snake_case
 
+from elasticdl.worker.model.initial.layer_numbers import UNKNOWN
+
 EMBEDDINGS = "embeddings"
 """Name of the table of an embedding layer."""
 _AS_THEY_ARE: Mapping[int, str] = MappingProxyType({})
@@ -62,7 +64,7 @@ def renumbered(trained: Any, model: Any) -> dict[int, str]:
         for number in numbers if shift else ():
             layer = theirs[base][number]
             # Without the same gaps it is unknown which layer is which: this name matches none.
-            renamed[id(layer)] = mine[base][number + shift].name if same_gaps else f"{layer.name}#file"
+            renamed[id(layer)] = mine[base][number + shift].name if same_gaps else f"{layer.name}{UNKNOWN}"
     inner = {layer.name: layer for layer in model._layers}
     for layer in trained._layers:
         if (counterpart := inner.get(renamed.get(id(layer), layer.name))) is not None:
@@ -76,9 +78,18 @@ def _numbered(model: Any) -> dict[str, dict[int, Any]]:
     for layer in model._layers:
         numbered = re.fullmatch(r"(.+?)(?:_(\d+))?", layer.name)
         # A served embedding is of a subclass of its own.
-        if numbered and numbered[1] in {to_snake_case(kind.__name__) for kind in type(layer).__mro__}:
+        if numbered and numbered[1] in _class_names(layer):
             found.setdefault(numbered[1], {})[int(numbered[2] or 0)] = layer
     return found
+
+
+def class_names(model: Any) -> set[str]:
+    """The names that Keras gives to a model and the layers in it, without a number."""
+    return set().union(_class_names(model), *(class_names(layer) for layer in model._layers))
+
+
+def _class_names(layer: Any) -> set[str]:
+    return {to_snake_case(kind.__name__) for kind in type(layer).__mro__}
 
 
 def without_model_names(names: list[str]) -> dict[str, str]:
