@@ -27,7 +27,7 @@ def test_a_nats_server_that_pods_can_not_reach(user: CommandLine) -> None:
     assert "Error:" not in output, output  # The log of the pod says the same.
     (job,) = re.findall(r"The job continues\. To follow it: elasticdl attach (\S+)", output)
     shown = user.run("status", job)
-    assert "Its event log holds no job yet." in shown and "no NATS server answers" in shown
+    assert "Its event log can't be read." in shown and "no NATS server answers" in shown
     assert f"{job}: deleted, because its event log can't be reached." in user.run("stop", job)
     wait_until(lambda: job not in user.run("jobs"), lambda: f"{job} is not deleted")
 

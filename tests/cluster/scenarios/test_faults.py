@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.conftest import Cluster
 from tests.cluster.deployment import SERVERS, Deployment
+from tests.cluster.readiness import wait_until
 from tests.cluster.scenarios.command_line import CommandLine
 from tests.cluster.scenarios.conftest import Note
 from tests.cluster.scenarios.faults import Faults, PodSelector
@@ -48,10 +50,10 @@ _ballast = []
 
 
 def _grow():
-    if len(_ballast) < 50:
+    if len(_ballast) < 110:
         _ballast.append(b"x" * (10 << 20))
 """
-"""500 MiB, 10 with each batch."""
+"""1,100 MiB, 10 with each batch: more than a worker may have at first. What it maps from files does not count."""
 
 
 class Experiment:
@@ -69,7 +71,7 @@ class Experiment:
         self._faults = faults
         self._commands = commands
         self._log = log
-        self._job = job
+        self.job = job
         self._note = note
 
     def replaces(self, name: str, fault: Callable[[PodSelector], None], selector: PodSelector) -> None:
@@ -77,7 +79,7 @@ class Experiment:
         former = self._faults.uid(selector)
         self.happens(name, lambda: fault(selector), lambda: self._faults.wait_for_replacement(selector, former))
 
-    def happens(self, name: str, fault: Callable[[], None], wait: Callable[[], None]) -> None:
+    def happens(self, name: str, fault: Callable[[], None], wait: Callable[[], object]) -> None:
         """A fault.
 
         Args:
@@ -99,7 +101,7 @@ class Experiment:
 
     def pod(self, name: str) -> PodSelector:
         """A pod of the job."""
-        return PodSelector.of(self._job, name)
+        return PodSelector.of(self.job, name)
 
     def kills_process_of_master(self) -> None:
         """The process of the master is killed, and its container goes on."""
@@ -114,7 +116,7 @@ class Experiment:
 
     def ends_exactly(self) -> None:
         """The job succeeds, and its audit is exact."""
-        report = self._commands.wait_for_end(self._job, JOB_LIMIT_S)
+        report = self._commands.wait_for_end(self.job, JOB_LIMIT_S)
         events = [record.event for record in self._log.records()]
         started = {(event.pod, event.instance) for event in events if isinstance(event, PodStarted)}
         self._note(replaced_pods=len(started) - WORKERS - PS)
@@ -245,3 +247,33 @@ def test_a_worker_that_runs_out_of_memory_gets_more(
     assert report["audit"]["exact"], report
     trains_s = min(time_s for time_s, _ in log.finished_tasks() if time_s > killed_s[-1])
     note(fault="worker-0 out of memory", times=len(killed_s), trains_after_s=round(trains_s - killed_s[-1], 1))
+
+
+@pytest.mark.bench_cluster
+@pytest.mark.timeout(JOB_LIMIT_S)
+@pytest.mark.usefixtures("service_images")
+def test_the_groups_of_a_ps_that_has_no_place_move_to_the_others_when_asked(
+    cluster: Cluster, experiment: Experiment, faults: Faults, command_line: CommandLine
+) -> None:
+    lost = experiment.pod("ps-1")
+    present = len(cluster.core.list_namespaced_pod(command_line.namespace).items)
+    quota = {"metadata": {"name": "places"}, "spec": {"hard": {"count/pods": str(present - 1)}}}
+
+    def says_why() -> bool:
+        pods = json.loads(command_line.run("status", experiment.job, "--json"))["pods"]
+        return "exceeded quota: places" in pods.get("ps-1", {}).get("pending", "")
+
+    def lose_place() -> None:
+        cluster.core.create_namespaced_resource_quota(command_line.namespace, quota)
+        faults.delete(lost)
+        wait_until(says_why, lambda: command_line.run("status", experiment.job))
+
+    try:
+        experiment.happens(
+            "place of ps-1 lost, then `elasticdl scale --ps=1`",
+            lose_place,
+            lambda: command_line.run("scale", experiment.job, "--ps=1"),
+        )
+    finally:
+        cluster.core.delete_namespaced_resource_quota("places", command_line.namespace)
+    experiment.ends_exactly()

@@ -17,7 +17,7 @@ from tests.deadline import DEADLINE_S
 from tests.unit.master.driver import job_spec, plan
 
 from elasticdl.shared.bus import BusSettings, KeyValueEntry, subjects
-from elasticdl.shared.bus.nats_bus import check_server, connect
+from elasticdl.shared.bus.nats_bus import check_server, connect, stored_jobs
 from elasticdl.shared.bus.nats_bus.connection import Connection, Publication, RefusedError, redact_url
 from elasticdl.shared.bus.nats_bus.stored_message_inbox import StoredMessageInbox
 from elasticdl.shared.bus.server import NatsServer
@@ -53,6 +53,13 @@ async def test_the_expected_sequence_is_checked_before_repetitions_are_recognise
     assert await connection.store(stream, subject, b"y", {"Nats-Expected-Last-Subject-Sequence": "1"}) == 3
     await connection.close()
     await bus.close()
+
+
+async def test_a_server_knows_the_jobs_whose_event_logs_it_keeps(nats_url: str) -> None:
+    for job in ("deepfm-0a1b2c", "b-EVENTS-1"):
+        await (await connect(nats_url, JobId(job), SETTINGS)).close()
+    found = await stored_jobs(nats_url)
+    assert {"deepfm-0a1b2c", "b-EVENTS-1"} <= set(found) and len(found) == len(set(found))
 
 
 async def test_no_stored_event_is_larger_than_the_limit(nats_url: str) -> None:

@@ -20,8 +20,7 @@ from elasticdl.cli.display.records import one_line, task_history
 from elasticdl.cli.display.report import build, print_summary
 from elasticdl.cli.display.status import print_state, status_facts, without_processes
 from elasticdl.cli.display.task_table import TaskFilter, count_tasks, task_rows
-from elasticdl.cli.jobs.handle import JobHandle
-from elasticdl.cli.jobs.log_records import read_records
+from elasticdl.cli.jobs.handle import JobHandle, read_records
 from elasticdl.master.core import State, evolve, fold
 from elasticdl.master.snapshots.recovery import Recovered, recover
 from elasticdl.master.verification import Verification, verify

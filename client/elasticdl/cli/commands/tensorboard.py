@@ -7,8 +7,7 @@ from importlib.util import find_spec
 
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.quantities import count
-from elasticdl.cli.jobs.handle import JobHandle
-from elasticdl.cli.jobs.log_records import read_records
+from elasticdl.cli.jobs.handle import JobHandle, read_records
 from elasticdl.cli.tensorboard.scalars import points
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import JobSubmitted

@@ -8,13 +8,16 @@ of this machine, and ``clean``, because it goes through all folders.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from elasticdl.shared.bus.ports import Bus
+from elasticdl.shared.bus.reading import read_present
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.messages.events import LogRecord
 from elasticdl.shared.names import JobId
 
 
@@ -140,3 +143,17 @@ class JobHandle(Protocol):
             UserError: it can't be stopped.
         """
         ...
+
+
+def read_records(job: JobHandle) -> list[LogRecord]:
+    """All records that the event log of a job holds now.
+
+    Raises:
+        ElasticDLError: the log can't be reached.
+    """
+
+    async def read() -> list[LogRecord]:
+        async with job.open() as bus:
+            return await read_present(bus.log)
+
+    return asyncio.run(read())

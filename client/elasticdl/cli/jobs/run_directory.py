@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from elasticdl.cli.jobs.named import named
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
@@ -367,13 +368,8 @@ def find_if_any(root: Path, job: str) -> RunDirectory | None:
     exact = RunDirectory(root, JobId(job))
     if (exact.path / "job.json").is_file():
         return exact
-    named = [directory for directory in run_directories(root) if directory.job.rpartition("-")[0] == job]
-    if len(named) == 1:
-        return named[0]
-    if named:
-        ids = ", ".join(directory.job for directory in named)
-        raise UserError(f"{len(named)} jobs are named {job!r}", hint=f"Give the id of one of them: {ids}.")
-    return None
+    found = named(job, [directory.job for directory in run_directories(root)])
+    return RunDirectory(root, found) if found else None
 
 
 def run_directories(root: Path) -> list[RunDirectory]:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from elasticdl.cli.jobs.named import named
+from elasticdl.cli.kubernetes.ended_jobs.deleted_job import find_deleted
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
@@ -55,7 +57,7 @@ def jobs_in(api: KubernetesApi) -> list[Manifest]:
 
 
 def find_job(job: str, namespace: str) -> KubernetesJobHandle:
-    """A job in the cluster.
+    """A job in the cluster. If its objects were deleted, commands still read its event log.
 
     Args:
         job: its id, or its name if only one job has that name.
@@ -66,16 +68,18 @@ def find_job(job: str, namespace: str) -> KubernetesJobHandle:
         TransientError, PermanentError: the API server can't be reached, or refuses.
     """
     api = connect(namespace)
-    return KubernetesJobHandle(api, find_in(api, job), is_default=not namespace)
+    try:
+        return KubernetesJobHandle(api, find_in(api, job), is_default=not namespace)
+    except NoSuchJobError:
+        if found := find_deleted(api, job, is_default=not namespace):
+            return found
+        raise
 
 
 def find_in(api: KubernetesApi, job: str) -> JobId:
     """The id of a job in a namespace; arguments and errors as of ``find_job``."""
     ids = [JobId(each["metadata"]["name"]) for each in jobs_in(api)]
-    found = [each for each in ids if each == job] or [each for each in ids if each.rpartition("-")[0] == job]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UserError(f"{len(found)} jobs are named {job!r}", hint=f"Give the id of one of them: {', '.join(found)}.")
+    if found := named(job, ids):
+        return found
     latest = f"The latest jobs there: {', '.join(reversed(ids[-5:]))}." if ids else "It holds no jobs."
     raise NoSuchJobError(f"there is no job {job!r} in namespace {api.namespace} of {api.server}", hint=latest)

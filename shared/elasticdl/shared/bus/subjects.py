@@ -203,6 +203,13 @@ def events_stream(job: JobId) -> str:
     return f"EDL-{job}-EVENTS"
 
 
+def job_of_events_stream(stream: str) -> JobId | None:
+    """Inverse of ``events_stream``; None: the stream is another one."""
+    prefix, suffix = events_stream(JobId("|")).split("|")
+    is_log = stream.startswith(prefix) and stream.endswith(suffix)
+    return JobId(stream.removeprefix(prefix).removesuffix(suffix)) if is_log else None
+
+
 def model_stream(job: JobId) -> str:
     """Name of the registers' stream, which keeps one message per subject."""
     return f"EDL-{job}-MODEL"

@@ -14,8 +14,9 @@ if _unwanted:
     sys.modules[_WEBSOCKETS] = None  # type: ignore[assignment]
 try:
     from elasticdl.shared.bus.nats_bus.bus import NatsBus, check_server, connect
+    from elasticdl.shared.bus.nats_bus.stored_jobs import stored_jobs
 finally:
     if _unwanted:
         del sys.modules[_WEBSOCKETS]
 
-__all__ = ["NatsBus", "check_server", "connect"]
+__all__ = ["NatsBus", "check_server", "connect", "stored_jobs"]
