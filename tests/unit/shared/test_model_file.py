@@ -55,7 +55,7 @@ def test_a_missing_file_names_where_it_was_looked_for(tmp_path: Path) -> None:
     [
         (GOOD.replace("custom_model", "custom_mdoel"), "does not define 'custom_model'\n  Did you mean 'custom_mdoel'"),
         (GOOD.replace("loss", "lost"), "does not define 'loss'\n  Did you mean 'lost'"),
-        (GOOD.replace("feed", "read"), r"does not define feed\(dataset, mode, metadata\) or feed_batch"),
+        (GOOD.replace("feed", "feeds"), r"defines neither feed\(\) nor feed_batch\(\)\n  Is 'feeds' meant to be one"),
         (GOOD + "def broken(:\n", "line 5: invalid syntax: def broken"),
     ],
 )
@@ -70,6 +70,7 @@ def test_the_error_names_the_nearest_name(tmp_path: Path, text: str, message: st
     [
         GOOD,
         GOOD.replace("def feed():", "def feed_batch():"),
+        GOOD.replace("def feed():", "def other():"),
         "from somewhere import *\n",
         "import x as custom_model\nloss = optimizer = feed = None\n",
         f"try:\n    import y\nexcept ImportError:\n    y = None\n{GOOD}",

@@ -42,6 +42,17 @@ class JobFlags:
         bool,
         Flag("Run training steps without compiling them, to debug the model.", panel=MODEL, sets="ModelSpec.eager"),
     ] = False
+    label: Annotated[
+        str,
+        Flag(
+            "Column of the label, for a model file without a feed, whose inputs are the columns of their names. For "
+            "several outputs: COLUMN,COLUMN.",
+            metavar="COLUMN",
+            panel=MODEL,
+            shows="the only column that is no input",
+            sets="ModelSpec.label",
+        ),
+    ] = ""
     columns: Columns = ""
     column_types: ColumnTypes = ""
     fill_missing: FillMissing = ""

@@ -185,6 +185,8 @@ def model_of(flags: JobFlags) -> tuple[ModelSpec, dict[str, str]]:
     """
     file = find_model(flags.model_def, flags.model_zoo)
     model_file.check_syntax(file)
+    if flags.label and model_file.has_feed(file):
+        raise UserError(f"--label has no effect, because {file.path} has a feed", usage=True)
     digests = file_digests(file.path)
     spec = ModelSpec(
         path=str(file.path),

@@ -21,6 +21,7 @@ from elasticdl.shared.storage import open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.job_data import first_batch, open_records
+from elasticdl.worker.model.build import make_once
 from elasticdl.worker.model.export.export import check_export, export
 from elasticdl.worker.model.export.keras_file import loading_notes
 from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerprint
@@ -34,6 +35,7 @@ from elasticdl.worker.model.user.callbacks import (
     make_callbacks,
     prepare,
 )
+from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
 from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.hooks import CallbackModel, Hooks
 from elasticdl.worker.model.user.module import UserModule, load
@@ -65,11 +67,20 @@ class Built:
     outputs: ModelOutputs | None = None
     callbacks: FoundCallbacks = field(default_factory=FoundCallbacks)
 
-    def fingerprint(self) -> Fingerprint:
-        """What has to be the same in all processes of the job."""
+    @property
+    def _feeder(self) -> BatchFeeder:
         feeder = self.training.feeder
         assert isinstance(feeder, BatchFeeder)
-        return fingerprint(self.runner, feeder)
+        return feeder
+
+    def describe(self) -> list[str]:
+        """Lines for the job's start: what the model takes, and what the ps hold."""
+        feed = self._feeder.default_feed
+        return [*([feed.describe()] if feed else []), *self.runner.describe()]
+
+    def fingerprint(self) -> Fingerprint:
+        """What has to be the same in all processes of the job."""
+        return fingerprint(self.runner, self._feeder)
 
     def make_hooks(self, spec: JobSpec) -> Hooks:
         """The job's callbacks, new objects."""
@@ -104,11 +115,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
     module = load(file, literal_params(spec.model.params))
     if spec.model.exported:
         module = replace(module, exported=_local_copy(spec.model.exported))
-    training = _open(spec, module, spec.plan, spec.data, "train")
-    validation = None
-    if spec.validation is not None:
-        data = spec.validation_data or spec.data
-        validation = _open(spec, module, spec.validation, data, "predict" if spec.prediction else "evaluate")
+    training, validation = _data_of(spec, module)
     source = training if spec.kind is JobKind.TRAIN or validation is None else validation
     callbacks = make_callbacks(module, spec.model.callbacks) if spec.kind is JobKind.TRAIN else []
     example: Any = first_batch(source.records, source.feeder, running_batches)
@@ -177,9 +184,23 @@ def _allow_waiting_steps(spec: JobSpec) -> None:
         os.environ[_THREADS] = str(threads)
 
 
-def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: str) -> Dataset:
+def _data_of(spec: JobSpec, module: UserModule) -> tuple[Dataset, Dataset | None]:
+    """The training data and the validation data; a job that trains nothing opens its data as both."""
+    ports = None if module.has_feed else Ports.of(make_once(module, seed=spec.plan.seed), module.path)
+    other = "predict" if spec.prediction else "evaluate"
+    mode = "train" if spec.kind is JobKind.TRAIN else other
+    training = _open(spec, module, spec.plan, spec.data, mode, ports)
+    if spec.validation is None:
+        return training, None
+    return training, _open(spec, module, spec.validation, spec.validation_data or spec.data, other, ports)
+
+
+def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: str, ports: Ports | None) -> Dataset:
+    metadata = schema_of(data).metadata
+    if ports:
+        module = replace(module, default_feed=DefaultFeed(ports, metadata, mode, spec.model.label, module.path))
     whole_batches = module.function("feed_batch") is not None
     keep = spec.prediction.keep_columns if spec.prediction and mode == "predict" else ()
     records = open_records(plan, data, spec.storage, whole_batches=whole_batches, keep_columns=keep)
-    feeder = BatchFeeder(module, mode, schema_of(data).metadata, eager=spec.model.eager)
+    feeder = BatchFeeder(module, mode, metadata, eager=spec.model.eager)
     return Dataset(records=records, feeder=feeder)

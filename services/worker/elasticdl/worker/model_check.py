@@ -117,7 +117,7 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
         return ModelCheck(error=problem)
     initial = spec.initial and prepare(spec.initial, built.runner, spec.storage)
     return ModelCheck(
-        notes=(*built.runner.describe(), *built.export_notes),
+        notes=(*built.describe(), *built.export_notes),
         fingerprint=mine.encode(),
         callbacks=built.callbacks.names,
         best=built.callbacks.best,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,8 @@ DEFAULT_SYMBOL = "custom_model"
 KERAS_FILE = "model.keras"
 """Name of the file that holds the whole model in an export."""
 _REQUIRED = ("loss", "optimizer")
-_FEEDS = ("feed", "feed_batch")
+FEEDS = ("feed", "feed_batch")
+"""Functions of which a file needs one, unless the columns of the data are the inputs of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +85,15 @@ def literal_params(params: Mapping[str, str]) -> dict[str, object]:
 
 
 def takes_columns(file: ModelFile) -> bool:
-    """Whether the model has ``feed_batch``, as far as can be told without running the file."""
+    """Whether the model is given columns, not lines of text, as far as can be told without running the file."""
     body = _tree(file.path).body
-    return _imports_all(body) or "feed_batch" in _names(body)
+    names = set(_names(body))
+    return _imports_all(body) or "feed_batch" in names or "feed" not in names
+
+
+def has_feed(file: ModelFile) -> bool:
+    """Whether the file surely turns records into tensors itself."""
+    return not set(_names(_tree(file.path).body)).isdisjoint(FEEDS)
 
 
 def may_compile(file: ModelFile) -> bool:
@@ -110,8 +117,8 @@ def check_syntax(file: ModelFile) -> None:
     for needed in (file.symbol, *required):
         if needed not in names:
             raise _missing(file, needed, names)
-    if not names.intersection(_FEEDS):
-        raise _missing(file, "feed", names, "feed(dataset, mode, metadata) or feed_batch(records, mode, metadata)")
+    if names.isdisjoint(FEEDS) and (near := _near(FEEDS, names)):
+        raise UserError(f"{file.path} defines neither feed() nor feed_batch()", hint=f"Is {near!r} meant to be one?")
 
 
 def _imports_all(body: list[ast.stmt]) -> bool:
@@ -175,7 +182,13 @@ def _names(body: list[ast.stmt]) -> Iterator[str]:
                 pass
 
 
-def _missing(file: ModelFile, needed: str, names: set[str], form: str = "") -> UserError:
+def _near(wanted: Iterable[str], names: set[str]) -> str:
+    """A name that is probably a misspelt one; empty: there is none."""
+    near = (difflib.get_close_matches(one, sorted(names), n=1, cutoff=0.75) for one in wanted)
+    return next((found[0] for found in near if found), "")
+
+
+def _missing(file: ModelFile, needed: str, names: set[str]) -> UserError:
     near = difflib.get_close_matches(needed, sorted(names), n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"Define {form or needed} at the top level of the file."
-    return UserError(f"{file.path} does not define {form or repr(needed)}", hint=hint)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Define {needed} at the top level of the file."
+    return UserError(f"{file.path} does not define {needed!r}", hint=hint)

@@ -27,6 +27,7 @@ class ModelSpec:
             nothing is compared. See ``elasticdl.worker.model.fingerprint``.
         exported: URI of a ``.keras`` file, which is loaded in place of calling ``symbol``; empty: none.
         callbacks: the function in it that returns the callbacks, if it has one; empty: ``callbacks``.
+        label: columns of the labels, with commas between, if the file has no feed; empty: they are found.
     """
 
     path: str
@@ -37,6 +38,7 @@ class ModelSpec:
     fingerprint: bytes = b""
     exported: str = ""
     callbacks: str = ""
+    label: str = ""
 
 
 COLUMN_TYPES = (

@@ -392,6 +392,7 @@ class ModelSpec(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     EXPORTED_FIELD_NUMBER: _builtins.int
     CALLBACKS_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     symbol: _builtins.str
     digest: _builtins.str
@@ -399,6 +400,7 @@ class ModelSpec(_message.Message):
     fingerprint: _builtins.bytes
     exported: _builtins.str
     callbacks: _builtins.str
+    label: _builtins.str
     @_builtins.property
     def params(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
@@ -412,10 +414,11 @@ class ModelSpec(_message.Message):
         fingerprint: _builtins.bytes = ...,
         exported: _builtins.str = ...,
         callbacks: _builtins.str = ...,
+        label: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["callbacks", b"callbacks", "digest", b"digest", "eager", b"eager", "exported", b"exported", "fingerprint", b"fingerprint", "params", b"params", "path", b"path", "symbol", b"symbol"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["callbacks", b"callbacks", "digest", b"digest", "eager", b"eager", "exported", b"exported", "fingerprint", b"fingerprint", "label", b"label", "params", b"params", "path", b"path", "symbol", b"symbol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -100,6 +100,14 @@ def make(module: UserModule, example: Batch, census: Census, *, seed: int) -> An
     return model
 
 
+def make_once(module: UserModule, *, seed: int) -> Any:
+    """Make the model before there is a batch, to look at its inputs and outputs: without its embedding tables."""
+    reset_uids()
+    seed_process(seed)
+    with taking(Census(swap_bytes_min=0)), serving.looking_up(ShapesOnly()):
+        return module.make_model()
+
+
 def _tables(layers: list[Any], census: Census) -> tuple[ServedTable, ...]:
     names: dict[str, int] = {}
     tables = []

@@ -21,6 +21,7 @@ from elasticdl.worker.model.batch import Batch, BatchSpec, Structure, open_spec
 from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.columns import ColumnArrays, ColumnPacker
+from elasticdl.worker.model.user.default_feed import DefaultFeed
 from elasticdl.worker.model.user.module import UserModule
 from elasticdl.worker.model.user.randomness import BatchRandomness
 
@@ -94,6 +95,11 @@ class BatchFeeder:
         return self._batch(fed, count)
 
     @property
+    def default_feed(self) -> DefaultFeed | None:
+        """What stands in for the user's function; None: the file has one."""
+        return self._module.default_feed
+
+    @property
     def is_compiled(self) -> bool:
         """Whether the user's function could be compiled, or is to run uncompiled and has been looked at."""
         return self._function is not None
@@ -105,6 +111,8 @@ class BatchFeeder:
 
     @property
     def _name(self) -> str:
+        if self.default_feed:
+            return "the default feed"
         return "feed_batch()" if self._whole is not None else "feed()"
 
     def _compile(self, tensors: Structure) -> Callable[[Structure], Structure]:

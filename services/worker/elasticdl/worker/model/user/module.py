@@ -13,8 +13,9 @@ symbol                                 contract
 ``callbacks()``                        a list of Keras callbacks with hooks of epochs, see ``callbacks.py``
 =====================================  =============================================================================
 
-Without ``loss`` or ``optimizer`` the model has to be compiled. What ``compile()`` was given is used for those functions
-that the file does not define.
+Without a feed, the columns of the data are the inputs of the model, see ``default_feed.py``. Without ``loss`` or
+``optimizer`` the model has to be compiled. What ``compile()`` was given is used for those functions that the file does
+not define.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from typing import Any
 import keras
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import ModelFile, may_compile
+from elasticdl.shared.job.model_file import FEEDS, ModelFile, may_compile
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.compiled import Compiled
+from elasticdl.worker.model.user.default_feed import DefaultFeed
 from elasticdl.worker.model.user.printing import show_prints
 
 COMPILED = ("loss", "optimizer")
@@ -51,6 +53,7 @@ class UserModule:
         module: the module itself.
         exported: a local ``.keras`` file that holds the model, in place of the model function; None: none.
         compiled: the model's loss, optimizer and metrics, once it is made and if it is compiled.
+        default_feed: stands in for ``feed_batch`` if the file has no feed.
     """
 
     file: ModelFile
@@ -58,6 +61,7 @@ class UserModule:
     module: ModuleType
     exported: Path | None = None
     compiled: Compiled | None = None
+    default_feed: DefaultFeed | None = None
 
     @property
     def path(self) -> Path:
@@ -73,6 +77,8 @@ class UserModule:
         value = getattr(self.module, name, None)
         if value is None and name in COMPILED:
             return getattr(self.compiled, name, None)
+        if value is None and name == "feed_batch":
+            return self.default_feed
         if value is not None and not callable(value):
             raise UserError(f"{self.path}: {name!r} must be a function, it is a {type(value).__name__}")
         return value
@@ -87,6 +93,11 @@ class UserModule:
         if function is None:
             raise UserError(f"{self.path} defines no {name!r}", hint=f"Define a function {name} in the file.")
         return function
+
+    @property
+    def has_feed(self) -> bool:
+        """Whether the file turns records into tensors itself."""
+        return any(self.function(name) is not None for name in FEEDS)
 
     def make_model(self) -> Any:
         """Call the model function with the parameters, or load the file; the result is a ``keras.Model``."""
@@ -175,8 +186,6 @@ def load(file: ModelFile, params: Mapping[str, object] | None = None) -> UserMod
     module = UserModule(file=file, params=MappingProxyType(dict(params or {})), module=_import(file.path))
     for name in (file.symbol, *(() if may_compile(file) else COMPILED)):
         module.required(name)
-    if module.function("feed") is None and module.function("feed_batch") is None:
-        raise UserError(f"{file.path} defines neither feed(dataset, mode, metadata) nor feed_batch(records, ...)")
     return module
 
 

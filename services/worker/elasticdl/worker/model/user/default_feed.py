@@ -1,0 +1,207 @@
+"""The feed of a model file that defines none: each input of the model is the column of its name. See ADR 44."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras.src.models import Functional
+
+from elasticdl.shared.data.schema import Metadata
+from elasticdl.shared.errors import UserError
+
+_DEFINE = "Or define feed_batch(records, mode, metadata) in the file."
+_NAMES_MAX = 12
+_TEXT = ("string", "binary")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """Inputs and outputs of a model, in the structures in which it takes and returns them.
+
+    Attributes:
+        inputs: a ``KerasTensor``, or a list or dict of them.
+        outputs: likewise.
+        output_names: of the outputs, in the order of ``keras.tree.flatten``.
+    """
+
+    inputs: Any
+    outputs: Any
+    output_names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: Any, path: Path) -> Ports:
+        """Those of a model.
+
+        Args:
+            model: a ``keras.Model``.
+            path: the model file, named in errors.
+
+        Raises:
+            UserError: the model has no input layers.
+        """
+        if isinstance(model, Functional):
+            return cls(inputs=model.input, outputs=model.output, output_names=tuple(model.output_names))
+        if isinstance(model, keras.Sequential) and model.built:
+            return cls(inputs=model.inputs[0], outputs=model.outputs[0], output_names=(model.layers[-1].name,))
+        raise UserError(
+            f"{path} defines neither feed() nor feed_batch(), and its model has no keras.Input that names columns",
+            hint=f"Begin the model with keras.Input layers that are named like columns. {_DEFINE}",
+        )
+
+
+class DefaultFeed:
+    """A ``feed_batch`` that finds the model's inputs and labels among the columns of the data.
+
+    An input takes the column of its name. The only input of a model, of shape (None, N), may also take N columns, which
+    are stacked in the order of the data: all but the label. Numbers are cast to the type of the input.
+
+    Args:
+        ports: of the model.
+        data: describes the columns.
+        mode: ``train``, ``evaluate`` or ``predict``, which needs no labels.
+        label: columns of the labels, with commas between, in the order of the outputs; empty: the columns with the
+            names of the outputs, else the only column that is no input.
+        path: the model file, named in errors.
+
+    Raises:
+        UserError: a column is missing or of another type, or it is unclear which one is the label.
+    """
+
+    def __init__(self, ports: Ports, data: Metadata, mode: str, label: str, path: Path) -> None:
+        self._ports = ports
+        self._types = dict(zip(data.column_names, data.column_types, strict=True))
+        self._path = path
+        if not self._types:
+            raise UserError(
+                f"{path} defines neither feed() nor feed_batch(), and {data.format} data has no columns",
+                hint="Define feed_batch(records, mode, metadata) in the file.",
+            )
+        named = [name.strip() for name in label.split(",") if name.strip()]
+        for name in named if mode != "predict" else ():
+            self._require(name, f"--label={name}")
+        self._columns = self._inputs(set(named))
+        self._labels = self._find_labels(named) if mode != "predict" else ()
+        self._check_types()
+
+    def __call__(self, records: Mapping[str, Any], mode: str, _metadata: Metadata) -> Any:
+        """See ``feed_batch`` in ``module.py``."""
+        taken = [self._features(records, one, names) for one, names in self._columns]
+        features = keras.tree.pack_sequence_as(self._ports.inputs, taken)
+        if mode == "predict":
+            return features
+        outputs = keras.tree.flatten(self._ports.outputs)
+        labels = [_label(records[name], output) for name, output in zip(self._labels, outputs, strict=True)]
+        return features, keras.tree.pack_sequence_as(self._ports.outputs, labels)
+
+    def describe(self) -> str:
+        """Which columns are inputs and labels, for people."""
+        inputs = [name for _, names in self._columns for name in names]
+        shown = ", ".join(inputs[:_NAMES_MAX]) + (
+            f" and {len(inputs) - _NAMES_MAX} more" if inputs[_NAMES_MAX:] else ""
+        )
+        label = f"; label: {', '.join(self._labels)}" if self._labels else ""
+        return f"inputs of the model: {shown}{label}"
+
+    # --- which columns ---------------------------------------------------------------------------------------------
+
+    def _inputs(self, labels: set[str]) -> Sequence[tuple[Any, tuple[str, ...]]]:
+        """(input, its columns) for each input."""
+        inputs = [*_named(self._ports.inputs)]
+        if len(inputs) == 1 and (name := inputs[0][0]) not in self._types:
+            (_, one), rest = inputs[0], tuple(each for each in self._types if each not in labels)
+            if len(one.shape) == 2 and one.shape[1] == len(rest):
+                return [(one, rest)]
+            raise UserError(
+                f"{self._path}: input {name!r} of the model is no column of the data, and its shape {one.shape} does "
+                f"not take {len(rest)} columns: {', '.join(rest)}",
+                hint="Choose columns with --columns and the label with --label, or name a keras.Input after each "
+                f"column. {_DEFINE}",
+            )
+        for name, _ in inputs:
+            self._require(name, f"{self._path}: input {name!r} of the model")
+        return [(one, (name,)) for name, one in inputs]
+
+    def _find_labels(self, named: Sequence[str]) -> tuple[str, ...]:
+        outputs = self._ports.output_names
+        if named and len(named) != len(outputs):
+            raise UserError(
+                f"--label names {len(named)} columns, and the model has {len(outputs)} outputs: {', '.join(outputs)}",
+                hint="Name one column for each output, with commas between.",
+            )
+        if named:
+            return tuple(named)
+        if all(name in self._types for name in outputs):
+            return outputs
+        used = {name for _, names in self._columns for name in names}
+        left = [name for name in self._types if name not in used]
+        if len(left) == len(outputs) == 1:
+            return (left[0],)
+        raise UserError(
+            f"it is not clear which column is the label: {', '.join(left) or 'all columns are inputs of the model'}",
+            hint=f"Give --label=COLUMN. {_DEFINE}",
+        )
+
+    def _require(self, name: str, what: str) -> None:
+        if name in self._types:
+            return
+        near = difflib.get_close_matches(name, self._types, n=1)
+        hint = f"Did you mean {near[0]!r}? " if near else ""
+        raise UserError(f"{what} is no column of the data", hint=f"{hint}Columns: {', '.join(self._types)}. {_DEFINE}")
+
+    def _check_types(self) -> None:
+        for one, names in self._columns:
+            for name in names:
+                is_text = self._types[name].startswith(_TEXT) or self._types[name].startswith("list<string")
+                if is_text != (one.dtype == "string"):
+                    raise UserError(
+                        f"column {name!r} is {self._types[name]}, and its input of the model is {one.dtype}",
+                        hint=f"Change the dtype of the keras.Input, or read the column as another type: "
+                        f"--column_types={name}=TYPE. {_DEFINE}",
+                    )
+        for name in self._labels:
+            if self._types[name].startswith(_TEXT):
+                raise UserError(
+                    f"label {name!r} is {self._types[name]}, and labels are numbers",
+                    hint=f"If the values are numbers: --column_types={name}=int64. {_DEFINE}",
+                )
+
+    # --- their values ----------------------------------------------------------------------------------------------
+
+    def _features(self, records: Mapping[str, Any], one: Any, names: Sequence[str]) -> Any:
+        if len(names) > 1 or (len(one.shape) == 2 and one.shape[1] == 1 and records[names[0]].shape.rank == 1):
+            return tf.stack([_cast(records[name], one.dtype) for name in names], axis=1)
+        values = _cast(records[names[0]], one.dtype)
+        if isinstance(values, tf.RaggedTensor) and one.shape[1:] == (None,):
+            values = values.to_tensor()
+        is_ragged = isinstance(values, tf.RaggedTensor) and not getattr(one, "ragged", False)
+        if is_ragged or not values.shape.is_compatible_with(one.shape):
+            raise UserError(
+                f"{self._path}: column {names[0]!r} has values of shape {tuple(values.shape[1:])}, and its input of "
+                f"the model takes {tuple(one.shape[1:])}",
+                hint=_DEFINE,
+            )
+        return values
+
+
+def _named(structure: Any) -> Iterator[tuple[str, Any]]:
+    """(name, input) for each input: the key in a dict, else the name of the input layer."""
+    for path, one in keras.tree.flatten_with_path(structure):
+        yield (path[-1] if path and isinstance(path[-1], str) else one.name), one
+
+
+def _cast(values: Any, dtype: str) -> Any:
+    return values if dtype == "string" else tf.cast(values, dtype)
+
+
+def _label(values: Any, output: Any) -> Any:
+    """Labels with a last dimension of 1 if the output has one: a loss must not broadcast the one against the other."""
+    if values.dtype == tf.float64:
+        values = tf.cast(values, tf.float32)
+    is_flat = len(output.shape) == 2 and output.shape[1] == 1 and values.shape.rank == 1
+    return values[:, tf.newaxis] if is_flat else values

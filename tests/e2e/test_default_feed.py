@@ -1,0 +1,44 @@
+"""A compiled Keras model alone is a model file: the columns of its inputs' names train, evaluate and predict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as parquet
+from tests.e2e.elastic import Elastic
+from tests.e2e.models import LINEAR, write_data, write_model
+from tests.e2e.test_more_epochs import weights_of
+
+MODEL = """
+import keras
+
+
+def custom_model():
+    inputs = [keras.Input((1,), name=name) for name in ("a", "b", "c")]
+    model = keras.Model(inputs, keras.layers.Dense(1, name="prediction")(keras.layers.Concatenate()(inputs)))
+    model.compile(keras.optimizers.SGD(0.05), loss="mse", metrics=["mae"])
+    return model
+"""
+
+
+def test_the_model_is_that_of_a_feed_and_needs_no_label_to_predict(elastic: Elastic) -> None:
+    write_data(elastic.folder, records=2000)
+    write_model(elastic.folder, MODEL)
+    flags = ("--training_data=data", "--num_workers=1", "--seed=5", "--num_epochs=2")
+    plain = elastic.train("--model_def=model.py", *flags, "--output=plain")
+    assert plain.report["audit"]["exact"]
+    assert "inputs of the model: a, b, c; label: y" in plain.output
+    # The same layers, initial weights and batches, with the columns put together by the model file.
+    write_model(elastic.folder, LINEAR, "fed.py")
+    elastic.train("--model_def=fed.py", *flags, "--output=fed")
+    assert weights_of(elastic.folder / "plain/model.keras") == weights_of(elastic.folder / "fed/model.keras")
+
+    lines = [line.rpartition(",")[0] for line in (elastic.folder / "data/train.csv").read_text().splitlines()]
+    (elastic.folder / "new.csv").write_text("\n".join(lines) + "\n")
+    predicted = elastic.run(
+        *("predict", "--model=plain", "--model_def=model.py", "--prediction_data=new.csv"),
+        *("--output=predictions", "--keep_columns=a,b,c"),
+    )
+    assert predicted.exit_code == 0, predicted.output
+    table = parquet.read_table(elastic.folder / "predictions").to_pydict()
+    expected = np.array(table["a"]) + 2 * np.array(table["b"]) - 3 * np.array(table["c"])
+    assert len(expected) == 2000 and np.abs(np.array(table["prediction"]).ravel() - expected).max() < 1.0

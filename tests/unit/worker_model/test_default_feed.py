@@ -1,0 +1,133 @@
+"""Columns as inputs of a model, where the model file has no feed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from elasticdl.shared.data.schema import Metadata
+from elasticdl.shared.errors import UserError
+from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
+
+PATH = Path("net.py")
+COLUMNS = {
+    "age": ("int64", tf.constant([40, 50], tf.int64)),
+    "city": ("string", tf.constant(["Rome", "Bonn"])),
+    "pixels": ("float64[3]", tf.constant([[1.0, 2, 3], [4, 5, 6]], tf.float64)),
+    "items": ("list<int64>", tf.ragged.constant([[1, 2], [3]], dtype=tf.int64)),
+    "left": ("float64", tf.constant([0.0, 1.0], tf.float64)),
+}
+RECORDS = {name: values for name, (_, values) in COLUMNS.items()}
+
+
+def metadata(*names: str) -> Metadata:
+    chosen = names or tuple(COLUMNS)
+    return Metadata(format="csv", column_names=chosen, column_types=tuple(COLUMNS[name][0] for name in chosen))
+
+
+def model_of(inputs: Any, outputs: int | tuple[str, ...] = 1) -> Ports:
+    flat = [keras.layers.Flatten()(one) for one in keras.tree.flatten(inputs) if one.dtype != "string"]
+    joined = keras.layers.Concatenate()([keras.ops.cast(one, "float32") for one in flat] or [keras.Input((1,))])
+    if isinstance(outputs, int):
+        made: Any = keras.layers.Dense(outputs)(joined)
+    else:
+        made = [keras.layers.Dense(1, name=name)(joined) for name in outputs]
+    return Ports.of(keras.Model(inputs, made), PATH)
+
+
+def feed(ports: Ports, mode: str = "train", label: str = "", data: Metadata | None = None) -> Any:
+    data = data or metadata()
+    return DefaultFeed(ports, data, mode, label, PATH)({name: RECORDS[name] for name in data.column_names}, mode, data)
+
+
+def test_inputs_take_the_columns_of_their_names() -> None:
+    age, pixels = keras.Input((1,), name="age"), keras.Input((3,), name="pixels")
+    city, items = keras.Input((1,), name="city", dtype="string"), keras.Input((None,), name="items", dtype="int32")
+    ports = Ports(inputs={"age": age, "city": city, "more": [pixels, items]}, outputs=age, output_names=("out",))
+    features, labels = feed(ports)
+    assert features["age"].dtype == tf.float32 and features["age"].numpy().tolist() == [[40], [50]]
+    assert features["city"].numpy().tolist() == [[b"Rome"], [b"Bonn"]]
+    np.testing.assert_array_equal(features["more"][0], RECORDS["pixels"])
+    assert features["more"][1].dtype == tf.int32 and features["more"][1].numpy().tolist() == [[1, 2], [3, 0]]
+    assert labels.dtype == tf.float32 and labels.numpy().tolist() == [[0], [1]], "the only column that is no input"
+    assert set(feed(ports, "predict", data=metadata("age", "city", "pixels", "items"))) == {"age", "city", "more"}
+
+
+def test_the_only_input_may_take_all_columns_but_the_label() -> None:
+    data = metadata("left", "age")
+    ports = model_of(keras.Input((1,)))
+    features, labels = feed(ports, label="left", data=data)
+    assert features.numpy().tolist() == [[40], [50]] and labels.numpy().tolist() == [[0], [1]]
+    two = model_of(keras.Input((2,)))
+    assert feed(two, "predict", data=data).numpy().tolist() == [[0, 40], [1, 50]]
+    with pytest.raises(UserError, match=r"its shape \(None, 2\) does not take 1 columns: age"):
+        feed(two, label="left", data=data)
+
+
+def test_several_outputs_take_the_columns_of_their_names_or_those_of_the_flag() -> None:
+    inputs = keras.Input((3,), name="pixels")
+    _, labels = feed(model_of(inputs, ("left", "age")))
+    assert [one.numpy().ravel().tolist() for one in labels] == [[0, 1], [40, 50]]
+    _, labels = feed(model_of(inputs, ("a", "b")), label="age, left")
+    assert [one.numpy().ravel().tolist() for one in labels] == [[40, 50], [0, 1]]
+    with pytest.raises(UserError, match="--label names 1 columns, and the model has 2 outputs: a, b"):
+        feed(model_of(inputs, ("a", "b")), label="age")
+
+
+def test_labels_of_one_output_with_several_values_stay_flat() -> None:
+    _, labels = feed(model_of(keras.Input((3,), name="pixels"), 4), label="age")
+    assert labels.dtype == tf.int64 and labels.shape == (2,)
+
+
+def test_a_sequential_model_has_one_input() -> None:
+    model = keras.Sequential([keras.Input((3,), name="pixels"), keras.layers.Dense(1)])
+    features, _ = feed(Ports.of(model, PATH), label="left")
+    assert features.shape == (2, 3) and features.dtype == tf.float32
+
+
+@pytest.mark.parametrize("model", [keras.Model(), keras.Sequential([keras.layers.Dense(1)])])
+def test_a_model_without_input_layers_needs_a_feed(model: Any) -> None:
+    with pytest.raises(
+        UserError, match=r"net\.py defines neither feed\(\) nor feed_batch\(\), and its model has no keras"
+    ):
+        Ports.of(model, PATH)
+
+
+@pytest.mark.parametrize(
+    ("names", "label", "message"),
+    [
+        (
+            ("ages",),
+            "",
+            r"input 'ages' of the model is no column of the data\n  Did you mean 'age'\? Columns: age, city",
+        ),
+        (("pixels",), "lefd", r"--label=lefd is no column of the data\n  Did you mean 'left'\?"),
+        (("pixels",), "", r"it is not clear which column is the label: age, city, items, left\n  Give --label=COLUMN"),
+        (("city",), "left", r"column 'city' is string, and its input of the model is float32\n .*--column_types=city="),
+        (("pixels",), "city", r"label 'city' is string, and labels are numbers"),
+        (("items",), "left", r"column 'items' has values of shape \(None,\), and its input of the model takes \(3,\)"),
+    ],
+)
+def test_what_does_not_fit_is_named_with_the_remedy(names: tuple[str, ...], label: str, message: str) -> None:
+    other = keras.Input((1,), name="age")
+    inputs = [keras.Input((3,), name=name) for name in names]
+    ports = model_of([*inputs, other] if names == ("ages",) else inputs)
+    with pytest.raises(UserError, match=message):
+        feed(ports, label=label)
+
+
+def test_what_it_takes_is_said() -> None:
+    ports = model_of([keras.Input((3,), name="pixels"), keras.Input((1,), name="age")])
+    trained, predicted = (DefaultFeed(ports, metadata(), mode, "left", PATH) for mode in ("train", "predict"))
+    assert trained.describe() == "inputs of the model: pixels, age; label: left"
+    assert predicted.describe() == "inputs of the model: pixels, age"
+
+
+def test_tfrecord_has_no_columns() -> None:
+    with pytest.raises(UserError, match="tfrecord data has no columns"):
+        DefaultFeed(model_of(keras.Input((3,), name="pixels")), Metadata(format="tfrecord"), "train", "", PATH)
