@@ -50,10 +50,10 @@ _ballast = []
 
 
 def _grow():
-    if len(_ballast) < 110:
+    if len(_ballast) < 140:
         _ballast.append(b"x" * (10 << 20))
 """
-"""1,100 MiB, 10 with each batch: more than a worker may have at first. What it maps from files does not count."""
+"""1,400 MiB, 10 with each batch: more than a worker may have at first. What it maps from files does not count."""
 
 
 class Experiment:
