@@ -79,7 +79,7 @@ class Experiment:
         former = self._faults.uid(selector)
         self.happens(name, lambda: fault(selector), lambda: self._faults.wait_for_replacement(selector, former))
 
-    def happens(self, name: str, fault: Callable[[], None], wait: Callable[[], object]) -> None:
+    def happens(self, name: str, fault: Callable[[], object], wait: Callable[[], object]) -> None:
         """A fault.
 
         Args:
@@ -252,27 +252,26 @@ def test_a_worker_that_runs_out_of_memory_gets_more(
 @pytest.mark.bench_cluster
 @pytest.mark.timeout(JOB_LIMIT_S)
 @pytest.mark.usefixtures("service_images")
-def test_the_groups_of_a_ps_that_has_no_place_move_to_the_others_when_asked(
+def test_the_part_of_a_ps_that_has_no_place_is_restored_on_the_others(
     cluster: Cluster, experiment: Experiment, faults: Faults, command_line: CommandLine
 ) -> None:
-    lost = experiment.pod("ps-1")
+    lost, job = experiment.pod("ps-1"), experiment.job
     present = len(cluster.core.list_namespaced_pod(command_line.namespace).items)
     quota = {"metadata": {"name": "places"}, "spec": {"hard": {"count/pods": str(present - 1)}}}
 
     def says_why() -> bool:
-        pods = json.loads(command_line.run("status", experiment.job, "--json"))["pods"]
+        pods = json.loads(command_line.run("status", job, "--json"))["pods"]
         return "exceeded quota: places" in pods.get("ps-1", {}).get("pending", "")
 
-    def lose_place() -> None:
-        cluster.core.create_namespaced_resource_quota(command_line.namespace, quota)
-        faults.delete(lost)
-        wait_until(says_why, lambda: command_line.run("status", experiment.job))
-
+    cluster.core.create_namespaced_resource_quota(command_line.namespace, quota)
     try:
+        faults.delete(lost)
+        wait_until(says_why, lambda: command_line.run("status", job))
+        assert f"elasticdl resume {job} --num_ps_pods=1" in command_line.fails("scale", job, "--ps=1")
         experiment.happens(
-            "place of ps-1 lost, then `elasticdl scale --ps=1`",
-            lose_place,
-            lambda: command_line.run("scale", experiment.job, "--ps=1"),
+            "ps-1 without a place: stopped, and resumed with one ps",
+            lambda: command_line.run("stop", job),
+            lambda: command_line.run("resume", job, "--num_ps_pods=1", "--detach"),
         )
     finally:
         cluster.core.delete_namespaced_resource_quota("places", command_line.namespace)

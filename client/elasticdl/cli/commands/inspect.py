@@ -53,7 +53,7 @@ def status(job: JobHandle, *, as_json: bool, evaluations: int) -> None:
             f"The {suspended.process} is suspended: no process is replaced. To continue it: {suspended.remedy}"
         )
     try:
-        state, problem = _recovered(job).state, "holds no job" + (" yet" if alive else "")
+        state, problem = recovered(job).state, "holds no job" + (" yet" if alive else "")
     except ElasticDLError:
         if not condition.waiting:
             raise
@@ -86,7 +86,7 @@ def report(job: JobHandle, *, as_json: bool) -> None:
         UserError: the log holds no job yet.
     """
     alive = job.condition().is_running
-    state = _recovered(job).state
+    state = recovered(job).state
     if state.spec is None:
         raise UserError(f"the event log of {job.job} holds no job")
     ended = state.measured is not None and state.measured.ended_s > 0
@@ -111,7 +111,7 @@ def tasks(job: JobHandle, limit: int, task_state: str) -> None:
     """
     wanted = TaskFilter.parse(task_state)
     alive = job.condition().is_running
-    state = _recovered(job).state
+    state = recovered(job).state
     state = state if alive else without_processes(state)
     if state.spec is None or state.training is None:
         raise UserError(f"the event log of {job.job} holds no job yet")
@@ -186,7 +186,7 @@ def replay(job: JobHandle, until: int, *, check: bool) -> bool:
         verified = _verified(job, until)
         state, last = verified.state, verified.last_seq
     else:
-        recovered = _recovered(job, until)
+        recovered = recovered(job, until)
         state, last = recovered.state, recovered.read_seq
     if until and last < until:
         raise UserError(f"--until={until}: the event log of {job.job} ends at #{last}")
@@ -204,7 +204,17 @@ def replay(job: JobHandle, until: int, *, check: bool) -> bool:
     return not verified.differences
 
 
-def _recovered(job: JobHandle, until: int = 0) -> Recovered:
+def recovered(job: JobHandle, until: int = 0) -> Recovered:
+    """The state of a job, folded from its event log.
+
+    Args:
+        job: the job.
+        until: last record that counts; 0: all.
+
+    Raises:
+        ElasticDLError: the log can't be reached.
+    """
+
     async def read() -> Recovered:
         async with job.open() as bus:
             return await recover(bus, until)

@@ -19,6 +19,7 @@ from elasticdl.cli.jobs.run_directory import INTERRUPTED, RunDirectory
 from elasticdl.ps.snapshots.job_recovery import has_snapshots
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.messages.commands import JobState
+from elasticdl.shared.names import Service
 from elasticdl.shared.storage import open_store
 
 STOP_S_MAX = 90.0
@@ -93,6 +94,23 @@ def stop(job: JobHandle) -> None:
         console.print(line)
 
 
+def _check_ps_have_places(job: JobHandle, ps: int) -> None:
+    """Only running ps can move parts of the model. What a ps without a place has lost is in snapshots, for a resume.
+
+    Raises:
+        UserError: a ps waits for a place.
+    """
+    from elasticdl.cli.commands.inspect import recovered
+
+    for name, pod in sorted(recovered(job).state.pods.items()):
+        if pod.service is Service.PS and pod.pending:
+            raise UserError(
+                f"{name} is pending, so its part of the model can't move: {pod.pending}",
+                hint=f"To restore that part on {count(ps, 'parameter server')}: elasticdl stop {job.arguments}, then "
+                f"elasticdl resume {job.arguments} --num_ps_pods={ps}",
+            )
+
+
 def _wait_until_stopped(job: JobHandle, console: Console) -> Condition:
     started_s, told = time.monotonic(), False
     while (condition := job.condition()).is_running:
@@ -114,7 +132,7 @@ def scale(job: JobHandle, *, workers: int, ps: int) -> None:
     """Change the number of workers or ps of a running job; 0: unchanged.
 
     Raises:
-        UserError: it is not running, its NATS server is unreachable, or neither number was given.
+        UserError: it is not running, its NATS server is unreachable, a ps has no place, or neither number was given.
     """
     if not workers and not ps:
         raise UserError("give --workers, --ps or both", usage=True)
@@ -124,6 +142,8 @@ def scale(job: JobHandle, *, workers: int, ps: int) -> None:
         if condition.state == INTERRUPTED:
             hint = f"For details: elasticdl status {job.arguments}"
         raise UserError(f"job {job.job} is not running ({condition.state}), so it can't be scaled", hint=hint)
+    if ps:
+        _check_ps_have_places(job, ps)
     requests.scale(job, workers=workers, ps=ps)
     targets = [count(number, noun) for number, noun in ((workers, "worker"), (ps, "parameter server")) if number]
     plain_console().print(f"{job.job}: scaling to {' and '.join(targets)}")
