@@ -186,8 +186,8 @@ def replay(job: JobHandle, until: int, *, check: bool) -> bool:
         verified = _verified(job, until)
         state, last = verified.state, verified.last_seq
     else:
-        recovered = recovered(job, until)
-        state, last = recovered.state, recovered.read_seq
+        found = recovered(job, until)
+        state, last = found.state, found.read_seq
     if until and last < until:
         raise UserError(f"--until={until}: the event log of {job.job} ends at #{last}")
     console.print(f"State after #{last}, {time_of_day(state.now_s)}, term {state.term}:")
