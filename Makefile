@@ -19,7 +19,7 @@ TEST_TOOLS := hypothesis pytest pytest-asyncio pytest-timeout pytest-xdist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster bench-cluster s3-server lowest cov lint format type imports proto proto-fresh bench bench-chaos bench-moves quality check wheel clean
+.PHONY: help setup constraints train test unit sim sim-mutations histories contract integration e2e cluster-up cluster-down test-cluster bench-cluster s3-server lowest cov docs lint format type imports proto proto-fresh bench bench-chaos bench-moves quality check wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -31,7 +31,7 @@ setup: $(READY) ## Create .venv with everything in it (other targets do this whe
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo 'Python 3.11 to 3.13 with its venv module is needed. Install it, or give its path: make PYTHON=/path/to/python3' >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]' && touch $@
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev,docs]' && touch $@
 
 constraints: $(READY) ## Pin in constraints.txt what .venv holds now
 	echo "# Versions that the project is developed and tested with; made by 'make constraints', used by 'make setup'." > constraints.txt
@@ -113,7 +113,7 @@ cov: $(READY) ## Run the unit tests and report which lines they reach
 ##- Checking
 
 check: export ELASTICDL_SIM_SEEDS = 1000
-check: lint type imports proto-fresh test ## Everything that must pass before a change is merged
+check: lint type imports proto-fresh docs test ## Everything that must pass before a change is merged
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check && $(BIN)/ruff format --check
@@ -127,7 +127,10 @@ type: $(READY) ## Check types, strictly
 imports: $(READY) ## Check which package may import which
 	$(BIN)/lint-imports
 
-##- Generated code and packages
+##- Generated code, documentation and packages
+
+docs: $(READY) ## Build the site of the documentation into build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 proto: $(READY) ## Generate the protobuf modules
 	cd shared && $(PROTOC) elasticdl/shared/proto/*.proto

@@ -50,6 +50,28 @@ def test_each_decision_is_found_by_its_term() -> None:
         assert term in " ".join(docstring.lower().split()), f"the docstring of {module} does not say {term!r}"
 
 
+def slug(heading: str) -> str:
+    """The anchor that GitHub, and the site as mkdocs.yml sets it up, give to a heading."""
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
+
+
+def anchors(path: Path) -> set[str]:
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
+    return {slug(heading) for heading in re.findall(r"^#+ (.+)$", text, re.M)}
+
+
+@pytest.mark.parametrize("path", [*DOCS, *sorted((ROOT / "docs").glob("*/*.md"))], ids=lambda path: path.name)
+def test_links_into_documents_lead_to_a_heading(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?://)([^)#\s]*)#([^)\s]+)\)", path.read_text())
+    missing = [
+        f"{target}#{anchor}"
+        for target, anchor in links
+        if anchor not in anchors((path.parent / target) if target else path)
+    ]
+    assert missing == []
+
+
 FOREIGN = frozenset(
     {
         *("Init:0/1", "Init:Error", "ImagePullBackOff", "ErrImageNeverPull", "Pending", "Terminating", "OOMKilled"),

@@ -15,7 +15,7 @@ class History:
 
     Attributes:
         epochs: for each epoch, from 1: epoch, loss, metrics, validation, validation_step, batches, records, seconds.
-        evaluations: for each evaluation: evaluation, epoch, step, reason, metrics, seconds and more; see docs/report.
+        evaluations: for each evaluation: evaluation, epoch, step, reason, metrics, seconds and more, as in the report.
     """
 
     epochs: Sequence[Mapping[str, Any]]

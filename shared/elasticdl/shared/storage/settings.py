@@ -15,9 +15,9 @@ class StorageSettings:
     endpoint: str = DEFAULT_ENDPOINT
     """``http(s)://host[:port]`` of the S3 service."""
     access_key: str = ""
-    """Empty means anonymous access."""
+    """Access key; empty: anonymous access."""
     secret_key: str = field(default="", repr=False)
-    """Never printed."""
+    """Secret key. Never printed."""
     session_token: str = field(default="", repr=False)
     """Token of temporary credentials; empty otherwise. Never printed."""
     region: str = ""
