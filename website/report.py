@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from elasticdl.cli.display import report
-from website.markdown import table
+from website.markdown import table, unbroken
 
 _BORDER = re.compile(r"^=+ +=+$", re.MULTILINE)
 
@@ -13,7 +13,7 @@ _BORDER = re.compile(r"^=+ +=+$", re.MULTILINE)
 def page() -> str:
     """Markdown of the whole page, from the table in the docstring of ``elasticdl.cli.display.report``."""
     introduction, rows, _ = _BORDER.split((report.__doc__ or "").replace("``", "`"))
-    facts = introduction.partition("\n\n")[2].strip()
+    facts = introduction.strip().split("\n\n")[-1]
     return (
         "# Fields of the report\n\n"
         "`elasticdl report JOB --json` prints the report as one JSON object, and `elasticdl train` with "
@@ -28,7 +28,7 @@ def fields(rows: str) -> list[tuple[str, str]]:
     for line in rows.strip("\n").splitlines():
         names, _, meaning = line.partition("  ")
         if line.startswith("`"):
-            found.append((names, meaning.strip()))
+            found.append((unbroken(names.strip("`")), meaning.strip()))
         else:
             found[-1] = found[-1][0], f"{found[-1][1]} {line.strip()}"
     return found

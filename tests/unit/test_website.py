@@ -71,8 +71,8 @@ def test_every_setting_is_listed() -> None:
 
 def test_every_field_of_the_report_has_a_row() -> None:
     page = report.page()
-    assert "| `audit.exact` | whether every group absorbed every batch of every epoch exactly once" in page
-    assert "| `job` `state` |" in page
+    assert "| `audit.exact`{ .name } | whether every group absorbed every batch of every epoch exactly once" in page
+    assert "| `job`{ .name } |" in page
     assert page.count("\n| `") > 30
 
 

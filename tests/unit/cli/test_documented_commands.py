@@ -31,7 +31,7 @@ _PLACES = {"N": "1", "SEQ": "9"}
 def documented() -> list[tuple[str, str]]:
     """(page, command) of everything that a reader may copy."""
     return [
-        (page.name, " ".join(command.replace("\\\n", " ").split()))
+        (page.name, " ".join(command.replace("\\\n", " ").partition(" | ")[0].split()))
         for page in PAGES
         for pattern in (_BLOCK, _INLINE)
         for command in pattern.findall(page.read_text())

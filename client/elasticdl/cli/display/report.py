@@ -1,11 +1,14 @@
 """The report of a job: the metrics, the audit, and where the time went. Pure: it follows from the folded log alone.
 
-``--report FILE`` writes it as one JSON object with these keys. Times are in seconds, sizes in bytes; unknown numbers
+``--report FILE`` writes it as one JSON object with these keys.
+
+Times are in seconds, sizes in bytes; unknown numbers
 are null. A job that was resumed has several runs. "This run" is the last one; "all runs" leaves out the time between
 them.
 
 ==========================  ==========================================================================================
-``job`` ``state``           the job's id; ``succeeded``, ``failed`` or ``stopped``
+``job``                     the job's id
+``state``                   ``succeeded``, ``failed`` or ``stopped``; until then what the job does, such as ``training``
 ``kind``                    ``train``, ``evaluate`` or ``predict``
 ``message``                 why it failed or was stopped, else empty
 ``interrupted``             whether the user has stopped it
@@ -16,7 +19,7 @@ them.
                             for these ``tasks``, ``batches``, ``records``; ``validation_records`` (0 without
                             validation data)
 ``audit.exact``             whether every group absorbed every batch of every epoch exactly once, by the ledgers in the
-                            final snapshots; false if that was not shown
+                            final snapshots; false if that was not shown.
                             Of an evaluation or prediction: whether every record of the data's index was evaluated
                             or predicted exactly once
 ``audit.batches``           batches that each group absorbed, over all epochs; or that were evaluated or predicted
