@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.elastic import Elastic
 from tests.e2e.models import LINEAR, slowly, write_data, write_model
 
 from elasticdl.api import ElasticDLError, Job, UserError, evaluate, predict, train
+
+GUIDE = Path(__file__).parents[2] / "docs" / "python-api.md"
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +35,16 @@ def test_a_job_is_trained_and_its_model_evaluated(elastic: Elastic, capfd: pytes
     predict("model.py", "out", "data", "predictions", shows=False)
     assert Path("predictions/_SUCCESS").exists()
     assert capfd.readouterr().out == ""
+
+
+def test_the_example_of_the_guide_runs(elastic: Elastic) -> None:
+    pytest.importorskip("pandas")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    assert elastic.run("zoo", "data", "mnist", "mnist").exit_code == 0
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert len(names["job"].history.history["val_accuracy"]) == 3
+    assert Path("predictions/_SUCCESS").exists()
 
 
 def test_a_job_is_scaled_and_stopped_while_it_runs(elastic: Elastic) -> None:

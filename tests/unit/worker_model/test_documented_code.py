@@ -1,0 +1,57 @@
+"""The Python code in the guides does what the guides say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tests.unit.master.driver import job_spec
+from tests.unit.worker_model.conftest import WriteModule
+
+from elasticdl.worker.model.user.callbacks import ModelFacts, check_callbacks, make_callbacks
+
+pytestmark = pytest.mark.tensorflow
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def blocks(page: str) -> list[str]:
+    """The blocks of Python on a page."""
+    return re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run(code: str) -> dict[str, Any]:
+    """The names that a part of a model file defines."""
+    names: dict[str, Any] = {"tf": tf}
+    exec(code, names)
+    return names
+
+
+def test_the_callbacks_of_the_guide_are_accepted(write_module: WriteModule) -> None:
+    (code,) = blocks("callbacks.md")
+    made = make_callbacks(write_module(f"custom_model = keras.Model\n{code}"))
+    spec = job_spec()
+    spec = replace(spec, validation=spec.plan, evaluate_epochs=True)
+    found = check_callbacks(made, Path("model.py"), spec, ModelFacts(directions={"loss": "down"}))
+    assert found.names == ("EarlyStopping", "ReduceLROnPlateau", "CSVLogger", "LambdaCallback")
+    assert found.best is not None
+    assert (found.best.metric, found.best.save) == ("loss", True)
+
+
+def test_the_feed_of_the_guide_needs_no_labels_to_predict() -> None:
+    feed, _ = blocks("predict.md")
+    feed_batch = run(feed)["feed_batch"]
+    records = {"a": tf.constant([1.0, 2.0]), "b": tf.constant([3.0, 4.0])}
+    assert feed_batch(records, "predict", None).numpy().tolist() == [[1, 3], [2, 4]]
+    features, labels = feed_batch({**records, "label": tf.constant([0, 1])}, "train", None)
+    assert (features.shape, labels.numpy().tolist()) == ((2, 2), [0, 1])
+
+
+def test_the_processor_of_the_guide_gives_columns() -> None:
+    _, processor = blocks("predict.md")
+    written = run(processor)["PredictionOutputsProcessor"]().process(np.array([[0.2, 0.8], [0.9, 0.1]]), 0)
+    assert {name: column.tolist() for name, column in written.items()} == {"digit": [1, 0], "probability": [0.8, 0.9]}
