@@ -11,7 +11,7 @@ from mkdocs.structure.pages import Page
 
 from website import api, commands, decisions, events, report, settings
 from website.links import OUTSIDE, rewrite_links
-from website.markdown import indent_lists
+from website.markdown import indent_lists, keep_flags_whole
 
 ROOT = Path(__file__).resolve().parents[1]
 STYLE = "assets/wide.css"
@@ -51,6 +51,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if (ROOT / source).exists():
         markdown = rewrite_links(markdown, source, path, ROOT, config.repo_url or "")
     return indent_lists(markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Keep flags in one piece: browsers would break a line after their dashes."""
+    del page, config, files
+    return keep_flags_whole(html)
 
 
 def _section(nav: list[Any], title: str) -> list[Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 _SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields):$")
 _ITEM = re.compile(r"^ {4}(\w[\w, ]*): (.*)$")
 _BULLET = re.compile(r"^(?P<indent> *)(?P<marker>- |\d+\. )")
+_FLAG = re.compile(r"<code>(?P<flag>--[^<\s]{1,36})</code>")
 _LIST_INDENT = 4
 """Columns by which Python-Markdown wants the blocks of a list item to be indented."""
 
@@ -58,6 +59,11 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def unbroken(text: str) -> str:
     """The name of a flag, a field or a variable, as code that is not broken into lines."""
     return f"`{text}`{{ .name }}"
+
+
+def keep_flags_whole(html: str) -> str:
+    """Mark code that is a flag, as ``unbroken`` does; long ones may be broken."""
+    return _FLAG.sub(r'<code class="name">\g<flag></code>', html)
 
 
 def _cell(text: str) -> str:

@@ -12,7 +12,7 @@ import typer.main
 import yaml
 from website import api, commands, decisions, events, report, settings
 from website.links import rewrite_links
-from website.markdown import indent_lists, parse_docstring, table
+from website.markdown import indent_lists, keep_flags_whole, parse_docstring, table
 
 from elasticdl import api as python_api
 from elasticdl.cli.main import app
@@ -141,6 +141,11 @@ def test_fenced_blocks_keep_their_indentation() -> None:
 
 def test_bars_are_escaped_outside_of_code_only() -> None:
     assert table(["a"], [["x | `y|z`"]]).splitlines()[-1] == "| x \\| `y|z` |"
+
+
+def test_flags_stay_in_one_piece_unless_they_are_long() -> None:
+    long = f"<code>--output={'x' * 40}</code> <code>elasticdl train --x</code>"
+    assert keep_flags_whole(f"<code>--ps=2</code> {long}") == f'<code class="name">--ps=2</code> {long}'
 
 
 def test_a_docstring_has_text_and_sections() -> None:
