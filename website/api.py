@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from elasticdl import api
-from website.markdown import parse_docstring, table, unbroken
+from website.markdown import Docstring, parse_docstring, table, unbroken
+from website.signatures import function_of, signature
 
 _HEADINGS = {"Args": "parameter", "Attributes": "attribute", "Raises": "error"}
 
@@ -25,12 +28,12 @@ def page() -> str:
 
 
 def _function(name: str, function: Callable[..., Any]) -> str:
-    return f"```python\n{_signature(name, function)}\n```\n\n{_docstring(function)}"
+    return f"```python\n{signature(name, function_of(function))}\n```\n\n{_docstring(function)}"
 
 
 def _class(name: str, cls: type) -> str:
     is_error = issubclass(cls, Exception)
-    parts = [] if is_error else [f"```python\n{_signature(name, cls)}\n```\n"]
+    parts = [] if is_error else [f"```python\n{signature(name, _start(cls))}\n```\n"]
     parts.append(_docstring(cls))
     for member, value in [] if is_error else _members(cls):
         if isinstance(value, property):
@@ -41,32 +44,30 @@ def _class(name: str, cls: type) -> str:
     return "\n".join(parts)
 
 
+def _start(cls: type) -> ast.FunctionDef:
+    """The constructor; that of a dataclass is made of its fields."""
+    if not dataclasses.is_dataclass(cls):
+        return function_of(cls.__init__)  # type: ignore[misc]
+    (definition,) = ast.parse(inspect.getsource(cls)).body
+    fields = [each for each in definition.body if isinstance(each, ast.AnnAssign)]  # type: ignore[attr-defined]
+    text = ", ".join(ast.unparse(each) for each in fields)
+    (start,) = ast.parse(f"def __init__({text}): ...").body
+    assert isinstance(start, ast.FunctionDef)
+    return start
+
+
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
     for name, value in vars(cls).items():
         if not name.startswith("_") and (isinstance(value, property) or inspect.isfunction(value)):
             yield name, value
 
 
-def _signature(name: str, function: Callable[..., Any]) -> str:
-    """The signature, one line for each parameter if it is long, without ``self``."""
-    signature = inspect.signature(function)
-    parameters = [each for each in signature.parameters.values() if each.name != "self"]
-    signature = signature.replace(parameters=parameters)
-    line = f"{name}{signature}".replace("'", "")
-    if len(line) <= 88:
-        return line
-    shown = [str(each).replace("'", "") for each in parameters]
-    first_keyword = next((i for i, each in enumerate(parameters) if each.kind is each.KEYWORD_ONLY), None)
-    if first_keyword is not None:
-        shown.insert(first_keyword, "*")
-    returns = (
-        "" if signature.return_annotation is signature.empty else f" -> {signature.return_annotation}".replace("'", "")
-    )
-    return f"{name}(\n" + "".join(f"    {each},\n" for each in shown) + f"){returns}"
-
-
 def _docstring(member: object) -> str:
-    docstring = parse_docstring(inspect.getdoc(member) or "")
+    return described(parse_docstring(inspect.getdoc(member) or ""))
+
+
+def described(docstring: Docstring) -> str:
+    """A docstring as Markdown: its text, and a table for each section."""
     parts = [f"{docstring.text}\n"]
     for title, entries in docstring.sections.items():
         if title in _HEADINGS:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields):$")
+_SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields|Input shape|Output shape):$")
 _ITEM = re.compile(r"^ {4}(\w[\w, ]*): (.*)$")
 _BULLET = re.compile(r"^(?P<indent> *)(?P<marker>- |\d+\. )")
 _FLAG = re.compile(r"<code>(?P<flag>--[^<\s]{1,36})</code>")

@@ -10,7 +10,8 @@ from typing import Any, get_args
 import pytest
 import typer.main
 import yaml
-from website import api, commands, decisions, events, report, settings
+from tests.unit.test_words import WORDS
+from website import api, commands, decisions, events, layers, report, settings
 from website.links import rewrite_links
 from website.markdown import indent_lists, keep_flags_whole, parse_docstring, table
 
@@ -82,6 +83,26 @@ def test_the_python_api_is_complete() -> None:
     assert "### Job.wait" in page
     assert "wait: bool = True" in page
     assert "| `run_dir`{ .name } | folder that holds one folder per job;" in page
+
+
+def test_the_signatures_are_those_of_the_source() -> None:
+    page = api.page()
+    assert "Job(name: str, *, run_dir: str | Path = '', namespace: str = '')" in page
+    assert "    model_def: str | Path,\n    training_data: str | Path,\n    *,\n    wait: bool = True,\n" in page
+    assert "History(epochs: Sequence[Mapping[str, Any]], evaluations: Sequence[Mapping[str, Any]])" in page
+
+
+def test_layers_are_described_without_importing_tensorflow() -> None:
+    page = layers.page()
+    assert "## elasticdl.layers.Embedding" in page
+    assert "    input_dim: int | None = None,\n" in page
+    assert "| `combiner`{ .name } | None gives one row per id;" in page
+    assert "**Output shape:** (batch, ids, output_dim)" in page
+
+
+def test_generated_pages_have_no_discouraged_words() -> None:
+    pages = [api.page(), events.page(), layers.page(), report.page(), settings.page(), *dict(commands.pages()).values()]
+    assert [found.group() for page in pages for found in WORDS.finditer(page)] == []
 
 
 def test_every_decision_is_listed_with_its_status() -> None:

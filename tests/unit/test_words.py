@@ -46,7 +46,7 @@ ALLOWED: Mapping[str, int] = {
 }
 """Files that still contain discouraged words, and how often. It only shrinks: never raise a number."""
 
-_WORDS = re.compile("|".join(rf"\b(?:{pattern})\b" for pattern in DISCOURAGED), re.IGNORECASE)
+WORDS = re.compile("|".join(rf"\b(?:{pattern})\b" for pattern in DISCOURAGED), re.IGNORECASE)
 
 
 def user_visible(source: str) -> Iterator[tuple[int, str]]:
@@ -72,7 +72,7 @@ def discouraged_in(path: Path) -> list[str]:
     return [
         f"{name}:{line}: {found.group()!r} in {text[:80]!r}"
         for line, text in passages
-        for found in _WORDS.finditer(text)
+        for found in WORDS.finditer(text)
     ]
 
 
@@ -96,9 +96,9 @@ def test_users_read_no_discouraged_words() -> None:
     "phrase", ["it is made anew", "Whoever asks", "worker-0 has not been heard of", "its next life"]
 )
 def test_discouraged_words_are_found(phrase: str) -> None:
-    assert _WORDS.search(phrase)
+    assert WORDS.search(phrase)
 
 
 def test_docstrings_are_no_messages_and_messages_are_found() -> None:
     source = '"""Anew."""\ndef run():\n    """Anew."""\n    raise ValueError(f"train {1} anew")\n'
-    assert [text for _, text in user_visible(source) if _WORDS.search(text)] == [" anew"]
+    assert [text for _, text in user_visible(source) if WORDS.search(text)] == [" anew"]
