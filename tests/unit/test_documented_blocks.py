@@ -21,6 +21,7 @@ _INLINE = re.compile(r"`((?:make|python) [^`]+)`")
 
 RUN: Mapping[str, str] = {
     "callbacks.md": "tests/unit/worker_model/test_documented_code.py",
+    "model-file.md": "tests/unit/worker_model/test_documented_code.py",
     "predict.md": "tests/unit/worker_model/test_documented_code.py",
     "own_data.md": "tests/e2e/test_tutorial.py",
     "python-api.md": "tests/e2e/test_api.py",

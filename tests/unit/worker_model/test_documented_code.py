@@ -13,7 +13,9 @@ import tensorflow as tf
 from tests.unit.master.driver import job_spec
 from tests.unit.worker_model.conftest import WriteModule
 
+from elasticdl.shared.data.schema import Metadata
 from elasticdl.worker.model.user.callbacks import ModelFacts, check_callbacks, make_callbacks
+from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
 
 pytestmark = pytest.mark.tensorflow
 DOCS = Path(__file__).parents[3] / "docs"
@@ -40,6 +42,15 @@ def test_the_callbacks_of_the_guide_are_accepted(write_module: WriteModule) -> N
     assert found.names == ("EarlyStopping", "ReduceLROnPlateau", "CSVLogger", "LambdaCallback")
     assert found.best is not None
     assert (found.best.metric, found.best.save) == ("loss", True)
+
+
+def test_the_compiled_model_of_the_guide_is_a_model_file() -> None:
+    (code,) = blocks("model-file.md")
+    ports = Ports.of(run(code)["custom_model"](), Path("model.py"))
+    data = Metadata(format="csv", column_names=("age", "income", "buys"), column_types=("int64", "float64", "int64"))
+    records = {name: tf.constant([1, 2]) for name in data.column_names}
+    features, labels = DefaultFeed(ports, data, "train", "", Path("model.py"))(records, "train", data)
+    assert [one.shape for one in (*features, labels)] == [(2, 1)] * 3
 
 
 def test_the_feed_of_the_guide_needs_no_labels_to_predict() -> None:
