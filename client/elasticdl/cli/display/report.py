@@ -296,7 +296,8 @@ def _performance(report: Report) -> Iterator[tuple[str, str]]:
     if report["goodput"] is not None:
         computed = count(report["batches_computed"], "computed batch", "computed batches")
         yield "goodput", f"{report['goodput']:.1%} of {computed}{_this_run(report)} were useful"
-    if sum(report["worker_seconds"].values()):
+    is_training = report["kind"] == JobKind.TRAIN.value
+    if is_training and sum(report["worker_seconds"].values()):  # Only gradients are counted.
         yield "worker time", _shares(report["worker_seconds"]) + _this_run(report)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -102,7 +103,8 @@ class Census:
             raise UserError(f"embedding {layer.name!r} (elasticdl.layers.Embedding) can't be served: {reason}")
         size = _size(layer)
         if not reason and not always and size < self._swap_bytes_min:
-            reason = f"{bytes_text(size)} < {bytes_text(self._swap_bytes_min)}"
+            least = self._swap_bytes_min
+            reason = f"{bytes_text(size)} < {bytes_text(least)}" if least < sys.maxsize else "the file holds its table"
         rows = f"{layer.input_dim:,}" if layer.input_dim else "any number of ids"
         self._lines[self.number(layer)] = (
             f"embedding {layer.name} stays dense: {reason}"
