@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow.parquet as parquet
+import pytest
 from tests.e2e.elastic import Elastic
 from tests.e2e.models import LINEAR, write_data, write_model
 from tests.e2e.test_more_epochs import weights_of
@@ -17,6 +18,13 @@ def custom_model():
     model = keras.Model(inputs, keras.layers.Dense(1, name="prediction")(keras.layers.Concatenate()(inputs)))
     model.compile(keras.optimizers.SGD(0.05), loss="mse", metrics=["mae"])
     return model
+"""
+
+TOP_LEVEL = """
+import keras
+
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+model.compile("sgd", loss="mse", metrics=["mae"])
 """
 
 
@@ -42,3 +50,12 @@ def test_the_model_is_that_of_a_feed_and_needs_no_label_to_predict(elastic: Elas
     table = parquet.read_table(elastic.folder / "predictions").to_pydict()
     expected = np.array(table["a"]) + 2 * np.array(table["b"]) - 3 * np.array(table["c"])
     assert len(expected) == 2000 and np.abs(np.array(table["prediction"]).ravel() - expected).max() < 1.0
+
+
+def test_a_model_at_the_top_level_of_its_file_is_a_model_file(elastic: Elastic) -> None:
+    write_data(elastic.folder)
+    write_model(elastic.folder, TOP_LEVEL)
+    flags = ("--model_def=model.py", "--validation_data=data", "--label=y")
+    trained = elastic.train(*flags, "--training_data=data", "--num_workers=2", "--output=out")
+    evaluated = elastic.run("evaluate", *flags, "--model=out")
+    assert evaluated.report["metrics"] == pytest.approx(trained.report["metrics"], rel=1e-5)

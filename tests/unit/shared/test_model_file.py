@@ -30,6 +30,25 @@ def test_every_form_is_found(tmp_path: Path, model_def: str, file: str, symbol: 
     assert found == ModelFile(path=path.resolve(), symbol=symbol)
 
 
+@pytest.mark.parametrize(
+    ("text", "symbol"),
+    [
+        ("model = Sequential()\n", "model"),
+        ("model = Sequential()\ndef custom_model(): ...\n", "custom_model"),
+        ("modle = Sequential()\n", "custom_model"),
+        ("def broken(:\n", "custom_model"),
+    ],
+)
+def test_a_model_at_the_top_level_needs_no_function(tmp_path: Path, text: str, symbol: str) -> None:
+    (tmp_path / "net.py").write_text(text)
+    assert resolve("net.py", (tmp_path,)).symbol == symbol
+
+
+def test_a_file_that_loads_a_model_may_load_a_compiled_one(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("from keras.saving import load_model\nmodel = load_model('model.keras')\n")
+    check_syntax(ModelFile(path=tmp_path / "net.py", symbol="model"))
+
+
 def test_the_first_folder_wins_and_an_absolute_path_needs_none(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -125,3 +127,15 @@ def test_an_error_of_tensorflow_is_shown_without_its_names_of_operations(tmp_pat
     with pytest.raises(UserCodeError) as raised, user_code(tmp_path / "model.py", "loss()"):
         tf.zeros(2) + tf.zeros((3, 7))
     assert str(raised.value) == "loss() of model.py raised InvalidArgumentError: Incompatible shapes: [2] vs. [3,7]"
+
+
+def test_a_model_at_the_top_level_is_made_again_for_each_call(write_module: WriteModule) -> None:
+    module = write_module("model = keras.Sequential([keras.Input((2,)), layers.Dense(1)])\ndef custom_model(): ...\n")
+    module = replace(module, file=replace(module.file, symbol="model"))
+    first = module.make_model()
+    first.set_weights([np.full((2, 1), 7.0), np.ones(1)])
+    second = module.make_model()
+    assert second is not first
+    assert 7.0 not in second.get_weights()[0]
+    with pytest.raises(UserError, match="model is a model, so it takes no --model_params"):
+        replace(module, params={"units": 3}).make_model()

@@ -15,6 +15,10 @@ from pathlib import Path
 from elasticdl.shared.errors import UserError
 
 DEFAULT_SYMBOL = "custom_model"
+MODEL_OBJECT = "model"
+"""Name of a model that is made at the top level of its file, in place of ``custom_model``."""
+_COMPILING = {"compile", "load_model"}
+"""Functions that may give a compiled model."""
 KERAS_FILE = "model.keras"
 """Name of the file that holds the whole model in an export."""
 _REQUIRED = ("loss", "optimizer")
@@ -28,7 +32,7 @@ class ModelFile:
 
     Attributes:
         path: absolute path of the Python file.
-        symbol: name of a function that returns a Keras model, or of a ``keras.Model`` class.
+        symbol: name of a function that returns a Keras model, of a ``keras.Model`` class, or of a model.
     """
 
     path: Path
@@ -49,7 +53,7 @@ def resolve(model_def: str, search: tuple[Path, ...]) -> ModelFile:
     for folder in search:
         path = folder / relative
         if path.is_file():
-            return ModelFile(path=path.resolve(), symbol=symbol)
+            return ModelFile(path=path.resolve(), symbol=symbol or _default_symbol(path))
     places = ", ".join(str(folder) for folder in search) or "no folder at all"
     raise UserError(
         f"--model_def={model_def!r}: there is no file {relative}",
@@ -100,7 +104,8 @@ def may_compile(file: ModelFile) -> bool:
     """Whether the file may compile its model, which makes ``loss`` and ``optimizer`` optional; making it will show."""
     tree = _tree(file.path)
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(isinstance(function, ast.Attribute) and function.attr == "compile" for function in calls)
+    names = (getattr(function, "attr", getattr(function, "id", "")) for function in calls)
+    return not _COMPILING.isdisjoint(names)
 
 
 def check_syntax(file: ModelFile) -> None:
@@ -125,10 +130,19 @@ def _imports_all(body: list[ast.stmt]) -> bool:
     return any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in body)
 
 
+def _default_symbol(path: Path) -> str:
+    try:
+        names = set(_names(_tree(path).body))
+    except UserError:  # check_syntax() reports it.
+        return DEFAULT_SYMBOL
+    return MODEL_OBJECT if MODEL_OBJECT in names and DEFAULT_SYMBOL not in names else DEFAULT_SYMBOL
+
+
 def _parse(model_def: str) -> tuple[Path, str]:
+    """The file, relative to a folder that is searched, and the symbol; empty if it is not given."""
     before, _, symbol = model_def.rpartition(":")
     if model_def.endswith(".py"):
-        return Path(model_def), DEFAULT_SYMBOL
+        return Path(model_def), ""
     if before.endswith(".py") and symbol.isidentifier():
         return Path(before), symbol
     *modules, symbol = model_def.split(".")

@@ -3,7 +3,7 @@
 =====================================  =============================================================================
 symbol                                 contract
 =====================================  =============================================================================
-``custom_model(**params)``             returns a Keras model (or is a ``keras.Model`` class)
+``custom_model(**params)``             returns a Keras model (or is a ``keras.Model`` class, or a model)
 ``loss(labels, predictions[, w])``     a scalar, or one value per record
 ``optimizer()``                        a Keras optimizer
 ``feed(dataset, mode, metadata)``      a ``tf.data.Dataset`` of one batch's raw records -> elements
@@ -105,11 +105,23 @@ class UserModule:
             compiled = any(self.function(name) is None for name in COMPILED)
             return self.load_model(self.exported, compiled=compiled)
         make = self.required(self.file.symbol)
+        if isinstance(make, keras.Model):
+            return self._remade()
         with user_code(self.path, f"{self.file.symbol}()"):
             model = make(**self.params)
         if not isinstance(model, keras.Model):
             raise UserError(f"{self.path}: {self.file.symbol}() must return a keras.Model, not {type(model).__name__}")
         return model
+
+    def _remade(self) -> Any:
+        """A model that the file makes at its top level, made again: a job needs new models, with initial weights."""
+        if self.params:
+            raise UserError(
+                f"{self.path}: {self.file.symbol} is a model, so it takes no --model_params",
+                hint="Define a function that returns the model.",
+            )
+        again = _without_bytecode(lambda: _executed(self.path, self.module.__name__))
+        return getattr(again, self.file.symbol)
 
     def completed_by(self, model: Any) -> UserModule:
         """This file, with what a compiled model adds to it.
@@ -121,7 +133,7 @@ class UserModule:
         if missing and not model.compiled:
             raise UserError(
                 f"{self.path} defines no {missing[0]!r}, and the model is not compiled",
-                hint=f"Define a function {missing[0]} in the file, or call compile() in {self.file.symbol}().",
+                hint=f"Define a function {missing[0]} in the file, or call compile() on the model.",
             )
         return replace(self, compiled=Compiled(model, self.path) if model.compiled else None)
 
@@ -183,22 +195,24 @@ def load(file: ModelFile, params: Mapping[str, object] | None = None) -> UserMod
         UserCodeError: importing the file raised.
     """
     show_prints()
-    module = UserModule(file=file, params=MappingProxyType(dict(params or {})), module=_import(file.path))
+    module = UserModule(
+        file=file, params=MappingProxyType(dict(params or {})), module=_without_bytecode(lambda: _import(file.path))
+    )
     for name in (file.symbol, *(() if may_compile(file) else COMPILED)):
         module.required(name)
     return module
 
 
-def _import(path: Path) -> ModuleType:
+def _without_bytecode(run: Callable[[], ModuleType]) -> ModuleType:
     """Import the model file, and write no compiled file: its folder may be read-only, or watched by another tool."""
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        return _import_file(path)
+        return run()
     finally:
         sys.dont_write_bytecode = before
 
 
-def _import_file(path: Path) -> ModuleType:
+def _import(path: Path) -> ModuleType:
     root, parts = path.parent, [path.stem]
     while (root / "__init__.py").exists():
         parts.insert(0, root.name)
@@ -214,6 +228,11 @@ def _import_file(path: Path) -> ModuleType:
     if len(parts) > 1 and name == ".".join(parts):
         with user_code(path, "importing"):
             return importlib.import_module(name)
+    return _executed(path, name)
+
+
+def _executed(path: Path, name: str) -> ModuleType:
+    """Run a file as a new module of that name."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} is not a Python file")
