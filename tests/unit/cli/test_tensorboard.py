@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import io
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_ndarray
 from tests.histories.logs import FOLDER, SUFFIX, read_log
 from tests.unit.cli.job_log import WORKER, Log, finish, half_done
 
 from elasticdl.cli.display.history import epoch_rows, evaluation_rows
-from elasticdl.cli.tensorboard import event_files
-from elasticdl.cli.tensorboard.scalars import Run, points
 from elasticdl.master.core import fold
+from elasticdl.master.tensorboard import event_files
+from elasticdl.master.tensorboard.scalars import Point, Run, points
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.measurements import RunMeasured
@@ -151,6 +156,21 @@ def test_a_file_that_was_cut_short_or_is_damaged_is_repaired(tmp_path: Path) -> 
         file.write_bytes(damaged)
         assert write(tmp_path, log) == 1
         assert file.read_bytes() == content
+
+
+def test_points_are_encoded_as_the_package_encodes_them() -> None:
+    values = (0.5, -0.1, math.nan, math.inf, 0.0, 1e-45)
+    given = [
+        Point(run=Run.TRAIN, tag=f"tag{number}", step=number, time_s=100.25 + number, value=value)
+        for number, value in enumerate(values)
+    ]
+    file = io.BytesIO()
+    writer = RecordWriter(file)
+    writer.write(Event(wall_time=STARTED_S, file_version="brain.Event:2").SerializeToString())
+    for point in given:
+        event = Event(wall_time=point.time_s, step=point.step, summary=scalar_pb(point.tag, point.value))
+        writer.write(event.SerializeToString(deterministic=True))
+    assert event_files.encode(given, STARTED_S) == file.getvalue()
 
 
 def test_object_storage_has_the_same_files(tmp_path: Path) -> None:

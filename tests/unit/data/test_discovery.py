@@ -16,9 +16,9 @@ from elasticdl.shared.data import (
     put,
 )
 from elasticdl.shared.data.discovery import would_find
-from elasticdl.shared.data.formats import tfrecord
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.storage import MemoryStore, ObjectStore, open_store, to_uri
+from elasticdl.shared.storage.tfrecord_frame import frame
 
 FILES = ["b.csv", "a.csv", "sub/c.csv", "sub/deep/d.csv", "_SUCCESS", ".hidden.csv", "_tmp/e.csv", "sub/.git/f.csv"]
 
@@ -131,7 +131,7 @@ def parquet_bytes(table: pa.Table) -> bytes:
     ("name", "data", "kind"),
     [
         ("part-00000", b"a,b\n1,2\n", DataFormat.CSV),
-        ("part-00000", tfrecord.frame(b"x"), DataFormat.TFRECORD),
+        ("part-00000", frame(b"x"), DataFormat.TFRECORD),
         ("part-00000", parquet_bytes(pa.table({"a": [1]})), DataFormat.PARQUET),
         ("train.tfrecord-00000-of-00010", b"", DataFormat.TFRECORD),
         ("A.TFRECORDS", b"", DataFormat.TFRECORD),

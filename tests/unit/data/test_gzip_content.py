@@ -12,16 +12,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from elasticdl.shared.data import PlannedData, Reader, ReaderOptions, plan_sources
-from elasticdl.shared.data.formats import gzip_content, tfrecord
+from elasticdl.shared.data.formats import gzip_content
 from elasticdl.shared.data.formats.gzip_content import GzipContent
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import MemoryStore
+from elasticdl.shared.storage.tfrecord_frame import frame
 
 URI = "memory://data/a.csv.gz"
 RECORDS = 5000
 CSV = b"number,text\n" + b"".join(b"%d,%x\n" % (number, number**3) for number in range(RECORDS))
-TFRECORD = b"".join(tfrecord.frame(random.Random(number).randbytes(number % 97)) for number in range(RECORDS))
+TFRECORD = b"".join(frame(random.Random(number).randbytes(number % 97)) for number in range(RECORDS))
 
 
 def stored(data: bytes, uri: str = URI) -> MemoryStore:

@@ -22,12 +22,12 @@ from elasticdl.shared.data import (
     record_hash,
     scan_source,
 )
-from elasticdl.shared.data.formats import tfrecord
 from elasticdl.shared.data.formats.parquet import PAGE_ROWS
 from elasticdl.shared.data.index_store import from_bytes, to_bytes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import MemoryStore
+from elasticdl.shared.storage.tfrecord_frame import frame
 
 OPTIONS = ReaderOptions()
 MASK64 = (1 << 64) - 1
@@ -62,7 +62,7 @@ ranges = st.tuples(st.integers(0, 2000), st.integers(0, 2000)).map(sorted)
 )
 def test_tfrecord_ranges(records: list[bytes], copies: int, cuts: list[list[int]]) -> None:
     records = records * copies
-    store, planned = planned_with(a_tfrecord=tfrecord.frame(b"x"), b_tfrecord=b"".join(map(tfrecord.frame, records)))
+    store, planned = planned_with(a_tfrecord=frame(b"x"), b_tfrecord=b"".join(map(frame, records)))
     assert [source.records for source in planned.sources] == [1, len(records)]
     reader = reader_of(store, planned)
     expected = [record_hash(1, number, raw) for number, raw in enumerate(records)]
@@ -203,7 +203,7 @@ def test_equal_records_at_other_places_have_other_hashes() -> None:
 
 def test_large_records_have_marks_of_their_own() -> None:
     records = [bytes([number]) * 700_000 for number in range(12)]
-    store, planned = planned_with(a_tfrecord=b"".join(map(tfrecord.frame, records)))
+    store, planned = planned_with(a_tfrecord=b"".join(map(frame, records)))
     index = planned.indices[0]
     assert len(index.marks) >= 8
     record, begin, end = index.around(6, 7)
@@ -213,7 +213,7 @@ def test_large_records_have_marks_of_their_own() -> None:
 
 def test_records_longer_than_a_chunk() -> None:
     records = [b"a" * 20_000_000, b"b", b"c" * 9_000_000]
-    store, planned = planned_with(a_tfrecord=b"".join(map(tfrecord.frame, records)))
+    store, planned = planned_with(a_tfrecord=b"".join(map(frame, records)))
     assert reader_of(store, planned).read(Shard(source=0, start=0, end=3)).lines == records
 
 
@@ -245,7 +245,7 @@ def test_index_of_another_number_has_other_sums() -> None:
 def test_data_that_changed_is_refused(name: str) -> None:
     before, after = {
         "a_csv": (b"a\n1\n2\n", b"a\n1\n3\n"),
-        "a_tfrecord": (tfrecord.frame(b"1"), tfrecord.frame(b"2")),
+        "a_tfrecord": (frame(b"1"), frame(b"2")),
         "a_parquet": tuple(parquet_bytes(pa.table({"a": [value]})) for value in (1, 2)),
     }[name]
     store, planned = planned_with(**{name: before})

@@ -11,9 +11,10 @@ from elasticdl.shared.data.formats import tfrecord
 from elasticdl.shared.data.schema import DataFormat
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import MemoryStore
+from elasticdl.shared.storage.tfrecord_frame import frame
 
 RECORDS = [b"one", b"", b"three" * 3]
-FILE = b"".join(map(tfrecord.frame, RECORDS))
+FILE = b"".join(map(frame, RECORDS))
 
 
 def records_in(data: bytes) -> int:
@@ -25,18 +26,18 @@ def records_in(data: bytes) -> int:
 
 def test_a_frame_as_tensorflow_writes_it() -> None:
     # tf.io.TFRecordWriter(path).write(b"hello")
-    assert tfrecord.frame(b"hello").hex() == "0500000000000000eab2043e68656c6c6fbb1f1c19"
+    assert frame(b"hello").hex() == "0500000000000000eab2043e68656c6c6fbb1f1c19"
 
 
 def test_whole_files() -> None:
     assert records_in(FILE) == 3
-    assert records_in(tfrecord.frame(b"")) == 1
+    assert records_in(frame(b"")) == 1
     assert records_in(b"") == 0
 
 
 @pytest.mark.parametrize("size", range(1, len(FILE)))
 def test_truncation_at_every_byte(size: int) -> None:
-    ends = [len(b"".join(map(tfrecord.frame, RECORDS[:number]))) for number in range(4)]
+    ends = [len(b"".join(map(frame, RECORDS[:number]))) for number in range(4)]
     if size in ends:
         assert records_in(FILE[:size]) == ends.index(size)
         return
@@ -49,7 +50,7 @@ def test_truncation_at_every_byte(size: int) -> None:
 def test_a_flipped_bit_anywhere_is_noticed(place: int) -> None:
     data = bytearray(FILE)
     data[place] ^= 4
-    ends = [len(b"".join(map(tfrecord.frame, RECORDS[:number]))) for number in range(4)]
+    ends = [len(b"".join(map(frame, RECORDS[:number]))) for number in range(4)]
     record = max(number for number in range(3) if ends[number] <= place)
     with pytest.raises(UserError, match=rf"record {record} \(from 0\) at byte {ends[record]}: the checksum"):
         records_in(bytes(data))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from importlib.util import find_spec
 
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.quantities import count
 from elasticdl.cli.jobs.handle import JobHandle, read_records
-from elasticdl.cli.tensorboard.scalars import points
+from elasticdl.master.tensorboard import event_files
+from elasticdl.master.tensorboard.scalars import points
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import JobSubmitted
 from elasticdl.shared.storage import display, open_store, to_uri
@@ -22,16 +22,9 @@ def tensorboard(job: JobHandle, logdir: str) -> None:
         logdir: folder or URI to write to; empty: ``tensorboard/JOB``.
 
     Raises:
-        UserError: the package tensorboard is not installed, or the log holds no training job.
+        UserError: the log holds no training job.
         ElasticDLError: the folder can't be written.
     """
-    if find_spec("tensorboard") is None:
-        raise UserError(
-            "not installed: tensorboard. This command writes its event files with it",
-            hint="Install it with: pip install 'elasticdl[tensorboard]'",
-        )
-    from elasticdl.cli.tensorboard import event_files
-
     folder = to_uri(logdir or f"tensorboard/{job.job}")
     records = read_records(job)
     submitted = next((one.envelope for one in records if isinstance(one.envelope.event, JobSubmitted)), None)

@@ -248,6 +248,15 @@ class TrainFlags(JobFlags):
             panel=RUN,
         ),
     ] = ""
+    tensorboard_log_dir: Annotated[
+        str,
+        Flag(
+            "Folder or s3://bucket/prefix for TensorBoard event files, which are written while the job runs: loss, "
+            "metrics, throughput, staleness, goodput, number of workers.",
+            metavar="DIR",
+            panel=RUN,
+        ),
+    ] = ""
     dry_run: Annotated[
         bool, Flag("Validate everything, print the plan, try the model on one batch, and exit.", panel=RUN)
     ] = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.table import Table
 
 from elasticdl.cli.display.consoles import JobConsole
@@ -40,6 +42,8 @@ def start_lines(spec: JobSpec, run: RunDirectory | None = None) -> list[str]:
         lines.append(f"Model: {display(spec.model.exported)}.")
     if spec.prediction:
         lines.append(f"Predictions: {display(spec.output)}.")
+    if spec.tensorboard_log_dir:
+        lines.append(f"Curves: tensorboard --logdir={shlex.quote(display(spec.tensorboard_log_dir))}")
     is_asynchronous = spec.kind is JobKind.TRAIN and not spec.synchronous
     if spec.workers > 1 and is_asynchronous and spec.max_staleness != 0:
         size = _near_multiple(spec.plan.minibatch_size, spec.workers)

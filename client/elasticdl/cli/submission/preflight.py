@@ -22,7 +22,12 @@ _PROBE = ".elasticdl-can-write"
 
 
 def check_destinations(
-    flags: TrainFlags | TrainedModelFlags, run: RunDirectory | None, *, output: str, storage: str
+    flags: TrainFlags | TrainedModelFlags,
+    run: RunDirectory | None,
+    *,
+    output: str,
+    storage: str,
+    tensorboard_log_dir: str = "",
 ) -> None:
     """Write and delete a small file in each destination of a job, and connect to its NATS server.
 
@@ -31,6 +36,7 @@ def check_destinations(
         run: its folder, which need not exist; None: it has none.
         output: URI of the folder for the exported model; empty: no export.
         storage: URI of the folder for snapshots.
+        tensorboard_log_dir: URI of the folder for TensorBoard's event files; empty: none.
 
     Raises:
         ElasticDLError: names the destination that can't be used, and the reason.
@@ -38,6 +44,8 @@ def check_destinations(
     destinations = {"run_dir": to_uri(run.path)} if run else {}
     if output:
         destinations["output"] = output
+    if tensorboard_log_dir:
+        destinations["tensorboard_log_dir"] = tensorboard_log_dir
     for flag in ("storage", "checkpoint_dir"):
         if getattr(flags, flag):
             destinations[flag] = storage

@@ -86,7 +86,9 @@ def prepare(
     job = job or new_job_id(flags.job_name or job_name(Path(model.path).stem))
     envs = parse_envs(flags.envs)
     output, storage = to_uri(flags.output) if flags.output else "", storage_of(flags, root, job)
-    check_destinations(flags, RunDirectory(root, job) if root else None, output=output, storage=storage)
+    curves = to_uri(flags.tensorboard_log_dir) if flags.tensorboard_log_dir else ""
+    run = RunDirectory(root, job) if root else None
+    check_destinations(flags, run, output=output, storage=storage, tensorboard_log_dir=curves)
     if flags.initial_model and initial is None:
         initial = _initial_model(flags.initial_model, root)
     data, validation = plan_data(flags, model, progress)
@@ -101,6 +103,7 @@ def prepare(
         validation_data=spec_of(validation.schema, csv_header=flags.csv_header) if validation else None,
         model=model,
         output=output,
+        tensorboard_log_dir=curves,
         storage=storage,
         envs=envs,
         best=flags.best,

@@ -13,6 +13,7 @@ from elasticdl.master import cluster
 from elasticdl.master.core import State
 from elasticdl.master.ledger_reads import read_ledgers
 from elasticdl.master.service import Master, MasterOptions
+from elasticdl.master.tensorboard.live import LiveEventFiles
 from elasticdl.shared.bus import nats_bus
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.failure_detection.heartbeat_loop import send_heartbeats
@@ -40,6 +41,7 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> State:
     bus = await nats_bus.connect(settings.nats_url, settings.job, replace(settings.bus, gather_s=GATHER_S))
     envelopes = EnvelopeFactory(service=Service.MASTER, name=MASTER, incarnation=incarnation, clock=SystemClock())
     heartbeats = asyncio.create_task(send_heartbeats(bus.signals, envelopes, settings.heartbeat_interval_s))
+    curves = LiveEventFiles(bus.log)
     try:
         master = Master(
             bus,
@@ -55,10 +57,13 @@ async def serve(settings: MasterSettings, incarnation: Incarnation) -> State:
             ),
         )
         gc.freeze()  # Modules are permanent: a full collection without them takes 5 ms instead of 30.
+        curves.begin()
         state = await master.run()
+        await curves.finish()
         _log.info("job ended", state=state.job_state.value)
         return state
     finally:
+        curves.cancel()
         heartbeats.cancel()
         await bus.close()
 

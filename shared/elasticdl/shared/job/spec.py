@@ -245,6 +245,7 @@ class JobSpec:
         prediction: what a prediction job writes; None: the job is of another kind.
         metrics_best: the best possible metrics on the validation data, if the data set states them.
         callbacks: class names of the model file's callbacks in their order; the next epoch waits for them.
+        tensorboard_log_dir: URI of the folder for TensorBoard's event files; empty: the master writes none.
         log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
         limits: numbers that bound the job.
     """
@@ -282,6 +283,7 @@ class JobSpec:
     epoch_checksum: int = 0
     metrics_best: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     callbacks: tuple[str, ...] = ()
+    tensorboard_log_dir: str = ""
     limits: Limits = field(default_factory=Limits)
 
     @property

@@ -171,7 +171,7 @@ def _with_places(flags: F, defaults: Mapping[str, str], volumes: Volumes) -> F:
     """The flags with a storage; refuses places that pods can't reach."""
     if not flags.storage and not flags.checkpoint_dir:
         flags = replace(flags, storage=defaults.get("storage", ""))
-    places = {name: getattr(flags, name, "") for name in ("storage", "checkpoint_dir", "output")}
+    places = {name: getattr(flags, name, "") for name in ("storage", "checkpoint_dir", "output", "tensorboard_log_dir")}
     if not flags.storage and not flags.checkpoint_dir:
         raise UserError(
             f"--storage is not given, and ConfigMap {NAMESPACE_OBJECT} of the namespace has no storage",

@@ -12,8 +12,8 @@ import pyarrow.compute
 import pyarrow.csv
 import pyarrow.parquet
 
-from elasticdl.shared.data.formats.tfrecord import frame
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.storage.tfrecord_frame import frame
 
 Encode = Callable[[pa.Table], bytes]
 """The content of a file that holds a table."""

@@ -1,4 +1,4 @@
-"""TFRecord files: ``length (8 bytes) | masked crc32c of it (4) | data | masked crc32c of it (4)``, little-endian."""
+"""TFRecord files; see ``elasticdl.shared.storage.tfrecord_frame`` for their format."""
 
 from __future__ import annotations
 
@@ -15,26 +15,13 @@ from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 from elasticdl.shared.storage.atomic import replacing
+from elasticdl.shared.storage.tfrecord_frame import MASK_DELTA, frame, masked_crc
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 _CHUNK_BYTES = 8 << 20
 _KNOWN_HEADERS_MAX = 1 << 16
-_MASK_DELTA = 0xA282EAD8
 _GZIP = b"\x1f\x8b"
-_MASK32 = 0xFFFFFFFF
-
-
-def masked_crc(data: bytes) -> int:
-    """crc32c, rotated and shifted as TFRecord stores it."""
-    crc: int = google_crc32c.value(data)
-    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _MASK32
-
-
-def frame(record: bytes) -> bytes:
-    """One record in the format of the file."""
-    length = struct.pack("<Q", len(record))
-    return b"".join((length, struct.pack("<I", masked_crc(length)), record, struct.pack("<I", masked_crc(record))))
 
 
 def write_records(path: str | Path, records: Iterable[bytes]) -> int:
@@ -118,7 +105,7 @@ class FrameDecoder:
         raw = np.frombuffer(data, dtype=np.uint8)
         stored = raw[footers[:, None] + np.arange(FOOTER_BYTES)].view("<u4")[:, 0]
         crcs = np.fromiter(map(google_crc32c.value, records), dtype=np.uint32, count=len(records))
-        masked = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(_MASK_DELTA)
+        masked = ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(MASK_DELTA)
         wrong = np.flatnonzero(masked != stored)
         if wrong.size:
             raise self._corrupt("its data", int(wrong[0]), int(starts[wrong[0]]))

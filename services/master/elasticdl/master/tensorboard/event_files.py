@@ -1,21 +1,18 @@
 """TensorBoard event files: one per run, whose bytes follow from the points alone.
 
 So writing a job again changes nothing, and what a longer log adds is appended to the file. A TensorBoard that has the
-file open reads on from where it was.
+file open reads on from where it was. What a killed process has left is completed.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-from tensorboard.summary.writer.record_writer import RecordWriter
-
-from elasticdl.cli.tensorboard.scalars import Point, Run
+from elasticdl.master.tensorboard.scalars import Point, Run
+from elasticdl.shared.proto import tensorboard_pb2 as proto
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join, scheme_of
 from elasticdl.shared.storage.file_store import translate
+from elasticdl.shared.storage.tfrecord_frame import frame
 from elasticdl.shared.storage.uris import local_path
 
 _FILE_VERSION = "brain.Event:2"
@@ -53,14 +50,16 @@ def encode(points: Sequence[Point], started_s: float) -> bytes:
         points: of one run.
         started_s: time of the file's header, seconds since 1970.
     """
-    content = io.BytesIO()
-    writer = RecordWriter(content)
-    writer.write(Event(wall_time=started_s, file_version=_FILE_VERSION).SerializeToString())
-    for point in points:
-        summary = scalar_pb(point.tag, point.value)
-        event = Event(wall_time=point.time_s, step=point.step, summary=summary)
-        writer.write(event.SerializeToString(deterministic=True))
-    return content.getvalue()
+    header = proto.Event(wall_time=started_s, file_version=_FILE_VERSION)
+    events = [header, *(_event(point) for point in points)]
+    return b"".join(frame(event.SerializeToString(deterministic=True)) for event in events)
+
+
+def _event(point: Point) -> proto.Event:
+    tensor = proto.Tensor(dtype=proto.DT_FLOAT, tensor_shape=proto.Shape(), float_val=[point.value])
+    metadata = proto.Metadata(plugin_data=proto.PluginData(plugin_name="scalars"))
+    value = proto.Value(tag=point.tag, tensor=tensor, metadata=metadata)
+    return proto.Event(wall_time=point.time_s, step=point.step, summary=proto.Summary(value=[value]))
 
 
 def _update(store: ObjectStore, uri: str, content: bytes) -> bool:
@@ -73,7 +72,9 @@ def _update(store: ObjectStore, uri: str, content: bytes) -> bool:
         return False
     if present and content.startswith(present) and scheme_of(uri) == "file":
         try:
-            with local_path(uri).open("ab") as file:
+            with local_path(uri).open("r+b") as file:
+                # Not to the end of the file: another process may have appended the same bytes since.
+                file.seek(len(present))
                 file.write(content[len(present) :])
         except OSError as error:
             raise translate(error, uri) from error

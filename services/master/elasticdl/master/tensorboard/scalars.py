@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from elasticdl.cli.display.history import EpochRow, read_history
 from elasticdl.master.core import State, evolve
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.master.core.training.staleness import StalenessTotals
 from elasticdl.master.core.training.state import Training
+from elasticdl.master.history_file import EpochRow, read_history
 from elasticdl.shared.messages.events import Event, LogRecord, TaskFinished
 from elasticdl.shared.messages.measurements import RunMeasured
 from elasticdl.shared.names import Purpose, Service
@@ -79,16 +79,16 @@ def points(records: Iterable[LogRecord]) -> Iterator[Point]:
     Args:
         records: the log, from its first record.
     """
-    curves = _Curves()
+    curves = Curves()
     for record in records:
         yield from curves.on_record(record)
 
 
-class _Curves:
+class Curves:
     """Folds a log and finds what each record adds to the curves."""
 
     def __init__(self) -> None:
-        self._state = State()
+        self.state = State()
         self._evaluations = 0
         """How many evaluations, from the first, have ended and were looked at."""
         self._epochs: set[int] = set()
@@ -97,7 +97,8 @@ class _Curves:
         self._last: _Sample | None = None
 
     def on_record(self, record: LogRecord) -> Iterator[Point]:
-        state, event = self._state, record.envelope.event
+        """Fold the next record, and find its points."""
+        state, event = self.state, record.envelope.event
         evolve(state, record)
         yield from self._lost_epochs()
         if state.training is None:
@@ -110,7 +111,7 @@ class _Curves:
 
     def _lost_epochs(self) -> Iterator[Point]:
         """Epochs that only the history file knows, because the log has lost them; their times are not known."""
-        for time_s, lost in self._state.lost_logs[self._lost_logs :]:
+        for time_s, lost in self.state.lost_logs[self._lost_logs :]:
             self._lost_logs += 1
             for row in read_history(lost.history):
                 epoch = row["epoch"] - 1
@@ -121,18 +122,18 @@ class _Curves:
     def _finished_epochs(self, training: Training) -> Iterator[Point]:
         """Epochs whose tasks are complete and whose metrics are computed, or that the end of the job left without."""
         for epoch, totals in sorted(training.epochs.items()):
-            known = totals.merged or (self._state.is_final and totals.batches > 0)
+            known = totals.merged or (self.state.is_final and totals.batches > 0)
             if epoch in self._epochs or not known or not training.has_epoch(epoch):
                 continue
             self._epochs.add(epoch)
             values = {**totals.results, "loss": totals.loss}
-            rate = self._state.callbacks.rate_of(epoch)
+            rate = self.state.callbacks.rate_of(epoch)
             if rate is not None:
                 values["learning_rate"] = rate
             yield from _of_epoch(Run.TRAIN, epoch, totals.ended_s, values)
 
     def _ended_evaluations(self) -> Iterator[Point]:
-        for evaluation in self._state.evaluations[self._evaluations :]:
+        for evaluation in self.state.evaluations[self._evaluations :]:
             if evaluation.phase not in (EvaluationPhase.DONE, EvaluationPhase.ABANDONED):
                 return
             self._evaluations += 1
@@ -145,7 +146,7 @@ class _Curves:
             yield self._now("goodput", _reported(training), goodput)
         if not isinstance(event, TaskFinished) or event.task.purpose is not Purpose.TRAIN:
             return
-        state = self._state
+        state = self.state
         last = self._last or _Sample(working_s=state.first_step_s - state.paused_s)
         batches = _reported(training)
         if batches - last.batches < max(1, state.plan.batches // SAMPLES):
@@ -166,7 +167,7 @@ class _Curves:
             yield self._now("staleness", batches, (new.staleness[0] - last.staleness[0]) / pushed)
 
     def _now(self, tag: str, step: int, value: float) -> Point:
-        return Point(run=Run.TRAIN, tag=tag, step=step, time_s=self._state.now_s, value=value)
+        return Point(run=Run.TRAIN, tag=tag, step=step, time_s=self.state.now_s, value=value)
 
 
 def _reported(training: Training) -> int:

@@ -1,0 +1,76 @@
+"""The event files of ``--tensorboard_log_dir``, read back with TensorBoard's own reader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
+from tests.e2e.elastic import Elastic, check_exact
+from tests.e2e.models import LINEAR, slowly, write_data, write_model
+
+FLAGS = (
+    "--model_def=model.py",
+    "--training_data=data",
+    "--validation_data=validation",
+    "--num_epochs=3",
+    "--num_workers=1",
+    "--tensorboard_log_dir=curves",
+)
+
+
+def curve(folder: Path, tag: str) -> list[tuple[int, float]]:
+    """The points of a curve."""
+    accumulator = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    accumulator.Reload()
+    return [(one.step, float(make_ndarray(one.tensor_proto))) for one in accumulator.Tensors(tag)]
+
+
+def points(rows: list[dict[str, Any]], values: list[float]) -> list[Any]:
+    """The points that belong to rows of the report; TensorBoard stores values as float32."""
+    return [(row["epoch"] - 1, pytest.approx(value)) for row, value in zip(rows, values, strict=True)]
+
+
+@pytest.fixture
+def user(elastic: Elastic) -> Elastic:
+    write_data(elastic.folder, records=256)
+    write_data(elastic.folder, records=200, name="validation/test.csv", seed=4)
+    return elastic
+
+
+def test_a_job_whose_master_is_killed_has_each_point_once(user: Elastic) -> None:
+    write_model(user.folder, slowly(LINEAR, batch_s=1.0))
+    with user.start("train", *FLAGS, "--report=report.json") as running:
+        running.wait_for("epoch 1/3")
+        user.kill("master")
+        running.wait_for("The new master has recovered")
+        user.remove_delay()
+        assert running.wait() == 0, running.output
+    outcome = user.run("report", user.job, "--json")
+    assert outcome.exit_code == 0, outcome.output
+    rows = json.loads(outcome.output)["history"]["epochs"]
+    losses = curve(user.folder / "curves" / "train", "epoch_loss")
+    assert losses == points(rows, [row["loss"] for row in rows])
+    validated = curve(user.folder / "curves" / "validation", "epoch_mse")
+    assert validated == points(rows, [row["validation"]["mse"] for row in rows])
+    assert "tensorboard --logdir=" in running.output
+
+
+def test_a_detached_job_writes_its_files_and_a_resume_continues_them(user: Elastic) -> None:
+    write_model(user.folder)
+    with user.start("train", *FLAGS, "--detach") as running:
+        assert running.wait() == 0, running.output
+    user.wait_until_gone()
+    train = user.folder / "curves" / "train"
+    before = curve(train, "epoch_loss")
+    (file,) = train.iterdir()
+    assert [step for step, _ in before] == [0, 1, 2]
+    again = user.run("resume", user.job, "--num_epochs=5")
+    assert again.exit_code == 0, again.output
+    check_exact(again)
+    after = curve(train, "epoch_loss")
+    assert (after[:3], [step for step, _ in after]) == (before, [0, 1, 2, 3, 4])
+    assert list(train.iterdir()) == [file]

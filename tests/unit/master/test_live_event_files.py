@@ -1,0 +1,94 @@
+"""The event files that a master writes while its job runs."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.deadline import DEADLINE_S
+from tests.unit.cli.job_log import SPEC, Log, finish, half_done
+
+from elasticdl.master.tensorboard import event_files
+from elasticdl.master.tensorboard.live import LiveEventFiles
+from elasticdl.master.tensorboard.scalars import points
+from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
+from elasticdl.shared.messages.events import JobSubmitted, LogRecord
+from elasticdl.shared.storage import open_store, to_uri
+
+
+async def append(bus: MemoryBus, records: list[LogRecord], folder: Path | None) -> None:
+    """Append records to a log; the job writes event files into a folder, or none."""
+    for record in records:
+        envelope = record.envelope
+        if isinstance(envelope.event, JobSubmitted) and folder:
+            spec = replace(envelope.event.spec, tensorboard_log_dir=to_uri(folder))
+            envelope = replace(envelope, event=JobSubmitted(spec=spec))
+        await bus.log.append(envelope)
+
+
+def expected(records: list[LogRecord], folder: Path) -> bytes:
+    """What ``elasticdl tensorboard`` writes."""
+    uri = to_uri(folder)
+    event_files.write(open_store(uri), uri, SPEC.job, list(points(records)), SPEC.created_s)
+    (file,) = (folder / "train").iterdir()
+    content = file.read_bytes()
+    shutil.rmtree(folder)
+    return content
+
+
+def complete() -> Log:
+    log = half_done()
+    finish(log)
+    return log
+
+
+async def written(folder: Path, content: bytes) -> None:
+    """Wait until the only file has a content."""
+    async with asyncio.timeout(DEADLINE_S):
+        while [file.read_bytes() for file in folder.rglob("events.*")] != [content]:
+            await asyncio.sleep(0)
+
+
+async def test_the_files_grow_with_the_job_and_a_successor_continues_them(tmp_path: Path) -> None:
+    folder, whole = tmp_path / "curves", complete().records
+    half = half_done().records
+    bus = MemoryBroker().connect()
+    await append(bus, half, folder)
+    first = LiveEventFiles(bus.log, write_every_s=0.01)
+    first.begin()
+    await written(folder, expected(half, tmp_path / "other"))
+    first.cancel()  # Its master is killed.
+    await append(bus, whole[len(half) :], folder)
+    second = LiveEventFiles(bus.log)
+    second.begin()
+    await second.finish()
+    await written(folder, expected(whole, tmp_path / "other"))
+    third = LiveEventFiles(bus.log)
+    third.begin()
+    await third.finish()
+    await written(folder, expected(whole, tmp_path / "other"))
+
+
+async def test_a_folder_that_can_not_be_written_does_not_end_the_job(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    bus = MemoryBroker().connect()
+    await append(bus, complete().records, tmp_path / "file" / "folder")
+    files = LiveEventFiles(bus.log)
+    files.begin()
+    await files.finish()
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+async def test_a_job_without_the_flag_has_no_files(tmp_path: Path) -> None:
+    bus = MemoryBroker().connect()
+    await append(bus, complete().records, None)
+    files = LiveEventFiles(bus.log)
+    files.begin()
+    await files.finish()
+    files.cancel()
+    assert not list(tmp_path.iterdir())
