@@ -59,6 +59,24 @@ def test_a_job_whose_master_is_killed_has_each_point_once(user: Elastic) -> None
     assert "tensorboard --logdir=" in running.output
 
 
+def test_the_callback_is_the_flag(user: Elastic) -> None:
+    callbacks = (
+        "def callbacks():\n    return [keras.callbacks.TensorBoard('curves'), keras.callbacks.CSVLogger('log.csv')]\n"
+    )
+    write_model(user.folder, f"{LINEAR}\n\n{callbacks}")
+    (user.folder / "file").touch()
+    flags = FLAGS[:-1]
+    outcome = user.train(*flags)
+    assert "graph of the model is not written" in outcome.output
+    assert [step for step, _ in curve(user.folder / "curves" / "train", "epoch_loss")] == [0, 1, 2]
+    write_model(user.folder, f"{LINEAR}\n\n{callbacks.replace('curves', 'file/curves')}")
+    refused = user.run("train", *flags)
+    assert refused.exit_code == 1
+    assert "the folder of the TensorBoard callback, can't be written" in refused.output
+    given = user.train(*flags, "--tensorboard_log_dir=given")
+    assert [step for step, _ in curve(user.folder / "given" / "validation", "epoch_mse")] == [0, 1, 2], given.output
+
+
 def test_a_detached_job_writes_its_files_and_a_resume_continues_them(user: Elastic) -> None:
     write_model(user.folder)
     with user.start("train", *FLAGS, "--detach") as running:

@@ -17,10 +17,11 @@ from tests.unit.worker_model.conftest import WriteModule
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import BestModel
+from elasticdl.shared.storage import to_uri
 from elasticdl.shared.storage.memory_store import MemoryStore
 from elasticdl.worker.core.commands import MergeResult, RunCallbacks
 from elasticdl.worker.execution.callback_tasks import CallbackTasks
-from elasticdl.worker.model.user.callbacks import ModelFacts, check_callbacks, make_callbacks, prepare
+from elasticdl.worker.model.user.callbacks import ModelFacts, check_callbacks, make_callbacks, prepare, with_hooks
 from elasticdl.worker.model.user.hooks import CallbackModel, Hooks
 
 pytestmark = pytest.mark.tensorflow
@@ -237,6 +238,58 @@ def test_callbacks_that_can_not_run_are_refused_with_what_to_use_instead(
     module = write_module(f"custom_model = keras.Model\n{own}\ndef callbacks():\n    return [{callback}]\n")
     with pytest.raises(UserError, match=message):
         make_callbacks(module)
+
+
+@pytest.mark.parametrize(
+    ("argument", "reason"),
+    [
+        ("histogram_freq=1", "weights are on the parameter servers"),
+        ("embeddings_freq=2", "weights are on the parameter servers"),
+        ("update_freq='batch'", "no process sees every batch"),
+        ("update_freq=100", "no process sees every batch"),
+        ("profile_batch=(2, 4)", "no process sees every batch"),
+    ],
+)
+def test_tensorboard_refuses_what_the_master_can_not_know(
+    write_module: WriteModule, argument: str, reason: str
+) -> None:
+    module = write_module(
+        "custom_model = keras.Model\n\ndef callbacks():\n"
+        f"    board = keras.callbacks.TensorBoard()\n    board.__dict__.update({attribute_of(argument)})\n"
+        "    return [board]\n"
+    )
+    with pytest.raises(UserError, match=f"this {argument.partition('=')[0]}, because .*{reason}"):
+        make_callbacks(module)
+
+
+def test_a_subclass_of_tensorboard_is_refused(write_module: WriteModule) -> None:
+    module = write_module(
+        "custom_model = keras.Model\n\nclass Mine(keras.callbacks.TensorBoard):\n    pass\n\n"
+        "def callbacks():\n    return [Mine()]\n"
+    )
+    with pytest.raises(UserError, match="TensorBoard needs the weights or the batches") as refused:
+        make_callbacks(module)
+    assert "keras.callbacks.TensorBoard itself" in refused.value.hint
+
+
+def attribute_of(argument: str) -> str:
+    """What an argument of TensorBoard sets; profiling itself starts when the object is made."""
+    name, _, value = argument.partition("=")
+    return "_should_trace=True" if name == "profile_batch" else f"{name}={value}"
+
+
+def test_the_folder_of_tensorboard_is_that_of_the_flag(tmp_path: Path) -> None:
+    board = keras.callbacks.TensorBoard(log_dir=tmp_path / "curves")
+    made = [board, keras.callbacks.CSVLogger("log.csv")]
+    found = check_callbacks(made, PATH, job_spec(), FACTS)
+    assert found.tensorboard_log_dir == to_uri(tmp_path / "curves")
+    assert found.names == ("CSVLogger",)
+    assert [type(callback) for callback in with_hooks(made)] == [keras.callbacks.CSVLogger]
+    assert "graph of the model is not written" in found.notes[0]
+    board.write_graph = False
+    assert check_callbacks(made, PATH, job_spec(), FACTS).notes == ()
+    with pytest.raises(UserError, match="different folders"):
+        check_callbacks([board, keras.callbacks.TensorBoard()], PATH, job_spec(), FACTS)
 
 
 def test_another_function_may_return_the_callbacks(write_module: WriteModule) -> None:

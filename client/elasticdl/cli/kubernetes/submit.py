@@ -38,7 +38,7 @@ from elasticdl.shared.process.event_publisher import QueuedEventPublisher
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, exit_code
 from elasticdl.shared.process.logs import hide_details
 from elasticdl.shared.process.settings import ProcessSettings, from_environment, variable
-from elasticdl.shared.storage import display, open_store
+from elasticdl.shared.storage import display, open_store, scheme_of
 
 TERMINATION_MESSAGE = Path("/dev/termination-log")
 MESSAGE_CHARS_MAX = 4000
@@ -125,7 +125,13 @@ def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = No
         # The check writes the weights of a file for the ps.
         place = spec.storage if spec.initial and spec.initial.file else ""
         try:
-            spec = try_model(replace(submission, spec=spec), forks, _say, place).apply(spec)
+            check = try_model(replace(submission, spec=spec), forks, _say, place)
+            if (folder := check.tensorboard_log_dir) and not spec.tensorboard_log_dir and scheme_of(folder) == "file":
+                raise UserError(
+                    f"{display(folder)}, the folder of the TensorBoard callback, would be a folder of a pod",
+                    hint="Give TensorBoard(log_dir='s3://BUCKET/PREFIX'), or --tensorboard_log_dir.",
+                )
+            spec = check.apply(spec)
         except (UnfinishedError, UserError) as error:
             if place:
                 _remove_all(place)

@@ -18,6 +18,7 @@ from elasticdl.cli.local.processes.children import Starter
 from elasticdl.cli.local.processes.fork_server import MODEL_CHECK
 from elasticdl.cli.local.processes.imports import module_command
 from elasticdl.cli.local.processes.logs import tail
+from elasticdl.cli.submission.preflight import check_writable
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import encode_spec
@@ -27,6 +28,7 @@ from elasticdl.shared.process import model_check
 from elasticdl.shared.process.handover import WaitingProcess
 from elasticdl.shared.process.model_check import ModelCheck
 from elasticdl.shared.process.operating_system import kill_group
+from elasticdl.shared.storage import display
 
 CHECK = module_command(MODEL_CHECK)
 EXPORT = module_command("elasticdl.worker.model_export")
@@ -89,6 +91,8 @@ def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChec
         result = _result("model check", folder, (pods[0], pids[pods[0]]), runtime)
         if result.error:
             raise UserError(result.error)
+        if (folder_uri := result.tensorboard_log_dir) and not spec.tensorboard_log_dir:
+            check_writable(f"{display(folder_uri)}, the folder of the TensorBoard callback,", folder_uri)
         if runtime.keep:
             for number, pod in enumerate(pods):
                 pipe = model_check.pipe_of(folder, number)

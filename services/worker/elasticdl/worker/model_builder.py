@@ -34,6 +34,7 @@ from elasticdl.worker.model.user.callbacks import (
     check_callbacks,
     make_callbacks,
     prepare,
+    with_hooks,
 )
 from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
 from elasticdl.worker.model.user.feeder import BatchFeeder
@@ -85,7 +86,7 @@ class Built:
     def make_hooks(self, spec: JobSpec) -> Hooks:
         """The job's callbacks, new objects."""
         module = self.runner.module
-        made = make_callbacks(module, spec.model.callbacks)
+        made = with_hooks(make_callbacks(module, spec.model.callbacks))
         prepare(made, self.runner.metric_directions)
         params = {"verbose": 1, "epochs": spec.plan.epochs, "steps": spec.plan.batches_per_epoch}
         rate = self.runner.optimizer.optimizer.learning_rate
@@ -123,7 +124,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
         seed=spec.plan.seed,
         eager=spec.model.eager,
         synchronous=spec.synchronous,
-        has_callbacks=bool(callbacks),
+        has_callbacks=bool(with_hooks(callbacks)),
         # The weights of an exported model are all in its file.
         swap_bytes_min=sys.maxsize if spec.model.exported else SWAP_BYTES_MIN,
     )

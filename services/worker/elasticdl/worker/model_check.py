@@ -117,10 +117,11 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
         return ModelCheck(error=problem)
     initial = spec.initial and prepare(spec.initial, built.runner, spec.storage)
     return ModelCheck(
-        notes=(*built.describe(), *built.export_notes),
+        notes=(*built.describe(), *built.export_notes, *built.callbacks.notes),
         fingerprint=mine.encode(),
         callbacks=built.callbacks.names,
         best=built.callbacks.best,
+        tensorboard_log_dir=built.callbacks.tensorboard_log_dir,
         initial=initial,
     )
 

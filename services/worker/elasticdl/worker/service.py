@@ -281,7 +281,7 @@ def _holders(placement: Placement) -> list[PodName]:
 
 def start_notes(built: Built, settings: WorkerSettings, gpu: str) -> list[str]:
     """The start-up lines that a user sees."""
-    lines = [*built.describe(), _device(gpu, settings.compute_threads), *built.export_notes]
+    lines = [*built.describe(), _device(gpu, settings.compute_threads), *built.export_notes, *built.callbacks.notes]
     if built.runner.signature().tables:
         lines.append(
             "embedding rows are updated only by batches that contain them, including momentum and weight decay"

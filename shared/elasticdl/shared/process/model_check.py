@@ -34,6 +34,7 @@ class ModelCheck:
         fingerprint: of the model, encoded; empty after an error.
         callbacks: class names of the model file's callbacks.
         best: the model that one of them restores at the end; None: none does.
+        tensorboard_log_dir: URI of the folder that one of them names for event files; empty: none does.
         initial: the trained model that the job starts from, with what was found of it; None: there is none.
     """
 
@@ -42,6 +43,7 @@ class ModelCheck:
     fingerprint: bytes = b""
     callbacks: tuple[str, ...] = ()
     best: BestModel | None = None
+    tensorboard_log_dir: str = ""
     initial: InitialModel | None = None
 
     def write(self, folder: Path, number: int) -> None:
@@ -52,6 +54,7 @@ class ModelCheck:
             "fingerprint": base64.b64encode(self.fingerprint).decode(),
             "callbacks": self.callbacks,
             "best": _BEST.dump(self.best),
+            "tensorboard_log_dir": self.tensorboard_log_dir,
             "initial": _INITIAL.dump(self.initial),
         }
         path = _path(folder, number)
@@ -72,6 +75,7 @@ class ModelCheck:
             fingerprint=base64.b64decode(facts["fingerprint"]),
             callbacks=tuple(facts["callbacks"]),
             best=_BEST.load(facts["best"]),
+            tensorboard_log_dir=facts["tensorboard_log_dir"],
             initial=_INITIAL.load(facts["initial"]),
         )
 
@@ -83,6 +87,7 @@ class ModelCheck:
             model=model,
             callbacks=self.callbacks,
             best=self.best or spec.best,
+            tensorboard_log_dir=spec.tensorboard_log_dir or self.tensorboard_log_dir,
             initial=self.initial or spec.initial,
         )
 

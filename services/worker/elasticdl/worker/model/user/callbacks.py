@@ -14,12 +14,13 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import BestModel, JobSpec
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
+from elasticdl.worker.model.user.tensorboard_callback import GRAPH_NOTE, check_tensorboard, is_tensorboard, log_dir_of
 
 DEFAULT_FUNCTION = "callbacks"
 _INSTEAD = {
     "ModelCheckpoint": "--save_best=val_loss keeps the best model; elasticdl export JOB writes versions that are kept",
     "BackupAndRestore": "remove it: snapshots are always taken, and elasticdl resume JOB continues from them",
-    "TensorBoard": "remove it: elasticdl tensorboard JOB --logdir=DIR writes the curves of losses and metrics",
+    "TensorBoard": "use keras.callbacks.TensorBoard itself. The master writes its curves",
     "SwapEMAWeights": "remove it: moving averages of weights are not kept",
     "ProgbarLogger": "remove it: the job shows its progress",
 }
@@ -55,10 +56,14 @@ class FoundCallbacks:
     Attributes:
         names: their class names, in their order; those that have nothing to do are left out.
         best: the model that ``EarlyStopping(restore_best_weights=True)`` restores; None: none does.
+        tensorboard_log_dir: URI of the folder of ``TensorBoard``; empty: there is none.
+        notes: what the user should know about them.
     """
 
     names: tuple[str, ...] = ()
     best: BestModel | None = None
+    tensorboard_log_dir: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def make_callbacks(module: UserModule, name: str = "") -> list[Any]:
@@ -85,7 +90,15 @@ def make_callbacks(module: UserModule, name: str = "") -> list[Any]:
     return [callback for callback in made if not isinstance(callback, keras.callbacks.TerminateOnNaN)]
 
 
+def with_hooks(made: list[Any]) -> list[Any]:
+    """The callbacks whose hooks run: all but ``TensorBoard``, whose files the master writes."""
+    return [callback for callback in made if not is_tensorboard(callback)]
+
+
 def _refuse(callback: Any, path: Path) -> None:
+    if is_tensorboard(callback):
+        check_tensorboard(callback, path)
+        return
     for kind in type(callback).__mro__:
         if kind.__module__.startswith("keras.") and kind.__name__ in _INSTEAD:
             raise UserError(
@@ -132,7 +145,12 @@ def check_callbacks(made: list[Any], path: Path, spec: JobSpec, facts: ModelFact
             f"{path}: EarlyStopping(restore_best_weights=True) and the flags both say which model is the best",
             hint="Remove restore_best_weights, or --save_best and --early_stopping_patience.",
         )
-    return FoundCallbacks(names=tuple(type(callback).__name__ for callback in made), best=best)
+    return FoundCallbacks(
+        names=tuple(type(callback).__name__ for callback in with_hooks(made)),
+        best=best,
+        tensorboard_log_dir=log_dir_of(made, path),
+        notes=(GRAPH_NOTE,) if any(is_tensorboard(callback) and callback.write_graph for callback in made) else (),
+    )
 
 
 def _check_monitor(callback: Any, path: Path, spec: JobSpec, directions: Mapping[str, str]) -> None:
