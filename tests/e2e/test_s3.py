@@ -48,11 +48,13 @@ def test_data_set_snapshots_and_export_in_a_bucket(elastic: Elastic, bucket: S3S
         f"--validation_data=s3://{BUCKET}/data/train.csv",
         f"--storage=s3://{BUCKET}/jobs",
         f"--output=s3://{BUCKET}/output",
+        f"--tensorboard_log_dir=s3://{BUCKET}/curves",
         "--num_workers=1",
     )
     assert outcome.report["audit"]["records"] == 2000
     assert outcome.report["metrics"]["mse"] < 1.0
     assert {"model.keras", "saved_model/saved_model.pb"} <= names(bucket, "output")
+    assert {name.partition("/")[0] for name in names(bucket, "curves")} == {"train", "validation"}
     kept = names(bucket, f"jobs/{outcome.job}")
     assert any(name.startswith("index/") for name in kept)
     assert any("manifest" in name for name in kept)
