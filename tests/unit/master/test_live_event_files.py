@@ -7,7 +7,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from tests.deadline import DEADLINE_S
 from tests.unit.cli.job_log import SPEC, Log, finish, half_done
 
@@ -72,9 +71,7 @@ async def test_the_files_grow_with_the_job_and_a_successor_continues_them(tmp_pa
     await written(folder, expected(whole, tmp_path / "other"))
 
 
-async def test_a_folder_that_can_not_be_written_does_not_end_the_job(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_folder_that_can_not_be_written_does_not_end_the_job(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     bus = MemoryBroker().connect()
     await append(bus, complete().records, tmp_path / "file" / "folder")

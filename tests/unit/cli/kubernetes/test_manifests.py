@@ -237,6 +237,7 @@ def test_the_model_file_and_its_neighbours_travel_in_the_config_map(tmp_path: Pa
         ({}, {"worker_pod_priority": "high=2"}, "the share is not between 0 and 1"),
         ({}, {"node_selector": "pool"}, "'pool' is not of the form"),
         ({"output": "models/x"}, {}, "--output=models/x is not in a volume of the pods"),
+        ({"tensorboard_log_dir": "curves"}, {}, "--tensorboard_log_dir=curves is not in a volume of the pods"),
         ({"training_data": "data/train"}, {}, "--training_data=data/train is on this machine"),
         ({"initial_model": "exports/x"}, {}, "--initial_model=exports/x is on this machine"),
         ({"initial_model": "other"}, {}, "--initial_model=other names a job, and there is no kubeconfig"),
