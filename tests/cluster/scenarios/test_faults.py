@@ -236,17 +236,20 @@ def test_a_worker_that_runs_out_of_memory_gets_more(
     job = start(command_line, "memory", *flags)
     report = command_line.wait_for_end(job, JOB_LIMIT_S)
     with reading(elasticdl_namespace.environment["ELASTICDL_NATS_URL"], job) as log:
-        log.wait_for_progress(0.0, 1, RECOVERY_LIMIT_S)
-        records = log.records()
-    exits = [(record.time_s, record.event) for record in records if isinstance(record.event, PodExited)]
-    killed_s = [time_s for time_s, event in exits if event.cause is ExitCause.OUT_OF_MEMORY]
-    notes = [record.event.reason for record in records if isinstance(record.event, PodPending)]
-    assert killed_s
+
+        def killed_s() -> list[float]:
+            exits = [(record.time_s, record.event) for record in log.records() if isinstance(record.event, PodExited)]
+            return [time_s for time_s, event in exits if event.cause is ExitCause.OUT_OF_MEMORY]
+
+        log.wait_for(lambda: bool(killed_s()), RECOVERY_LIMIT_S, "a worker has run out of memory")
+        first_s = killed_s()[0]
+        trains_s = log.wait_for_progress(first_s, 1, RECOVERY_LIMIT_S)
+        times = len(killed_s())
+        notes = [record.event.reason for record in log.records() if isinstance(record.event, PodPending)]
     assert any(reason.endswith("because it ran out of memory") for reason in notes), notes
     assert report["state"] == "succeeded", report
     assert report["audit"]["exact"], report
-    trains_s = min(time_s for time_s, _ in log.finished_tasks() if time_s > killed_s[-1])
-    note(fault="worker-0 out of memory", times=len(killed_s), trains_after_s=round(trains_s - killed_s[-1], 1))
+    note(fault="worker-0 out of memory", times=times, trains_after_s=round(trains_s - first_s, 1))
 
 
 @pytest.mark.bench_cluster
