@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import keras
 import pytest
 from tests.e2e.elastic import Elastic
 from tests.e2e.models import LINEAR, slowly, write_data, write_model
@@ -39,12 +42,18 @@ def test_a_job_is_trained_and_its_model_evaluated(elastic: Elastic, capfd: pytes
 
 def test_the_example_of_the_guide_runs(elastic: Elastic) -> None:
     pytest.importorskip("pandas")
-    (code,) = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    code, with_object = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     assert elastic.run("zoo", "data", "mnist", "mnist").exit_code == 0
     names: dict[str, Any] = {}
     exec(code, names)
     assert len(names["job"].history.history["val_accuracy"]) == 3
     assert Path("predictions/_SUCCESS").exists()
+
+    data = write_data(elastic.folder, name="train.csv")
+    data.write_text(data.read_text().replace("y", "price", 1))
+    exec(with_object, names)
+    assert names["trained"].get_weights()[0].shape == (3, 1)
+    elastic.wait_until_gone()
 
 
 def test_a_job_is_scaled_and_stopped_while_it_runs(elastic: Elastic) -> None:
@@ -66,3 +75,53 @@ def test_wrong_input_is_an_exception_with_the_message_of_the_command(elastic: El
     with pytest.raises(ElasticDLError, match=r"model\.py.*does not define|broken"):
         train("model.py", "data", shows=False)
     assert list((elastic.folder / "jobs").glob("*")) == []
+
+
+OWN_LAYERS = """
+import keras
+
+
+@keras.saving.register_keras_serializable("own")
+class Doubled(keras.layers.Layer):
+    def call(self, x):
+        return 2 * x
+
+
+@keras.saving.register_keras_serializable("own")
+def squares(labels, predictions):
+    return keras.ops.mean((labels - predictions) ** 2, -1)
+"""
+
+
+def compiled_model(*layers: Any, loss: Any = "mse") -> Any:
+    """A model of ``write_data``'s columns that already is right, but for its bias of 1."""
+    model = keras.Sequential([keras.Input((3,)), *layers, keras.layers.Dense(1)], name="From_Notebook")
+    model.layers[-1].set_weights(
+        [keras.ops.convert_to_numpy([[1.0], [2.0], [-3.0]]), keras.ops.convert_to_numpy([1.0])]
+    )
+    model.compile(keras.optimizers.SGD(0.0), loss, metrics=["mae"])
+    return model
+
+
+def test_a_model_object_starts_with_its_weights(elastic: Elastic) -> None:
+    job = train(compiled_model(), "data", label="y", validation_data="data", num_workers=1, output="out", shows=False)
+    assert job.name.startswith("from-notebook-")
+    assert job.metrics["mae"] == pytest.approx(1.0, abs=1e-4)
+    record = json.loads((elastic.folder / "jobs" / job.name / "job.json").read_text())
+    folder = elastic.folder / "jobs" / job.name / "model"
+    assert record["model"] == f"{folder}/from_notebook.py:custom_model"
+    assert sorted(each.name for each in folder.iterdir()) == ["from_notebook.py", "model.keras"]
+    resumed = elastic.run("resume", job.name, "--num_epochs=2")
+    assert resumed.exit_code == 0, resumed.output
+    assert evaluate(compiled_model(), "out", "data", label="y", shows=False).metrics == pytest.approx(
+        job.metrics, rel=1e-5
+    )
+
+
+def test_layers_and_losses_of_a_module_travel_with_a_model(elastic: Elastic, monkeypatch: pytest.MonkeyPatch) -> None:
+    (elastic.folder / "own_layers.py").write_text(OWN_LAYERS)
+    monkeypatch.syspath_prepend(elastic.folder)
+    own_layers = importlib.import_module("own_layers")
+
+    model = compiled_model(own_layers.Doubled(), loss=own_layers.squares)
+    assert train(model, "data", label="y", num_workers=1, shows=False).state == "succeeded"

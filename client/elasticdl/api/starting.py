@@ -9,23 +9,22 @@ from typing import Any
 
 from elasticdl.api.commands import as_flags, run
 from elasticdl.api.job import Job
+from elasticdl.api.passed_model import model_file
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.options import Flag, flags_of
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
-from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.errors import ElasticDLError, UserError
 
 _ACCEPTED = re.compile(r"To follow it: elasticdl attach .*?(\S+)$", re.MULTILINE)
 """How every command with ``--detach`` ends that has started a job."""
 
 
-def train(
-    model_def: str | Path, training_data: str | Path, *, wait: bool = True, shows: bool = True, **flags: Any
-) -> Job:
+def train(model_def: Any, training_data: str | Path, *, wait: bool = True, shows: bool = True, **flags: Any) -> Job:
     """Train a model, as ``elasticdl train`` does.
 
     Args:
-        model_def: the model file, or ``module.symbol``.
+        model_def: the model file, ``module.symbol``, or a compiled Keras model, with whose weights training begins.
         training_data: file, folder or glob, local or ``s3://``.
         wait: return when the job has ended; otherwise as soon as it was accepted.
         shows: print its progress.
@@ -46,7 +45,7 @@ def train(
 
 
 def evaluate(
-    model_def: str | Path,
+    model_def: Any,
     model: str | Path,
     validation_data: str | Path,
     *,
@@ -57,7 +56,7 @@ def evaluate(
     """Evaluate a model, as ``elasticdl evaluate`` does; the result is in ``metrics``.
 
     Args:
-        model_def: the model file, or ``module.symbol``.
+        model_def: the model file, ``module.symbol``, or a compiled Keras model.
         model: the output folder of a training job, a ``.keras`` file, or the name or id of a job.
         validation_data: file, folder or glob, local or ``s3://``.
         wait: return when the job has ended; otherwise as soon as it was accepted.
@@ -71,7 +70,7 @@ def evaluate(
 
 
 def predict(
-    model_def: str | Path,
+    model_def: Any,
     model: str | Path,
     prediction_data: str | Path,
     output: str | Path,
@@ -83,7 +82,7 @@ def predict(
     """Write predictions, as ``elasticdl predict`` does.
 
     Args:
-        model_def: the model file, or ``module.symbol``.
+        model_def: the model file, ``module.symbol``, or a compiled Keras model.
         model: the output folder of a training job, a ``.keras`` file, or the name or id of a job.
         prediction_data: file, folder or glob, local or ``s3://``.
         output: a new folder for the predictions, local or ``s3://``.
@@ -99,8 +98,15 @@ def predict(
 
 
 def _start(command: str, known: Mapping[str, Flag], values: Mapping[str, Any], wait: bool, shows: bool) -> Job:
-    arguments = as_flags(values, {name: flag for name, flag in known.items() if name != "detach"}, command)
-    output = run(command, *arguments, "--detach", shows=shows)
+    if values.get("platform") == "kubernetes" and not isinstance(values["model_def"], str | Path):
+        raise UserError(
+            "a model that is passed as an object can't be sent to Kubernetes",
+            hint="Write a model file, and give its path.",
+        )
+    flags = {name: flag for name, flag in known.items() if name != "detach"}
+    with model_file(values["model_def"]) as model_def:
+        arguments = as_flags({**values, "model_def": model_def}, flags, command)
+        output = run(command, *arguments, "--detach", shows=shows)
     accepted = _ACCEPTED.search(output)
     if accepted is None:
         raise ElasticDLError(f"elasticdl {command} has not started a job: {output.strip()}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
@@ -382,3 +384,16 @@ def test_tables_that_are_given_the_same_ids_share_one_array(write_module: WriteM
     assert {table: own.tolist() for table, own in ids.items()} == {t: own.tolist() for t, own in expected.items()}
     assert ids["wide"] is ids["deep"]
     assert ids["wide"] is not ids["turned"]
+
+
+def test_a_table_that_is_loaded_from_a_file_stays_dense(write_module: WriteModule, tmp_path: Path) -> None:
+    ids = keras.Input((1,), dtype="int64", name="ids")
+    saved = keras.Model({"ids": ids}, keras.layers.Flatten()(keras.layers.Embedding(10, 1)(ids)))
+    saved.layers[1].set_weights([np.arange(10.0)[:, np.newaxis]])
+    saved.save(tmp_path / "saved.keras")
+    body = f"def custom_model():\n    return keras.saving.load_model({str(tmp_path / 'saved.keras')!r})\n"
+    raw = {"ids": np.zeros((4, 1), np.int64), "label": np.zeros((4, 1), np.float32)}
+    runner, _ = runner_of(write_module(body), raw)
+    assert runner.tables == ()
+    assert runner.initial_dense().tolist() == [*range(10)]
+    assert "embedding embedding stays dense" in " ".join(runner.describe())

@@ -11,6 +11,7 @@ from elasticdl.cli.display.consoles import JobConsole
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.passed_model import with_passed_model
 from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import Submission, prepare
 from elasticdl.cli.submission.trained_model import submit as trained_model
@@ -71,12 +72,12 @@ def _run(
     started_s: float,
     accept: Accept | None,
 ) -> int:
-    spec = submission.spec
-    run = RunDirectory(root, spec.job)
+    run = RunDirectory(root, submission.spec.job)
     run.create()
     with run.lock():
-        record = job_record(submission, flags)
         try:
+            submission = with_passed_model(submission, run)
+            spec, record = submission.spec, job_record(submission, flags)
             run.write(record)
             forks.begin(run.logs, [Service.WORKER])
             # Imported here: it takes a third of a second, and wrong input is reported before.

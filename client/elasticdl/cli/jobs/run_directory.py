@@ -132,6 +132,11 @@ class RunDirectory:
         return self.path / "storage"
 
     @property
+    def model(self) -> Path:
+        """The model file and the ``.keras`` file of a model that was passed to the Python API as an object."""
+        return self.path / "model"
+
+    @property
     def running_batches(self) -> Path:
         """One small file per worker."""
         return self.path / "running_batches"

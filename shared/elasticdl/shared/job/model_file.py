@@ -17,6 +17,8 @@ from elasticdl.shared.errors import UserError
 DEFAULT_SYMBOL = "custom_model"
 MODEL_OBJECT = "model"
 """Name of a model that is made at the top level of its file, in place of ``custom_model``."""
+PASSED_MODEL_FOLDER = "elasticdl-passed-model-"
+"""Begins the name of a temporary folder with a model that was passed to the Python API as an object."""
 _COMPILING = {"compile", "load_model"}
 """Functions that may give a compiled model."""
 KERAS_FILE = "model.keras"
