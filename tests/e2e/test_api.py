@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ GUIDE = Path(__file__).parents[2] / "docs" / "python-api.md"
 
 
 @pytest.fixture(autouse=True)
-def _jobs_of_this_test(elastic: Elastic, monkeypatch: pytest.MonkeyPatch) -> None:
+def _jobs_of_this_test(elastic: Elastic, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(elastic.folder)
     monkeypatch.setenv("ELASTICDL_RUN_DIR", str(elastic.folder / "jobs"))
     write_data(elastic.folder)
+    yield
+    elastic.wait_until_gone()  # The functions return when the job has ended, and its launcher ends after that.
 
 
 def test_a_job_is_trained_and_its_model_evaluated(elastic: Elastic, capfd: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +56,6 @@ def test_the_example_of_the_guide_runs(elastic: Elastic) -> None:
     data.write_text(data.read_text().replace("y", "price", 1))
     exec(with_object, names)
     assert names["trained"].get_weights()[0].shape == (3, 1)
-    elastic.wait_until_gone()
 
 
 def test_a_job_is_scaled_and_stopped_while_it_runs(elastic: Elastic) -> None:
