@@ -10,8 +10,9 @@ import pytest
 from elasticdl.cli.commands.jobs import scale, stop
 from elasticdl.cli.jobs.local_handle import LocalJobHandle
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory, default_root, find, replace_text
-from elasticdl.cli.submission.initial_model import is_job
+from elasticdl.cli.submission.initial_model import find_initial_model, is_job
 from elasticdl.cli.submission.model_digest import changed_files, combined, file_digests
+from elasticdl.cli.submission.trained_model.submit import find_model
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
 
@@ -122,11 +123,17 @@ def test_a_record_of_the_first_version_keeps_its_hint(tmp_path: Path) -> None:
     assert run.read().next_step == "Fix it."
 
 
-def test_a_place_of_a_model_is_a_job_if_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_a_model_comes_before_a_job_of_its_name_and_any_other_folder_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path / "runs"
-    made(root, "digits-aaaaaa")
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "digits").mkdir()
+    run = made(root, "digits-aaaaaa")
     assert is_job("digits", root) and is_job("digits-aaaaaa", root)
     assert not is_job("./digits", root) and not is_job("digits.keras", root) and not is_job("other", root)
-    assert not is_job("digits", None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    for find_place in (find_model, find_initial_model):
+        with run.lock(), pytest.raises(UserError, match="job digits-aaaaaa is in use"):
+            find_place("digits", root)
+    (tmp_path / "digits" / "model.keras").touch()
+    assert find_model("digits", root).exported == find_initial_model("digits", root).file != ""

@@ -22,32 +22,36 @@ def find_initial_model(source: str, root: Path | None) -> InitialModel:
     """The model that a value of ``--initial_model`` names.
 
     Args:
-        source: the id or name of a job, or a folder or file, local or in object storage.
+        source: a folder or file, local or in object storage, or the id or name of a job.
         root: folder of the run directories; None: no job is found.
 
     Raises:
         ElasticDLError: there is no such model, or what is there holds none.
     """
     local = Path(source).expanduser()
-    if "://" in source or (local.exists() and not is_job(source, root)):
-        return InitialModel(job=JobId(""), file=_model_file(source))
-    if "/" in source or local.suffix == _SUFFIX or root is None:
+    if "://" in source or local.exists():
+        try:
+            return InitialModel(job=JobId(""), file=_model_file(source))
+        except UserError:  # A folder without a model may have the name of a job.
+            if root is None or not is_job(source, root):
+                raise
+    elif "/" in source or local.suffix == _SUFFIX or root is None:
         raise UserError(f"--initial_model={source} does not exist", usage=True)
     return version_of_job(source, root)[0]
 
 
-def is_job(source: str, root: Path | None) -> bool:
-    """Whether a place of a model is the id or name of a job, whatever else has that name; ``./NAME`` is a file.
+def is_job(source: str, root: Path) -> bool:
+    """Whether a place of a model is the id or name of a job.
 
     Args:
         source: the place.
-        root: folder of the run directories; None: no job is found.
+        root: folder of the run directories.
 
     Raises:
         UserError: several jobs have that name.
     """
     is_name = "/" not in source and not source.endswith(_SUFFIX)
-    return root is not None and is_name and run_directory.find_if_any(root, source) is not None
+    return is_name and run_directory.find_if_any(root, source) is not None
 
 
 def version_of_job(job: str, root: Path) -> tuple[InitialModel, JobSpec]:

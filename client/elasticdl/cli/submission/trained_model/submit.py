@@ -169,11 +169,11 @@ def find_model(source: str, root: Path | None) -> TrainedModel:
     if "://" in source:
         return TrainedModel(exported=source if source.endswith(".keras") else join(source, KERAS_FILE))
     path = Path(source).expanduser()
-    if root is not None and is_job(source, root):
-        return trained_by(*version_of_job(source, root))
     if path.is_dir():
         path /= KERAS_FILE
         if not path.is_file():
+            if root is not None and is_job(source, root):
+                return trained_by(*version_of_job(source, root))
             raise UserError(
                 f"--model={source} holds no {KERAS_FILE}",
                 hint="Give the --output folder of a training job, a .keras file, or the name of a job.",
@@ -183,4 +183,4 @@ def find_model(source: str, root: Path | None) -> TrainedModel:
         return TrainedModel(exported=to_uri(path))
     if path.suffix == ".keras" or "/" in source or root is None:
         raise UserError(f"--model={source} does not exist", usage=True)
-    raise RunDirectory(root, JobId(source)).unknown()
+    return trained_by(*version_of_job(source, root))
