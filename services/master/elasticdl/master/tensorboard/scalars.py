@@ -88,7 +88,7 @@ class Curves:
     """Folds a log and finds what each record adds to the curves."""
 
     def __init__(self) -> None:
-        self.state = State()
+        self._state = State()
         self._evaluations = 0
         """How many evaluations, from the first, have ended and were looked at."""
         self._epochs: set[int] = set()
@@ -98,7 +98,7 @@ class Curves:
 
     def on_record(self, record: LogRecord) -> Iterator[Point]:
         """Fold the next record, and find its points."""
-        state, event = self.state, record.envelope.event
+        state, event = self._state, record.envelope.event
         evolve(state, record)
         yield from self._lost_epochs()
         if state.training is None:
@@ -111,7 +111,7 @@ class Curves:
 
     def _lost_epochs(self) -> Iterator[Point]:
         """Epochs that only the history file knows, because the log has lost them; their times are not known."""
-        for time_s, lost in self.state.lost_logs[self._lost_logs :]:
+        for time_s, lost in self._state.lost_logs[self._lost_logs :]:
             self._lost_logs += 1
             for row in read_history(lost.history):
                 epoch = row["epoch"] - 1
@@ -122,18 +122,18 @@ class Curves:
     def _finished_epochs(self, training: Training) -> Iterator[Point]:
         """Epochs whose tasks are complete and whose metrics are computed, or that the end of the job left without."""
         for epoch, totals in sorted(training.epochs.items()):
-            known = totals.merged or (self.state.is_final and totals.batches > 0)
+            known = totals.merged or (self._state.is_final and totals.batches > 0)
             if epoch in self._epochs or not known or not training.has_epoch(epoch):
                 continue
             self._epochs.add(epoch)
             values = {**totals.results, "loss": totals.loss}
-            rate = self.state.callbacks.rate_of(epoch)
+            rate = self._state.callbacks.rate_of(epoch)
             if rate is not None:
                 values["learning_rate"] = rate
             yield from _of_epoch(Run.TRAIN, epoch, totals.ended_s, values)
 
     def _ended_evaluations(self) -> Iterator[Point]:
-        for evaluation in self.state.evaluations[self._evaluations :]:
+        for evaluation in self._state.evaluations[self._evaluations :]:
             if evaluation.phase not in (EvaluationPhase.DONE, EvaluationPhase.ABANDONED):
                 return
             self._evaluations += 1
@@ -146,7 +146,7 @@ class Curves:
             yield self._now("goodput", _reported(training), goodput)
         if not isinstance(event, TaskFinished) or event.task.purpose is not Purpose.TRAIN:
             return
-        state = self.state
+        state = self._state
         last = self._last or _Sample(working_s=state.first_step_s - state.paused_s)
         batches = _reported(training)
         if batches - last.batches < max(1, state.plan.batches // SAMPLES):
@@ -167,7 +167,7 @@ class Curves:
             yield self._now("staleness", batches, (new.staleness[0] - last.staleness[0]) / pushed)
 
     def _now(self, tag: str, step: int, value: float) -> Point:
-        return Point(run=Run.TRAIN, tag=tag, step=step, time_s=self.state.now_s, value=value)
+        return Point(run=Run.TRAIN, tag=tag, step=step, time_s=self._state.now_s, value=value)
 
 
 def _reported(training: Training) -> int:

@@ -31,13 +31,25 @@ def renumbered_names(found: Collection[str], wanted: Collection[str], classes: C
     theirs, mine = _numbers(found, classes), _numbers(wanted, classes)
     renamed: dict[str, str] = {}
     for base in theirs.keys() & mine.keys():
-        numbers, other = sorted(theirs[base]), sorted(mine[base])
-        shift = other[0] - numbers[0]
-        same_gaps = [number + shift for number in numbers] == other
-        for number in numbers if shift else ():
+        for number, other in shifted(theirs[base], mine[base]).items():
             old = _name(base, number)
-            renamed[old] = _name(base, number + shift) if same_gaps else f"{old}{UNKNOWN}"
+            renamed[old] = f"{old}{UNKNOWN}" if other is None else _name(base, other)
     return {name: "/".join(_with_number(part, renamed) for part in name.split("/")) for name in found}
+
+
+def shifted(numbers: Collection[int], wanted: Collection[int]) -> dict[int, int | None]:
+    """The layers of a class whose numbers begin elsewhere than in another model -> their numbers in that model.
+
+    Args:
+        numbers: of the layers; at least one.
+        wanted: those of the other model; at least one.
+
+    Returns:
+        Empty if both begin with the same number. None: the gaps differ, so it is unknown which layer is which.
+    """
+    shift = min(wanted) - min(numbers)
+    same_gaps = {number + shift for number in numbers} == set(wanted)
+    return {number: number + shift if same_gaps else None for number in sorted(numbers)} if shift else {}
 
 
 def _numbers(names: Iterable[str], classes: Collection[str]) -> Mapping[str, set[int]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from keras.src.utils.naming import to_snake_case
 
-from elasticdl.worker.model.initial.layer_numbers import UNKNOWN
+from elasticdl.worker.model.initial.layer_numbers import UNKNOWN, shifted
 
 EMBEDDINGS = "embeddings"
 """Name of the table of an embedding layer."""
@@ -58,13 +58,9 @@ def renumbered(trained: Any, model: Any) -> dict[int, str]:
     renamed: dict[int, str] = {}
     theirs, mine = _numbered(trained), _numbered(model)
     for base in theirs.keys() & mine.keys():
-        numbers, wanted = sorted(theirs[base]), sorted(mine[base])
-        shift = wanted[0] - numbers[0]
-        same_gaps = [number + shift for number in numbers] == wanted
-        for number in numbers if shift else ():
+        for number, other in shifted(theirs[base], mine[base]).items():
             layer = theirs[base][number]
-            # Without the same gaps it is unknown which layer is which: this name matches none.
-            renamed[id(layer)] = mine[base][number + shift].name if same_gaps else f"{layer.name}{UNKNOWN}"
+            renamed[id(layer)] = f"{layer.name}{UNKNOWN}" if other is None else mine[base][other].name
     inner = {layer.name: layer for layer in model._layers}
     for layer in trained._layers:
         if (counterpart := inner.get(renamed.get(id(layer), layer.name))) is not None:
