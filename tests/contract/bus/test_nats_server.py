@@ -235,6 +235,19 @@ async def test_a_busy_reader_gets_every_record_in_order(nats_url: str, job: JobI
     await bus.close()
 
 
+async def test_a_reader_has_one_request_at_a_time(nats_url: str, job: JobId) -> None:
+    bus = await connect(nats_url, job, replace(SETTINGS, gather_s=0.01))
+    connection = await Connection.open(nats_url, job, SETTINGS)
+    reading = aiter(bus.log.read(0))
+    for number in range(1, 31):
+        await bus.log.append(fact(number))
+        assert (await anext(reading)).envelope.number == number
+    (reader,) = (await connection.api(f"CONSUMER.LIST.{subjects.events_stream(job)}", {}))["consumers"]
+    assert reader["num_waiting"] <= 1
+    await connection.close()
+    await bus.close()
+
+
 async def test_a_training_task_that_is_acknowledged_is_not_delivered_again(nats_url: str, job: JobId) -> None:
     bus = await connect(nats_url, job, BusSettings(lease_s=0.2))
     await bus.tasks.publish([(task(0), False), (task(1), False)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import secrets
 import time
@@ -27,6 +28,7 @@ _BUSY_PER_S = 50
 _BUSY_S = 0.25
 """Seconds over which they are counted."""
 _HEARTBEATS_MISSED_MAX = 3
+_HEARTBEAT = "100"
 _ACK_TOKENS = 9
 """Tokens of the reply subject of a delivered message, without domain and account."""
 
@@ -176,20 +178,21 @@ async def _pull(connection: Connection, stream: str, consumer: str) -> AsyncIter
     """Messages of one consumer, until something goes wrong."""
     settings = connection.settings
     inbox = _Inbox(connection)
-    reply = connection.client.new_inbox()
-    subscription = await connection.client.subscribe(reply, cb=inbox.put)
+    address = connection.client.new_inbox()
+    subscription = await connection.client.subscribe(f"{address}.*", cb=inbox.put)
     pace = _Pace(settings)
     delivered = 0
     try:
-        while True:
+        for number in itertools.count(1):
             if not connection.client.is_connected:
                 raise _BrokenError
+            reply = f"{address}.{number}"
             next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
             request = pace.request()
             await connection.client.publish(next_subject, json.dumps(request).encode(), reply=reply)
             before = delivered
             for _ in range(request["batch"]):
-                message = await _next(inbox, settings.heartbeat_s * _HEARTBEATS_MISSED_MAX)
+                message = await _next(inbox, reply, settings.heartbeat_s * _HEARTBEATS_MISSED_MAX)
                 if connection.closed:
                     return
                 if message is None:
@@ -221,13 +224,17 @@ def _sequence_numbers(reply: str) -> tuple[int, int]:
     return int(tokens[first]), int(tokens[first + 1])
 
 
-async def _next(inbox: _Inbox, silence_s: float) -> Msg | None:
-    """The next message, or None when the pull request is used up or this client hangs up."""
+async def _next(inbox: _Inbox, reply: str, silence_s: float) -> Msg | None:
+    """The next message, or None when the pull request is used up or this client hangs up.
+
+    The server also ends a request of which it has sent every message ("409 Batch Completed"). That status would end the
+    next request, whose messages would then be taken for those of the one after it.
+    """
     while (message := await inbox.take(silence_s)) is not None:
         status = (message.headers or {}).get("Status")
         if status is None:
             return message
-        if status == "100":  # a heartbeat
+        if status == _HEARTBEAT or message.subject != reply:
             continue
         description = (message.headers or {}).get("Description", "")
         if status in ("404", "408") or "Batch Completed" in description:
