@@ -92,7 +92,7 @@ class WorkerProcess(Process):
             commands.AskProgress: self._ask_progress,
             commands.PublishEvent: lambda command: self.say(command.event),
             commands.PublishEvents: self._say_all,
-            commands.TakeTask: self._take,
+            commands.TakeTasks: self._take,
             commands.AckTask: lambda command: self._answer(self._deliveries.ack(command.lease)),
             commands.NakTask: lambda command: self._answer(self._deliveries.nak(command.lease)),
             commands.ExtendLease: lambda command: self._deliveries.extend(command.lease),
@@ -149,9 +149,9 @@ class WorkerProcess(Process):
 
     # --- broker ---------------------------------------------------------------------------------------------------
 
-    async def _take(self, command: commands.TakeTask) -> events.Event:
+    async def _take(self, command: commands.TakeTasks) -> events.Event:
         try:
-            return await self._deliveries.take(command.wait_s)
+            return await self._deliveries.take(command.wait_s, command.count)
         except TransientError:
             return events.QueueEmpty(is_unavailable=True)
 

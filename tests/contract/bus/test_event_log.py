@@ -40,6 +40,15 @@ async def test_a_large_event_comes_back_whole(connect_bus: Connect) -> None:
     assert [record.envelope for record in await take(reader, len(sent))] == sent
 
 
+async def test_events_that_are_appended_at_once_are_all_there_once(bus: Bus) -> None:
+    sent = [fact(number, event=large_event(100 * number)) for number in range(1, 9)]
+    await bus.log.append(sent[3])
+    await bus.log.append_all(sent)
+    stored = [record.envelope for record in await take(bus, len(sent))]
+    assert sorted(stored, key=lambda each: each.number) == sent
+    assert await bus.log.last_seq() == len(sent)
+
+
 async def test_a_large_event_is_appended_once(bus: Bus) -> None:
     sent = fact(1, event=large_event(5000))
     assert [await bus.log.append(sent), await bus.log.append(sent)] == [1, 1]

@@ -18,7 +18,8 @@ from tests.unit.master.driver import job_spec, plan
 
 from elasticdl.shared.bus import BusSettings, KeyValueEntry, subjects
 from elasticdl.shared.bus.nats_bus import check_server, connect, stored_jobs
-from elasticdl.shared.bus.nats_bus.connection import Connection, Publication, RefusedError, redact_url
+from elasticdl.shared.bus.nats_bus.connection import Connection, RefusedError, redact_url
+from elasticdl.shared.bus.nats_bus.publications import Publication
 from elasticdl.shared.bus.nats_bus.stored_message_inbox import StoredMessageInbox
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.bus.stored_events import EVENT_BYTES_MAX
@@ -296,10 +297,10 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(nats_
     await answering.client.subscribe(subject, cb=answer)
     await answering.client.flush()
     inbox = StoredMessageInbox(asking, on_late)
-    first = asyncio.create_task(inbox.ask(subject, b"first"))
+    first = asyncio.create_task(inbox.ask(subject, b"first", 1))
     await is_asked.wait()
     first.cancel()
-    assert (await inbox.ask(subject, b"second")).data == b"second"
+    assert [each.data for each in (await inbox.ask(subject, b"second", 1))[0]] == [b"second"]
     assert await late.get() == b"first"
     await asking.close()
     await answering.close()

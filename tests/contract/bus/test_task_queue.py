@@ -178,3 +178,23 @@ async def test_a_task_that_was_acknowledged_is_not_queued_again_by_a_repetition(
     await delivery.ack()
     await bus.tasks.publish([(task(0), False)])
     assert await bus.tasks.take(TRAIN) is None
+
+
+async def test_several_training_tasks_are_taken_at_once_but_one_of_any_other_purpose(bus: Bus) -> None:
+    evaluations = [task(number, purpose=Purpose.EVALUATE) for number in range(2)]
+    again = task(9, dispatch=2)
+    await bus.tasks.publish([(task(number), False) for number in range(5)])
+    await bus.tasks.publish([*((each, False) for each in evaluations), (again, True)])
+    taken = [await bus.tasks.take_several([Purpose.EVALUATE, Purpose.TRAIN], 3) for _ in range(6)]
+    assert [[each.task for each in some] for some in taken] == [
+        *([each] for each in evaluations),
+        [again],
+        [task(0), task(1), task(2)],
+        [task(3), task(4)],
+        [],
+    ]
+    assert [each.again for some in taken[2:4] for each in some] == [True, False, False, False]
+    for some in taken:
+        for each in some:
+            await each.ack()
+    assert await bus.tasks.take(TRAIN) is None

@@ -9,13 +9,14 @@ import pytest
 from tests.histories.logs import FOLDER, SUFFIX, read_log
 from tests.unit.master.driver import Driver, close, job_spec, whole
 
-from elasticdl.master.core import fold
+from elasticdl.master.core import State, fold, identity
 from elasticdl.master.core.pods.state import EARLY_EVENTS_MAX, PodPhase
+from elasticdl.shared.bus.ports import EVENTS_AT_ONCE_MAX
 from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState, StopPod
-from elasticdl.shared.messages.events import Event, ExitCause, FailureKind, LogRecord
+from elasticdl.shared.messages.events import Envelope, Event, ExitCause, FailureKind, LogRecord
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, Incarnation, PodInstance, PodName, Purpose, Service
 
 TASK = TaskRef(purpose=Purpose.TRAIN, number=0)
@@ -195,3 +196,24 @@ def _as_of_an_earlier_version(record: LogRecord) -> LogRecord:
     if isinstance(envelope.event, events.PodStarted | events.PodExited):
         envelope = replace(envelope, event=replace(envelope.event, instance=NO_INSTANCE))
     return replace(record, envelope=envelope)
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2), (2, 3, 2, 1, 1), (3, 3, 2, 1, 2)])
+def test_events_that_were_sent_together_count_once_in_any_order(order: tuple[int, ...]) -> None:
+    state, notes = State(), [events.WorkerStarted(notes=(str(number),)) for number in range(1, 4)]
+    new = [number for number in order if identity.is_new(state, envelope(number, notes[number - 1]))]
+    assert sorted(new) == [1, 2, 3]
+    assert not state.skipped
+
+
+def test_an_event_that_is_later_than_any_that_was_sent_with_it_does_not_count() -> None:
+    state = State()
+    assert identity.is_new(state, envelope(EVENTS_AT_ONCE_MAX + 2, TAKEN))
+    assert not identity.is_new(state, envelope(1, TAKEN))
+    assert identity.is_new(state, envelope(2, TAKEN))
+
+
+def envelope(number: int, event: Event) -> Envelope:
+    return Envelope(
+        service=Service.WORKER, name=WORKER, incarnation=Incarnation("cafe"), number=number, time_s=1.0, event=event
+    )

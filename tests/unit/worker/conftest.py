@@ -143,7 +143,7 @@ class World:
             commands.InitialiseModel: lambda _: None,
             commands.PublishEvent: lambda command: self.append([self.factory.envelope(command.event)]),
             commands.PublishEvents: lambda command: self.append([*map(self.factory.envelope, command.events)]),
-            commands.TakeTask: self.tasks.take,
+            commands.TakeTasks: self.tasks.take,
             commands.AckTask: self.tasks.ack,
             commands.NakTask: self.tasks.nak,
             commands.ExtendLease: lambda _: None,

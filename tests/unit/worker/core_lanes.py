@@ -64,6 +64,7 @@ class Lanes:
         self.given_up: list[int] = []
         """Numbers of batches whose next step is given up, because it needs others of their round."""
         self.deliveries = 0
+        self.delivered: set[TaskRef] = set()
         self.exit_code: int | None = None
         self.post(events.Started())
 
@@ -114,8 +115,8 @@ class Lanes:
 
     def event(self, command: Any, *, fails: bool = False) -> events.Event | None:
         match command:
-            case commands.TakeTask():
-                return self.take()
+            case commands.TakeTasks(count=count):
+                return self.take(count)
             case commands.AckTask(lease=lease):
                 del self.leases[lease.number]
             case commands.NakTask(lease=lease):
@@ -142,12 +143,20 @@ class Lanes:
                 self.exit_code = exit_code
         return None
 
-    def take(self) -> events.Event:
+    def take(self, count: int) -> events.Event:
         if not self.queue:
             return events.QueueEmpty()
+        leases = [self.lease(self.queue.popleft())]
+        while len(leases) < count and self.queue and self.queue[0].task.purpose is Purpose.TRAIN:
+            leases.append(self.lease(self.queue.popleft()))
+        return events.TasksDelivered(leases=tuple(leases))
+
+    def lease(self, message: TaskMessage) -> LeasedTask:
         self.deliveries += 1
-        message = self.leases[self.deliveries] = self.queue.popleft()
-        return events.TaskDelivered(lease=LeasedTask(number=self.deliveries, message=message, attempt=1))
+        self.leases[self.deliveries] = message
+        is_first = message.task not in self.delivered
+        self.delivered.add(message.task)
+        return LeasedTask(number=self.deliveries, message=message, attempt=1, is_first=is_first)
 
     def compute(self, ref: BatchRef, *, fails: bool) -> events.Event:
         assert ref in self.pulled or ref.batch == 1, "computed without weights"

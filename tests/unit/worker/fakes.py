@@ -13,7 +13,7 @@ from elasticdl.shared.job.ledger import Ledger
 from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.names import Incarnation, PodName, TaskId
 from elasticdl.worker.core import commands
-from elasticdl.worker.core.events import QueueEmpty, TaskDelivered
+from elasticdl.worker.core.events import QueueEmpty, TasksDelivered
 from elasticdl.worker.core.leased_tasks import LeasedTask
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import Ids
@@ -41,13 +41,13 @@ class FakeTasks:
     def publish(self, *messages: TaskMessage) -> None:
         self.waiting.extend((message, 1) for message in messages)
 
-    def take(self, _: commands.TakeTask) -> TaskDelivered | QueueEmpty:
+    def take(self, _: commands.TakeTasks) -> TasksDelivered | QueueEmpty:
         source = self.again or self.waiting
         if source and len(self.deliveries) < self.deliveries_max:
             message, attempt = source.popleft()
             self.deliveries.append(FakeDelivery(message, attempt))
             lease = LeasedTask(number=len(self.deliveries), message=message, attempt=attempt)
-            return TaskDelivered(lease=lease)
+            return TasksDelivered(leases=(lease,))
         if all(delivery.answer for delivery in self.deliveries):
             self.stop("drained")
         return QueueEmpty()

@@ -170,7 +170,7 @@ def test_a_worker_that_hangs_takes_no_tasks_until_its_step_ends() -> None:
     lanes.post(events.QueueEmpty())
     assert not lanes.lanes[commands.QUEUE]
     lanes.run(lambda: lanes.lanes[commands.QUEUE])
-    assert any(isinstance(command, commands.TakeTask) for command in lanes.lanes[commands.QUEUE])
+    assert any(isinstance(command, commands.TakeTasks) for command in lanes.lanes[commands.QUEUE])
 
 
 @pytest.mark.parametrize(
@@ -313,3 +313,11 @@ class AnyOrder(RuleBasedStateMachine):
 
 AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 TestAnyOrder = AnyOrder.TestCase
+
+
+def test_new_tasks_begin_without_asking_how_far_they_are() -> None:
+    lanes = Lanes()
+    lanes.deliver(Purpose.TRAIN, 0)
+    lanes.run(lambda: bool(lanes.lanes[commands.INPUT]))
+    assert not [one for one in lanes.lanes[commands.PS] if isinstance(one, Issued)]
+    assert [one.ref.batch for one in lanes.lanes[commands.INPUT]] == [0, 1]

@@ -17,8 +17,8 @@ from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.proto import wire_pb2
-from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, TakeTask
-from elasticdl.worker.core.events import QueueEmpty, TaskDelivered
+from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, TakeTasks
+from elasticdl.worker.core.events import QueueEmpty, TasksDelivered
 from elasticdl.worker.core.leased_tasks import LeasedTask
 from elasticdl.worker.execution.broker_lane import BrokerLane, Deliveries
 from elasticdl.worker.ps_client import PsAddress
@@ -52,9 +52,10 @@ def broker_lane(bus: Bus) -> BrokerLane:
 
 
 def take(loop: LoopThread, lane: BrokerLane, wait_s: float = 0.0) -> LeasedTask:
-    event = loop.call(lane.take(TakeTask(wait_s=wait_s)))
-    assert isinstance(event, TaskDelivered)
-    return event.lease
+    event = loop.call(lane.take(TakeTasks(wait_s=wait_s)))
+    assert isinstance(event, TasksDelivered)
+    (lease,) = event.leases
+    return lease
 
 
 def test_tasks_that_others_wait_for_come_before_training(loop: LoopThread, bus: Bus) -> None:
@@ -62,7 +63,7 @@ def test_tasks_that_others_wait_for_come_before_training(loop: LoopThread, bus: 
     loop.call(bus.tasks.publish([(message(purpose, 1), False) for purpose in wanted]))
     lane = broker_lane(bus)
     assert [take(loop, lane).message.task.purpose for _ in wanted] == wanted[::-1]
-    assert loop.call(lane.take(TakeTask(wait_s=0.0))) == QueueEmpty()
+    assert loop.call(lane.take(TakeTasks(wait_s=0.0))) == QueueEmpty()
 
 
 def test_a_returned_task_is_delivered_again(loop: LoopThread, bus: Bus) -> None:
@@ -75,7 +76,7 @@ def test_a_returned_task_is_delivered_again(loop: LoopThread, bus: Bus) -> None:
     assert (second.message, second.attempt) == (first.message, 2)
     loop.call(lane.ack(AckTask(lease=second)))
     loop.call(lane.extend(ExtendLease(lease=second)))  # Too late, and harmless.
-    assert loop.call(lane.take(TakeTask(wait_s=0.0))) == QueueEmpty()
+    assert loop.call(lane.take(TakeTasks(wait_s=0.0))) == QueueEmpty()
 
 
 def test_waiting_ends_when_a_task_comes(loop: LoopThread, bus: Bus) -> None:
@@ -118,3 +119,15 @@ def test_addresses_follow_the_registers(loop: LoopThread, bus: Bus) -> None:
     expected = {PodName("ps-0"): PsAddress(address="127.0.0.1:1", incarnation=Incarnation("new"))}
     addresses.wait_known([PodName("ps-0")], timeout_s=DEADLINE_S)
     assert addresses.resolve() == expected
+
+
+def test_a_task_that_another_worker_may_have_begun_is_not_a_first_one(loop: LoopThread, bus: Bus) -> None:
+    loop.call(bus.tasks.publish([(message(Purpose.TRAIN, 0), True)]))
+    loop.call(bus.tasks.publish([(message(Purpose.TRAIN, number), False) for number in (1, 2)]))
+    lane = broker_lane(bus)
+    assert not take(loop, lane).is_first
+    event = loop.call(lane.take(TakeTasks(wait_s=0.0, count=5)))
+    assert isinstance(event, TasksDelivered)
+    assert [lease.is_first for lease in event.leases] == [True, True]
+    loop.call(lane.nak(NakTask(lease=event.leases[0])))
+    assert not take(loop, lane).is_first

@@ -120,7 +120,7 @@ class Worker:
             {
                 commands.PublishEvent: broker.publish,
                 commands.PublishEvents: broker.publish_all,
-                commands.TakeTask: broker.take,
+                commands.TakeTasks: broker.take,
                 commands.AckTask: broker.ack,
                 commands.NakTask: broker.nak,
                 commands.ExtendLease: broker.extend,

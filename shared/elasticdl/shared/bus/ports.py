@@ -16,6 +16,10 @@ OrderHandler = Callable[[Command, str], Awaitable[None]]
 """(command, cause) -> done. An ElasticDLError that it raises refuses the order, with the error's text."""
 
 
+EVENTS_AT_ONCE_MAX = 64
+"""Most events that are appended at once: readers expect an event that is late no longer than for so many others."""
+
+
 class EventLog(Protocol):
     """A job's append-only log."""
 
@@ -28,6 +32,14 @@ class EventLog(Protocol):
         Raises:
             TransientError: NATS was unreachable for longer than the settings allow.
             PermanentError: the log is full or gone.
+        """
+        ...
+
+    async def append_all(self, envelopes: Sequence[Envelope]) -> None:
+        """Append at most ``EVENTS_AT_ONCE_MAX`` events without waiting for each; in any order.
+
+        Raises:
+            TransientError, PermanentError: as ``append``.
         """
         ...
 
@@ -97,6 +109,11 @@ class Delivery(Protocol):
         ...
 
     @property
+    def again(self) -> bool:
+        """Whether the task was dispatched *again*."""
+        ...
+
+    @property
     def reply(self) -> str:
         """What any client may return the delivery with (``TaskQueue.give_back``)."""
         ...
@@ -134,6 +151,14 @@ class TaskQueue(Protocol):
         """A task of the first purpose that has one, those dispatched again first; None if there is none now.
 
         A purpose that had no task a moment ago may come after the others.
+
+        Raises:
+            TransientError: NATS is unreachable.
+        """
+        ...
+
+    async def take_several(self, purposes: Sequence[Purpose], count: int) -> Sequence[Delivery]:
+        """Like ``take``, but up to ``count`` tasks if the first one is a training task.
 
         Raises:
             TransientError: NATS is unreachable.

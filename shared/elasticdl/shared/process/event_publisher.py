@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from elasticdl.shared.bus.ports import EventLog
+from elasticdl.shared.bus.ports import EVENTS_AT_ONCE_MAX, EventLog
 from elasticdl.shared.bus.reading import open_run
 from elasticdl.shared.messages.events import Envelope, Event
 from elasticdl.shared.process.envelopes import EnvelopeFactory
@@ -27,17 +27,19 @@ class EventPublisher:
         """Publish events; returns once NATS has acknowledged them.
 
         Args:
-            events: what happened.
+            events: what happened. Several are stored in any order, but the last one after the others.
             cause: id of the event or order that led to it.
 
         Raises:
             TransientError: NATS was unreachable for longer than the settings allow.
             PermanentError: the log is full or gone.
         """
-        # The lock is held while appending, so that the numbers arrive in order: readers ignore lower ones.
+        # The lock is held while appending: readers ignore lower numbers, but not of events that were sent together.
         async with self._lock:
-            for event in events:
-                await self._log.append(self._envelopes.envelope(event, cause=cause))
+            *others, last = [self._envelopes.envelope(event, cause=cause) for event in events]
+            for start in range(0, len(others), EVENTS_AT_ONCE_MAX):
+                await self._log.append_all(others[start : start + EVENTS_AT_ONCE_MAX])
+            await self._log.append(last)
             self._envelopes.is_declared = True
 
 

@@ -41,9 +41,8 @@ def evolve(state: State, record: LogRecord) -> State:
         The same state, changed in place.
     """
     envelope = record.envelope
-    if envelope.number <= state.seen.get(envelope.incarnation, 0):
+    if not identity.is_new(state, envelope):
         return state
-    state.seen[envelope.incarnation] = envelope.number
     envelope = identity.with_declared_sender(state, envelope)
     state.now_s = max(state.now_s, envelope.time_s)
     if isinstance(envelope.event, events.Decided):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from enum import Enum
 
 from elasticdl.master.core.state import State
+from elasticdl.shared.bus.ports import EVENTS_AT_ONCE_MAX
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope
 from elasticdl.shared.names import NO_INSTANCE, PodInstance, Service
@@ -33,6 +34,25 @@ class Sender(Enum):
     """A process whose start has not been reported yet, or that ended before another one is reported."""
     FORMER = "former"
     """A former run or a former instance: the record has no effect."""
+
+
+def is_new(state: State, envelope: Envelope) -> bool:
+    """Note a record's number; whether the record was not applied before."""
+    sender, number = envelope.incarnation, envelope.number
+    last = state.seen.get(sender, 0)
+    if number > last:
+        state.seen[sender] = number
+        if number > last + 1:
+            between = range(max(last + 1, number - EVENTS_AT_ONCE_MAX), number)
+            state.skipped[sender] = {*state.skipped.get(sender, ()), *between}
+        return True
+    skipped = state.skipped.get(sender, set())
+    if number not in skipped:
+        return False
+    skipped.remove(number)
+    if not skipped:
+        del state.skipped[sender]
+    return True
 
 
 def with_declared_sender(state: State, envelope: Envelope) -> Envelope:

@@ -81,7 +81,11 @@ class State:
     lost_logs: list[tuple[float, LostLog]] = field(default_factory=list)
     """Lost parts of the log, each with the time of the resume that continued without it."""
     seen: dict[Incarnation, int] = field(default_factory=dict)
-    """Number of the last applied envelope of each incarnation: lower numbers are repetitions."""
+    """Highest number of the applied envelopes of each incarnation: lower numbers are repetitions, except those in
+    ``skipped``."""
+    skipped: dict[Incarnation, set[int]] = field(default_factory=dict)
+    """Lower numbers that may still come: a process sends several events at once, and repeats those that are not
+    acknowledged."""
     senders: dict[Incarnation, tuple[Incarnation, PodInstance]] = field(default_factory=dict)
     """Incarnation -> the run and the instance that its first events have declared."""
     pods: dict[PodName, Pod] = field(default_factory=dict)

@@ -34,14 +34,16 @@ LANES_ON_LOOP = (QUEUE, BROKER, LEASES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakeTask:
-    """Take a task from the queue: ``TaskDelivered`` or ``QueueEmpty``.
+class TakeTasks:
+    """Take tasks from the queue: ``TasksDelivered`` or ``QueueEmpty``.
 
     Attributes:
         wait_s: seconds to wait for one.
+        count: how many training tasks at most.
     """
 
     wait_s: float
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +287,7 @@ Step = (
 )
 """Commands whose result resumes a procedure; they are issued inside ``Issued``."""
 Command = (
-    TakeTask
+    TakeTasks
     | ReadBatch
     | PullBatch
     | ComputeBatch
@@ -302,7 +304,7 @@ Command = (
 )
 
 _LANES: Mapping[type, str] = {
-    TakeTask: QUEUE,
+    TakeTasks: QUEUE,
     ReadBatch: INPUT,
     PullBatch: PS,
     PushBatch: PS,

@@ -31,7 +31,8 @@ from elasticdl.worker.core.commands import (
     InitialiseModel,
     NakTask,
     PublishEvent,
-    TakeTask,
+    PublishEvents,
+    TakeTasks,
 )
 from elasticdl.worker.core.effects import Effects
 from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
@@ -39,7 +40,9 @@ from elasticdl.worker.core.pipelining import Conditions
 from elasticdl.worker.core.settings import CoreSettings
 from elasticdl.worker.core.task_outcomes import REPORT_TIMER, TaskOutcomes
 from elasticdl.worker.core.training import PULL_TIMER, Training
+from elasticdl.worker.ps_client.requests import TaskProgress
 
+_NOT_BEGUN = TaskProgress(next_batch=0, credits={})
 LEASE_TIMER = "extend leases"
 GRACE_TIMER = "stop grace"
 
@@ -68,7 +71,7 @@ class WorkerCore:
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.Started: self._on_started,
             events.StopRequested: self._on_stop_requested,
-            events.TaskDelivered: self._on_task_delivered,
+            events.TasksDelivered: self._on_task_delivered,
             events.QueueEmpty: self._on_queue_empty,
             events.BatchRead: self._on_batch,
             events.BatchUnreadable: self._on_batch,
@@ -143,13 +146,14 @@ class WorkerCore:
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
-    def _on_task_delivered(self, event: events.TaskDelivered) -> None:
+    def _on_task_delivered(self, event: events.TasksDelivered) -> None:
         self._is_taking = False
         if self._is_stopping or self._is_ending:
-            self._effects.issue(NakTask(lease=event.lease))
+            for lease in event.leases:
+                self._effects.issue(NakTask(lease=lease))
             return
         self._queue_is_empty = False
-        self._effects.start(self._begin(event.lease))
+        self._effects.start(self._begin(event.leases))
 
     def _on_queue_empty(self, event: events.QueueEmpty) -> None:
         self._is_taking = False
@@ -158,24 +162,41 @@ class WorkerCore:
         self._queue_is_empty = not self.training.order.has_next and not self._beginning
         self.training.finished.report()
 
-    def _begin(self, lease: LeasedTask) -> Procedure[None]:
+    def _begin(self, leases: Sequence[LeasedTask]) -> Procedure[None]:
         """A task that is leased already needs nothing more: both deliveries end together."""
-        task = lease.message.task
-        is_known = self.leases.has(task)
-        self.leases.add(lease, self._effects.now_s)
+        new = []
+        for lease in leases:
+            if not self.leases.has(lease.message.task):
+                new.append(lease)
+            self.leases.add(lease, self._effects.now_s)
         self._beginning += 1
-        yield PublishEvent(
-            event=TaskTaken(task=task, dispatch=lease.message.dispatch, attempt=lease.attempt, reply=lease.reply)
+        yield PublishEvents(
+            events=tuple(
+                TaskTaken(
+                    task=lease.message.task, dispatch=lease.message.dispatch, attempt=lease.attempt, reply=lease.reply
+                )
+                for lease in leases
+            )
         )
-        if not is_known and self.leases.is_leased(lease):
-            if task.purpose is Purpose.TRAIN:
-                batches = self._settings.plan.batches_of(TaskId(task.number))
-                progress = yield AskProgress(task=TaskId(task.number), batches=batches)
-                if self.leases.is_leased(lease) and not self._is_stopping:
-                    self.training.begin(task, progress)
+        for lease in new:
+            if not self.leases.is_leased(lease):
+                continue
+            if lease.message.task.purpose is Purpose.TRAIN:
+                yield from self._begin_training(lease)
             else:
                 self._auxiliary.add(lease)
         self._beginning -= 1
+
+    def _begin_training(self, lease: LeasedTask) -> Procedure[None]:
+        """Begin a new task with its first batch; the answer to the first push tells if that is wrong."""
+        task = lease.message.task
+        if lease.is_first:
+            progress = _NOT_BEGUN
+        else:
+            batches = self._settings.plan.batches_of(TaskId(task.number))
+            progress = yield AskProgress(task=TaskId(task.number), batches=batches)
+        if self.leases.is_leased(lease) and not self._is_stopping:
+            self.training.begin(task, progress)
 
     def _on_batch(self, event: Any) -> None:
         if event.ref.task.purpose is Purpose.TRAIN:
@@ -210,7 +231,7 @@ class WorkerCore:
             self._end_if_idle()
         elif self._wants_task():
             self._is_taking = True
-            self._effects.issue(TakeTask(wait_s=self._patience_s()))
+            self._effects.issue(TakeTasks(wait_s=self._patience_s(), count=self.training.tasks_at_once))
 
     def _may_start_auxiliary(self) -> bool:
         return self._auxiliary.waits and pipelining.may_start_auxiliary(self.training.window, self._settings.pipeline)

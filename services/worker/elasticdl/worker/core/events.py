@@ -40,10 +40,14 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskDelivered:
-    """The queue delivered a task."""
+class TasksDelivered:
+    """The queue delivered tasks.
 
-    lease: LeasedTask
+    Attributes:
+        leases: at least one; several only of training tasks.
+    """
+
+    leases: tuple[LeasedTask, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +208,7 @@ class ExecutionFailed:
 Event = (
     Started
     | StopRequested
-    | TaskDelivered
+    | TasksDelivered
     | QueueEmpty
     | BatchRead
     | BatchUnreadable

@@ -16,12 +16,15 @@ class LeasedTask:
         message: the task.
         attempt: which delivery of this message it is, from 1.
         reply: where any client may return the delivery to the queue.
+        is_first: whether no other delivery of the task is known to the queue or the master, so that no worker has begun
+            it. The ps may know better, if the log was lost.
     """
 
     number: int
     message: TaskMessage
     attempt: int
     reply: str = ""
+    is_first: bool = False
 
 
 class LeasedTasks:

@@ -37,6 +37,7 @@ from elasticdl.worker.core.round_wait import RoundWait
 from elasticdl.worker.core.settings import CoreSettings
 from elasticdl.worker.core.tally import Meter, Tally, add_seconds
 from elasticdl.worker.core.task_outcomes import FailedBatch, Finished, FinishedTasks, TaskOutcomes
+from elasticdl.worker.core.tasks_ahead import TasksAhead
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import PushOutcome, TaskProgress
 
@@ -59,6 +60,7 @@ class Training:
         self.order = BatchOrder(settings.rounds)
         self.finished = FinishedTasks(settings.plan, effects, leases, outcomes)
         self._plan = settings.plan
+        self._ahead = TasksAhead(settings.plan.minibatches_per_task)
         self._pipeline = settings.pipeline
         self._round_wait: RoundWait | None = None
         if settings.rounds:
@@ -197,6 +199,7 @@ class Training:
             self._fail(event.ref, Failure(kind=FailureKind.NOT_FINITE, message=outcome.not_finite), event.step)
             return
         self._leases.progress(self._effects.now_s)
+        self._ahead.on_batch(self._effects.now_s)
         self._return_surplus(event.ref)
         self.meter.records += batch.records
         self.meter.step = outcome.step or self.meter.step
@@ -224,6 +227,11 @@ class Training:
     def needs_task(self) -> bool:
         """Whether there is room to read ahead and no batch to read."""
         return not self.order.has_next and self._may_read
+
+    @property
+    def tasks_at_once(self) -> int:
+        """How many tasks to take; one in synchronous training, which trains the tasks of a round side by side."""
+        return 1 if self._round_wait else self._ahead.count
 
     def wants_sibling(self, now_s: float) -> bool:
         """Synchronous training: whether the worker waits for a round that needs a task that no other worker trains."""

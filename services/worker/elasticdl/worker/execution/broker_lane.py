@@ -11,8 +11,8 @@ from elasticdl.shared.bus import Delivery, TaskQueue
 from elasticdl.shared.errors import TransientError
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.event_publisher import EventPublisher
-from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, PublishEvent, PublishEvents, TakeTask
-from elasticdl.worker.core.events import QueueEmpty, TaskDelivered
+from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, PublishEvent, PublishEvents, TakeTasks
+from elasticdl.worker.core.events import QueueEmpty, TasksDelivered
 from elasticdl.worker.core.leased_tasks import LeasedTask
 
 _log = structlog.get_logger()
@@ -35,22 +35,29 @@ class Deliveries:
         self._numbers = itertools.count(1)
         self._deliveries: dict[int, Delivery] = {}
 
-    async def take(self, wait_s: float) -> TaskDelivered | QueueEmpty:
-        """The next task, waiting at most ``wait_s`` for one.
+    async def take(self, wait_s: float, count: int) -> TasksDelivered | QueueEmpty:
+        """The next tasks, waiting at most ``wait_s`` for one; see ``TaskQueue.take_several``.
 
         Raises:
             TransientError: the broker is unavailable.
         """
-        delivery = await self._queue.take(self._purposes)
-        if delivery is None and wait_s > 0:
+        deliveries = await self._queue.take_several(self._purposes, count)
+        if not deliveries and wait_s > 0:
             await self._queue.wait(wait_s)
-            delivery = await self._queue.take(self._purposes)
-        if delivery is None:
+            deliveries = await self._queue.take_several(self._purposes, count)
+        if not deliveries:
             return QueueEmpty()
+        return TasksDelivered(leases=tuple(map(self._lease, deliveries)))
+
+    def _lease(self, delivery: Delivery) -> LeasedTask:
         number = next(self._numbers)
         self._deliveries[number] = delivery
-        return TaskDelivered(
-            lease=LeasedTask(number=number, message=delivery.task, attempt=delivery.attempt, reply=delivery.reply)
+        return LeasedTask(
+            number=number,
+            message=delivery.task,
+            attempt=delivery.attempt,
+            reply=delivery.reply,
+            is_first=delivery.attempt == 1 and not delivery.again,
         )
 
     async def ack(self, lease: LeasedTask) -> None:
@@ -88,10 +95,10 @@ class BrokerLane:
         """Store events; errors as ``EventPublisher.publish``."""
         await self._publisher.publish(*command.events)
 
-    async def take(self, command: TakeTask) -> TaskDelivered | QueueEmpty:
-        """Take a task; while the broker is unavailable there is none."""
+    async def take(self, command: TakeTasks) -> TasksDelivered | QueueEmpty:
+        """Take tasks; while the broker is unavailable there is none."""
         try:
-            return await self._deliveries.take(command.wait_s)
+            return await self._deliveries.take(command.wait_s, command.count)
         except TransientError as error:
             _log.info("no task taken", reason=str(error))
             return QueueEmpty(is_unavailable=True)

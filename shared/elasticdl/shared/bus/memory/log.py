@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from elasticdl.shared.bus.memory.transport import Changes, Client
 from elasticdl.shared.bus.retries import WrongLastSequenceError, append_once
@@ -89,6 +90,10 @@ class MemoryEventLog:
         """Add a fact; the same envelope id again answers the same number."""
         event = await self._payloads.store(envelope)
         return await self._client.ask(_name(envelope), lambda: self._records.append(event))
+
+    async def append_all(self, envelopes: Sequence[Envelope]) -> None:
+        """Add facts, all of them under way at the same time."""
+        await asyncio.gather(*map(self.append, envelopes))
 
     async def append_next(self, envelope: Envelope, *, after: int) -> int:
         """Add a fact right after a record."""

@@ -51,6 +51,7 @@ class Delivered:
 
     number: int
     attempt: int
+    again: bool
     data: bytes
 
 
@@ -88,18 +89,21 @@ class Queue:
         )
         self._waiting.setdefault(subject, _Waiting()).first.append(queued)
 
-    def take(self, purposes: Sequence[Purpose]) -> Delivered | None:
-        """A waiting task of the first purpose that has one, under a new lease."""
+    def take_several(self, purposes: Sequence[Purpose], count: int) -> list[Delivered]:
+        """Waiting tasks of the first subject that has any, under new leases: one, or ``count`` training tasks."""
         self._expire()
-        for subject in ((purpose, again) for purpose in purposes for again in (True, False)):
-            waiting = self._waiting.get(subject)
-            queued = waiting.pop() if waiting else None
-            if queued is not None:
-                queued.attempt += 1
-                self._delivered[queued.number] = queued
-                self.extend(queued.number)
-                return Delivered(number=queued.number, attempt=queued.attempt, data=queued.data)
-        return None
+        for purpose, again in ((purpose, again) for purpose in purposes for again in (True, False)):
+            waiting = self._waiting.get((purpose, again), _Waiting())
+            wanted = count if purpose is Purpose.TRAIN else 1
+            if taken := [queued for queued in (waiting.pop() for _ in range(wanted)) if queued is not None]:
+                return [self._deliver(queued) for queued in taken]
+        return []
+
+    def _deliver(self, queued: _Queued) -> Delivered:
+        queued.attempt += 1
+        self._delivered[queued.number] = queued
+        self.extend(queued.number)
+        return Delivered(number=queued.number, attempt=queued.attempt, again=queued.subject[1], data=queued.data)
 
     def extend(self, number: int) -> None:
         """Begin a new lease."""
@@ -146,6 +150,7 @@ class MemoryDelivery:
         self._number = delivered.number
         self.task = codec.decode_task(delivered.data)
         self.attempt = delivered.attempt
+        self.again = delivered.again
         self.reply = f"memory.{delivered.number}.{delivered.attempt}"
 
     async def ack(self) -> None:
@@ -180,9 +185,14 @@ class MemoryTaskQueue:
 
     async def take(self, purposes: Sequence[Purpose]) -> MemoryDelivery | None:
         """A task, if one is waiting; one try."""
+        delivered = await self.take_several(purposes, 1)
+        return delivered[0] if delivered else None
+
+    async def take_several(self, purposes: Sequence[Purpose], count: int) -> list[MemoryDelivery]:
+        """Tasks, if any are waiting; one try."""
         self._listen()  # before looking: a task that is published from now on must end the next wait
-        delivered = await self.client.transport.request("take", lambda: self.state.take(purposes))
-        return None if delivered is None else MemoryDelivery(self, delivered)
+        delivered = await self.client.transport.request("take", lambda: self.state.take_several(purposes, count))
+        return [MemoryDelivery(self, each) for each in delivered]
 
     async def wait(self, timeout_s: float) -> None:
         """Until there may be a task."""

@@ -6,8 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from elasticdl.shared.bus.nats_bus.publications import Publication, Publisher
 from elasticdl.shared.bus.retries import RetryPolicy, WrongLastSequenceError
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
@@ -57,21 +57,6 @@ class NoRespondersError(TransientError):
     """The subject has no responders: a stream or consumer does not exist, or is not restored yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
-    """A message for a stream.
-
-    Attributes:
-        subject: where it is published.
-        payload: its content.
-        headers: among them its message id.
-    """
-
-    subject: str
-    payload: bytes
-    headers: Mapping[str, str]
-
-
 class Connection:
     """One client's connection; it reconnects by itself, so that its users only see delays."""
 
@@ -80,6 +65,7 @@ class Connection:
         self.job = job
         self.settings = settings
         self._waiting: set[asyncio.Event] = set()
+        self._publisher = Publisher(client, settings.answer_s)
 
     @classmethod
     async def open(cls, url: str, job: JobId, settings: BusSettings) -> Connection:
@@ -194,7 +180,7 @@ class Connection:
             subject, payload, lambda: self.client.request(subject, payload, timeout=timeout_s, headers=own_headers)
         )
 
-    async def translated(self, subject: str, payload: bytes, request: Callable[[], Awaitable[Msg]]) -> Msg:
+    async def translated(self, subject: str, payload: bytes, request: Callable[[], Awaitable[T]]) -> T:
         """The answer to a request that the client sends; raises as ``ask`` does."""
         if self.closed:
             raise PermanentError("the connection to NATS is closed")
@@ -279,28 +265,7 @@ class Connection:
         Raises:
             PermanentError, TransientError: as ``store``.
         """
-        missing = dict(enumerate(messages))
-        answers = 0
-        answered = asyncio.Event()
-
-        async def on_answer(answer: Msg) -> None:
-            nonlocal answers
-            answers += 1
-            if b'"seq":' in answer.data and b'"error":' not in answer.data:
-                missing.pop(int(answer.subject.rpartition(".")[2]), None)
-            if answers == len(messages):
-                answered.set()
-
-        inbox = self.client.new_inbox()
-        with suppress(nats.errors.Error, OSError, TimeoutError):  # ``store`` translates what is wrong.
-            subscription = await self.client.subscribe(f"{inbox}.*", cb=on_answer)
-            try:
-                for number, one in enumerate(messages):
-                    await self.client.publish(one.subject, one.payload, f"{inbox}.{number}", dict(one.headers))
-                await asyncio.wait_for(answered.wait(), self.settings.answer_s)
-            finally:
-                await subscription.unsubscribe()
-        for one in list(missing.values()):
+        for one in await self._publisher.publish(messages):
             await self.store(stream, one.subject, one.payload, one.headers)
 
     async def _require_stream(self, stream: str) -> None:

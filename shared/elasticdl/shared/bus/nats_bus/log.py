@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from elasticdl.shared.bus import subjects
 from elasticdl.shared.bus.nats_bus.connection import MESSAGE_NOT_FOUND, Connection, RefusedError
 from elasticdl.shared.bus.nats_bus.follow import StoredMessage, follow
+from elasticdl.shared.bus.nats_bus.publications import Publication
 from elasticdl.shared.bus.retries import append_once
 from elasticdl.shared.bus.stored_events import Payloads, StoredEvent
 from elasticdl.shared.messages.events import Envelope, LogRecord
@@ -30,6 +31,15 @@ class NatsEventLog:
     async def append(self, envelope: Envelope) -> int:
         """Append an event; repeated until it is acknowledged, deduplicated by the envelope's id."""
         return await self._store(await self._payloads.store(envelope), self._subject(envelope), {})
+
+    async def append_all(self, envelopes: Sequence[Envelope]) -> None:
+        """Append events, and again those that are not acknowledged."""
+        publications = [
+            Publication(subject=self._subject(each), payload=stored.data, headers=_headers_of(stored))
+            for each in envelopes
+            for stored in [await self._payloads.store(each)]
+        ]
+        await self._connection.store_all(self._stream, publications)
 
     async def append_next(self, envelope: Envelope, *, after: int) -> int:
         """Append an event right after a record."""
@@ -87,15 +97,16 @@ class NatsEventLog:
         return subjects.event(self._connection.job, envelope.service, envelope.name)
 
     async def _store(self, stored: StoredEvent, subject: str, expected: Mapping[str, str]) -> int:
-        headers = {_ID: stored.id, **expected}
-        if stored.payload:
-            headers[_PAYLOAD] = stored.payload
-        return await self._connection.store(self._stream, subject, stored.data, headers)
+        return await self._connection.store(self._stream, subject, stored.data, {**_headers_of(stored), **expected})
 
     async def _record_of(self, message: StoredMessage) -> LogRecord:
         sender, headers = PodName(message.subject.rpartition(".")[2]), message.headers
         stored = StoredEvent(sender, headers.get(_ID, ""), message.data, headers.get(_PAYLOAD, ""))
         return LogRecord(seq=message.seq, envelope=await self._payloads.load(stored))
+
+
+def _headers_of(stored: StoredEvent) -> dict[str, str]:
+    return {_ID: stored.id, _PAYLOAD: stored.payload} if stored.payload else {_ID: stored.id}
 
 
 def _headers(block: bytes) -> dict[str, str]:

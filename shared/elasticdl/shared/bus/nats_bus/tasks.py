@@ -13,9 +13,9 @@ from elasticdl.shared.bus.nats_bus.connection import (
     CONSUMER_EXISTS,
     Connection,
     NoRespondersError,
-    Publication,
     RefusedError,
 )
+from elasticdl.shared.bus.nats_bus.publications import Publication
 from elasticdl.shared.bus.nats_bus.stored_message_inbox import StoredMessageInbox
 from elasticdl.shared.bus.nats_bus.streams import NANOSECONDS
 from elasticdl.shared.errors import TransientError
@@ -23,7 +23,6 @@ from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.messages import codec
 from elasticdl.shared.names import Purpose
 
-_NEXT_NOW = b'{"batch":1,"no_wait":true}'
 _NOTHING_NOW = ("404", "408")
 _EMPTY_S = 1.0
 """Seconds for which a consumer that had no task is asked last, unless a wake-up names it: wake-ups may be lost."""
@@ -32,8 +31,9 @@ _EMPTY_S = 1.0
 class NatsDelivery:
     """See ``ports.Delivery``."""
 
-    def __init__(self, queue: NatsTaskQueue, message: Msg) -> None:
+    def __init__(self, queue: NatsTaskQueue, message: Msg, *, again: bool) -> None:
         self._queue = queue
+        self.again = again
         self.task: TaskMessage = codec.decode_task(message.data)
         self.attempt: int = message.metadata.num_delivered
         self.reply: str = short_reply(queue.stream, message.reply)
@@ -81,9 +81,14 @@ class NatsTaskQueue:
         await self._wake(*{_consumer(task.task.purpose, again) for task, again in messages})
 
     async def take(self, purposes: Sequence[Purpose]) -> NatsDelivery | None:
-        """A task, if one is waiting: every consumer is asked before the answer is None.
+        """A task, if one is waiting."""
+        deliveries = await self.take_several(purposes, 1)
+        return deliveries[0] if deliveries else None
 
-        A busy worker asks one or two consumers per task instead of all.
+    async def take_several(self, purposes: Sequence[Purpose], count: int) -> list[NatsDelivery]:
+        """Tasks, if any are waiting: every consumer is asked before the answer is that there are none.
+
+        A busy worker asks one or two consumers instead of all.
         """
         await self._listen()
         self._woken.clear()  # before looking: what is published from now on must end the next wait
@@ -91,12 +96,12 @@ class NatsTaskQueue:
         places = [(purpose, again) for purpose in purposes for again in (True, False)]
         places.sort(key=lambda place: self._empty_until_s.get(_consumer(*place), 0.0) > now_s)
         for purpose, again in places:
-            message = await self._next(purpose, again=again)
-            if message is not None:
+            messages = await self._next(purpose, again=again, count=count if purpose is Purpose.TRAIN else 1)
+            if messages:
                 self._empty_until_s.pop(_consumer(purpose, again), None)
-                return NatsDelivery(self, message)
+                return [NatsDelivery(self, message, again=again) for message in messages]
             self._empty_until_s[_consumer(purpose, again)] = now_s + _EMPTY_S
-        return None
+        return []
 
     async def wait(self, timeout_s: float) -> None:
         """Until there may be a task."""
@@ -156,22 +161,19 @@ class NatsTaskQueue:
 
         await self._connection.client.subscribe(subjects.wake(self._connection.job), cb=wake)
 
-    async def _next(self, purpose: Purpose, *, again: bool) -> Msg | None:
+    async def _next(self, purpose: Purpose, *, again: bool, count: int) -> list[Msg]:
         consumer = _consumer(purpose, again)
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{consumer}"
         if consumer not in self._consumers:
             await self._create_consumer(consumer, subjects.task(self._connection.job, purpose, again=again))
         try:
-            message = await self._inbox.ask(subject, _NEXT_NOW)
+            messages, status = await self._inbox.ask(subject, b'{"batch":%d,"no_wait":true}' % count, count)
         except NoRespondersError:
             self._consumers.discard(consumer)  # the server has lost it: create it at the next try
             raise
-        status = (message.headers or {}).get("Status")
-        if status is None:
-            return message
-        if status in _NOTHING_NOW:
-            return None
-        raise TransientError(f"NATS returned no task: {(message.headers or {}).get('Description', status)}")
+        if messages or status is None or status.code in _NOTHING_NOW:
+            return messages
+        raise TransientError(f"NATS returned no task: {status.description}")
 
     async def _on_late(self, message: Msg) -> None:
         """Return a task that arrived after its request was given up."""
