@@ -1,4 +1,7 @@
-"""Many positions of a ``Permutation`` at once, computed with NumPy, which the master's planning does not import."""
+"""Many positions of a ``Permutation`` at once.
+
+numba is imported at the first call, not with the module: a process that reads nothing does not pay for it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.shared.job.permutation import Permutation
-from elasticdl.shared.model.mix64_arrays import mix64_array
-
-_Words = npt.NDArray[np.uint64]
 
 
 def take(order: Permutation | range, start: int, stop: int) -> range | npt.NDArray[np.int64]:
@@ -30,17 +30,8 @@ def take(order: Permutation | range, start: int, stop: int) -> range | npt.NDArr
         raise IndexError(f"positions {start} to {stop} are not within {size}")
     if isinstance(order, range):
         return order[start:stop]
-    values = _encrypt(order, np.arange(start, stop, dtype=np.uint64))
-    outside = np.flatnonzero(values >= size)
-    while outside.size:
-        values[outside] = _encrypt(order, values[outside])
-        outside = outside[values[outside] >= size]
-    return values.astype(np.int64)
+    from elasticdl.shared.data import order_kernels
 
-
-def _encrypt(permutation: Permutation, values: _Words) -> _Words:
-    half_bits, half_mask = np.uint64(permutation.half_bits), np.uint64(permutation.half_mask)
-    left, right = values >> half_bits, values & half_mask
-    for key in permutation.keys:
-        left, right = right, left ^ (mix64_array(right ^ np.uint64(key)) & half_mask)
-    return (left << half_bits) | right
+    found = np.empty(stop - start, np.int64)
+    order_kernels.permute(size, order.half_bits, np.array(order.keys, np.uint64), start, found)
+    return found

@@ -85,6 +85,8 @@ class MetricSet:
                     self._add(function, {name: value}, None)
         self._states_at_once: TracedFunction | None = None
         """All state variables as one float64 vector: to read them one by one takes TensorFlow ten times as long."""
+        self.begins_with_zeros = False
+        """Whether all that a reset does is to set the state variables to zero."""
         self._take_at_once: TracedFunction | None = None
         """The same, and resets those of ``_entries`` whose ``reset_state`` is Keras' own or ours."""
 
@@ -117,7 +119,7 @@ class MetricSet:
         """Copies of all state variables."""
         if self._states_at_once is None:
             return {e.name: [np.array(v.numpy(), np.float64) for v in e.metric.variables] for e in self._entries}
-        return self._split(self._states_at_once().numpy())
+        return self.split(self._states_at_once().numpy())
 
     def take(self) -> dict[str, list[NDArray[np.float64]]]:
         """``states``, then ``reset``."""
@@ -130,13 +132,18 @@ class MetricSet:
         for entry in self._entries:
             if not _is_known(entry.metric):
                 entry.metric.reset_state()
-        return self._split(values)
+        return self.split(values)
 
     def reset(self) -> None:
         """Start again from zero."""
         self.take()
 
-    def _split(self, values: NDArray[np.float64]) -> dict[str, list[NDArray[np.float64]]]:
+    def zeros(self) -> dict[str, list[NDArray[np.float64]]]:
+        """The states of no batches, if they begin with zeros."""
+        return {e.name: [np.zeros(v.shape, np.float64) for v in e.metric.variables] for e in self._entries}
+
+    def split(self, values: NDArray[np.float64]) -> dict[str, list[NDArray[np.float64]]]:
+        """What ``flat_states`` gave, as arrays of the variables' shapes."""
         start = 0
         states: dict[str, list[NDArray[np.float64]]] = {}
         for entry in self._entries:
@@ -192,6 +199,8 @@ class MetricSet:
         summed = self.results(sum_states(parts))
         self.names = tuple(whole)
         self.reset()
+        is_zero = not any(np.any(array) for arrays in self.states().values() for array in arrays)
+        self.begins_with_zeros = is_zero and all(_is_known(entry.metric) for entry in self._entries)
         for name, value in whole.items():
             if not np.isclose(summed[name], value, rtol=_TOLERANCE, equal_nan=True):
                 raise UserError(
@@ -199,15 +208,23 @@ class MetricSet:
                     f"the states of two parts add up to {summed[name]:.6g}, the whole is {value:.6g}",
                     hint="Use a metric whose state is made of sums, or remove it from eval_metrics_fn().",
                 )
-        self._states_at_once = TracedFunction(tf.function(self._flat_states, autograph=False))
+        self._states_at_once = TracedFunction(tf.function(self.flat_states, autograph=False))
         self._take_at_once = TracedFunction(tf.function(self._take_known, autograph=False))
 
-    def _flat_states(self) -> Any:
+    def begin(self, is_new: Any) -> None:
+        """Begin anew inside a traced function, if ``is_new`` (bool) and they begin with zeros."""
+        for entry in self._entries:
+            for variable in entry.metric.variables:
+                value = tf.convert_to_tensor(variable.value)
+                variable.assign(tf.where(is_new, tf.zeros_like(value), value))
+
+    def flat_states(self) -> Any:
+        """All state variables as one tensor, float64 (sizes of all variables,)."""
         variables = [variable for entry in self._entries for variable in entry.metric.variables]
         return tf.concat([tf.reshape(tf.cast(variable.value, tf.float64), [-1]) for variable in variables], 0)
 
     def _take_known(self) -> Any:
-        states = self._flat_states()
+        states = self.flat_states()
         for entry in self._entries:
             if _is_known(entry.metric):
                 entry.metric.reset_state()

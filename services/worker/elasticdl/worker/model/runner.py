@@ -23,6 +23,7 @@ from elasticdl.worker.model.layer_state import state_rules
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import set_by_tasks, translate
 from elasticdl.worker.model.step import NOTHING, CompiledStep, Gradients, PulledTensors
+from elasticdl.worker.model.step_metrics import StepMetrics
 from elasticdl.worker.model.synchronized import Alone, synchronizes
 from elasticdl.worker.model.tensors import lend
 from elasticdl.worker.model.user.calls import user_code
@@ -284,11 +285,15 @@ class ModelRunner:
 
     def metric_states(self, purpose: str = "evaluate", *, reset: bool = False) -> MetricArrays:
         """State variables of the ``train`` or ``evaluate`` metrics since their last reset; states add up."""
-        return self._metrics[purpose].take() if reset else self._metrics[purpose].states()
+        metrics = self._sums(purpose)
+        return metrics.take() if reset else metrics.states()
 
     def reset_metrics(self, purpose: str = "evaluate") -> None:
         """Begin the ``train`` or ``evaluate`` metrics anew."""
-        self._metrics[purpose].reset()
+        self._sums(purpose).take()
+
+    def _sums(self, purpose: str) -> MetricSet | StepMetrics:
+        return self.step.train_metrics if purpose == "train" else self._metrics[purpose]
 
     def forget(self) -> None:
         """Forget the batches that were computed so far. Metrics and the loss scale are all that remembers them."""

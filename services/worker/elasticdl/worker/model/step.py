@@ -26,6 +26,7 @@ from elasticdl.worker.model.embeddings.recording import record_ids
 from elasticdl.worker.model.gradients import all_finite, clip
 from elasticdl.worker.model.metrics import MetricSet
 from elasticdl.worker.model.optimizers import TranslatedOptimizer
+from elasticdl.worker.model.step_metrics import StepMetrics
 from elasticdl.worker.model.synchronized import StepSums, reducing
 from elasticdl.worker.model.tensors import lend_copy
 from elasticdl.worker.model.traced import TracedFunction
@@ -55,7 +56,7 @@ class PulledTensors(NamedTuple):
 class Gradients(NamedTuple):
     """What the traced training function gives; see ``runner.StepResult``.
 
-    ``predictions`` is ``NOTHING`` where the function updates the metrics itself.
+    ``predictions`` is ``NOTHING`` where it updates the metrics itself. ``metric_states``: see ``StepMetrics``.
     """
 
     loss: Any
@@ -64,6 +65,7 @@ class Gradients(NamedTuple):
     rows: list[Any]
     finite: Any
     predictions: Any
+    metric_states: Any
 
 
 class CompiledStep:
@@ -101,6 +103,7 @@ class CompiledStep:
         self._dense = dense
         self._optimizer = optimizer
         self._metrics = metrics
+        self.train_metrics = StepMetrics(metrics["train"], apart=synchronizes)
         self._scales = scales
         self._eager = eager
         self._synchronizes = synchronizes
@@ -165,10 +168,12 @@ class CompiledStep:
         held = self._scale
         if scale != held[0]:
             held = self._scale = scale, tf.constant(scale, tf.float32)
+        begins = self.train_metrics.begins
         with self._randomness["train"].batch(seed), self._call_number(reducer, scale) as number:
             result: Gradients = self._call(
-                "train", spec, features, labels, _present(weights), pulled, lend_copy(seeds), held[1], number
+                "train", spec, features, labels, _present(weights), pulled, lend_copy(seeds), held[1], number, begins
             )
+        self.train_metrics.computed(result.metric_states)
         return result
 
     def measure(self, labels: Any, predictions: Any, weights: Any, loss: float) -> None:
@@ -230,7 +235,7 @@ class CompiledStep:
         seeds = (tf.TensorSpec([len(self._seeds), 2], tf.uint32), tf.TensorSpec([], tf.float32))
         number = tf.TensorSpec([], tf.int64) if self._synchronizes else NOTHING
         signatures: dict[str, tuple[Any, ...]] = {
-            "train": (*labelled, *seeds, number),
+            "train": (*labelled, *seeds, number, tf.TensorSpec([], tf.bool)),
             "evaluate": labelled,
             "predict": (
                 spec.features,
@@ -260,7 +265,15 @@ class CompiledStep:
         return distinct
 
     def _train(
-        self, features: Any, labels: Any, weights: Any, pulled: PulledTensors, seeds: Any, scale: Any, number: Any
+        self,
+        features: Any,
+        labels: Any,
+        weights: Any,
+        pulled: PulledTensors,
+        seeds: Any,
+        scale: Any,
+        number: Any,
+        begins: Any,
     ) -> Gradients:
         self._traced("train")
         values = self._dense.split(pulled.dense)
@@ -282,10 +295,11 @@ class CompiledStep:
         update = self._dense.state_update(pulled.dense[self._dense.trainable_size :][: tf.size(state)], state)
         finite = all_finite([loss, update, *gradients])
         clipped = clip(gradients, self._optimizer)
+        states: Any = NOTHING
         if not self._synchronizes:
-            self._metrics["train"].update(labels, predictions, _absent(weights), loss)
+            states = self.train_metrics.update(begins, labels, predictions, _absent(weights), loss)
             predictions = NOTHING
-        return Gradients(loss, flat_concat(clipped[:count]), update, clipped[count:], finite, predictions)
+        return Gradients(loss, flat_concat(clipped[:count]), update, clipped[count:], finite, predictions, states)
 
     def _update_metrics(self, labels: Any, predictions: Any, weights: Any, loss: Any) -> None:
         self._traced("measure")

@@ -1,0 +1,29 @@
+"""The compiled loop of ``order``: import that module, this one imports numba."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from elasticdl.shared.model.mix64_kernel import mix64
+
+
+@numba.njit(
+    types.void(types.uint64, types.uint64, types.uint64[::1], types.uint64, types.int64[::1]), nogil=True, cache=True
+)
+def permute(size: int, half_bits: int, keys: NDArray[np.uint64], first: int, out: NDArray[np.int64]) -> None:
+    """``out[i] = permutation[first + i]``; see ``Permutation`` for the network, the keys and the cycle walking."""
+    one = np.uint64(1)
+    half_mask = (one << half_bits) - one
+    for i in range(out.size):
+        value = first + np.uint64(i)
+        while True:
+            left, right = value >> half_bits, value & half_mask
+            for key in keys:
+                left, right = right, left ^ (mix64(right ^ key) & half_mask)
+            value = (left << half_bits) | right
+            if value < size:
+                break
+        out[i] = np.int64(value)
