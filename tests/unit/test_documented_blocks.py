@@ -20,6 +20,7 @@ _INDENTED = re.compile(r"(?<=\n\n)((?: {4,}\S[^\n]*\n)+)")
 _INLINE = re.compile(r"`((?:make|python) [^`]+)`")
 
 RUN: Mapping[str, str] = {
+    "data.md": "tests/unit/data/test_custom_readers.py",
     "callbacks.md": "tests/unit/worker_model/test_documented_code.py",
     "model-file.md": "tests/unit/worker_model/test_documented_code.py",
     "predict.md": "tests/unit/worker_model/test_documented_code.py",

@@ -9,7 +9,7 @@ import pytest
 
 from elasticdl.cli.submission.flag_items import parse_columns
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.plan_data import plan_data
+from elasticdl.cli.submission.plan_data import plan_data, reader_function
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import ModelSpec
 
@@ -41,6 +41,12 @@ def test_each_column_has_a_line_and_many_are_grouped_by_type(model: ModelSpec) -
     names = [f"c{number}" for number in range(20)]
     Path("a.csv").write_text(f"{','.join(names)},s\n{'1,' * 20}x\n")
     assert lines(model)[2:] == ["  c0, c1, c2, c3, c4, c5 and 14 more: int64", "  s: string"]
+
+
+def test_parameters_of_a_reader_need_a_reader(model: ModelSpec) -> None:
+    flags = TrainFlags(model_def="model.py", training_data="a.csv", data_reader_params="x=1")
+    with pytest.raises(UserError, match=r"--data_reader_params has no effect.*model.py defines no custom_data_reader"):
+        reader_function(flags, model)
 
 
 def test_one_column_that_may_be_several_is_pointed_out(model: ModelSpec) -> None:

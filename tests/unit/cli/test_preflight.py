@@ -12,6 +12,7 @@ from elasticdl.cli.jobs.export_settings import ExportSettings
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.preflight import data_paths
 from elasticdl.cli.submission.submit import prepare
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
@@ -30,6 +31,12 @@ def test_an_output_that_can_not_be_created(tmp_path: Path, monkeypatch: pytest.M
         prepare(flags, tmp_path / "jobs", steps.append)
     assert "elasticdl-can-write" not in str(refused.value)
     assert steps == []  # Before the data is read, which may take long.
+
+
+def test_data_that_the_model_file_reads_is_no_folder() -> None:
+    query = "select a, b from 'odps://orders' where c = '" + 300 * "x" + "'"
+    record = JobRecord(job=JobId("j"), created_s=1.0, state="stopped", training_data=query, custom_data_reader="table")
+    assert data_paths(record) == []
 
 
 @pytest.mark.parametrize("data", ["train", "test"])

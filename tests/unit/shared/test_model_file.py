@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import ModelFile, check_syntax, literal_params, parse_params, resolve
+from elasticdl.shared.job.model_file import ModelFile, check_syntax, find_reader, literal_params, parse_params, resolve
 
 GOOD = "def custom_model(): ...\ndef loss(): ...\ndef optimizer(): ...\ndef feed(): ...\n"
 
@@ -98,6 +98,27 @@ def test_the_error_names_the_nearest_name(tmp_path: Path, text: str, message: st
 def test_every_way_to_define_a_name_counts(tmp_path: Path, text: str) -> None:
     (tmp_path / "net.py").write_text(text)
     check_syntax(ModelFile(path=tmp_path / "net.py"))
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "found"),
+    [
+        (GOOD, "", ""),
+        (GOOD + "def custom_data_reader(data_origin): ...\n", "", "custom_data_reader"),
+        (GOOD + "def table(data_origin): ...\n", "table", "table"),
+        ("from somewhere import *\n", "table", "table"),
+        ("from somewhere import *\n", "", ""),
+    ],
+)
+def test_the_reader_of_the_data_is_found(tmp_path: Path, text: str, given: str, found: str) -> None:
+    (tmp_path / "net.py").write_text(text)
+    assert find_reader(ModelFile(path=tmp_path / "net.py"), given) == found
+
+
+def test_a_reader_that_the_file_does_not_define_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(GOOD + "def table(data_origin): ...\n")
+    with pytest.raises(UserError, match="does not define 'tabel'\n  Did you mean 'table'"):
+        find_reader(ModelFile(path=tmp_path / "net.py"), "tabel")
 
 
 def test_params_are_literals_or_strings() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +11,35 @@ import pyarrow.parquet as pq
 import pytest
 
 from elasticdl.shared.data import ReaderOptions
+from elasticdl.shared.data.custom import CheckedReader, CustomShardReader, ReadTask, plan_reader
 from elasticdl.shared.data.planning import plan_sources
 from elasticdl.shared.data.reader import Reader
 from elasticdl.shared.job.plan import Plan, Shuffle
+from elasticdl.shared.job.spec import ReaderSpec
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.storage import open_store
 from elasticdl.worker.input.records import TaskRecords
 
 ROWS, BATCH = 50, 4
+
+
+class Rows:
+    """A reader of a model file: rows 0 to 49."""
+
+    def create_shards(self) -> list[tuple[str, int, int]]:
+        return [("rows", 0, ROWS)]
+
+    def read_records(self, task: ReadTask) -> list[dict[str, int]]:
+        return [{"x": row} for row in range(task.shard.start, task.shard.end)]
+
+
+def records_of_reader(shuffle: Shuffle) -> TaskRecords:
+    custom = CheckedReader(Rows, function="rows", path=Path("m.py"), guard=lambda _: contextlib.nullcontext())
+    spec = ReaderSpec(function="rows", origin="", records_per_task=3 * BATCH)
+    data = plan_reader(custom, spec, ReaderOptions(), stride=BATCH)
+    plan = Plan(sources=data.sources, minibatch_size=BATCH, minibatches_per_task=3, epochs=2, shuffle=shuffle, seed=5)
+    reader = CustomShardReader(custom, sources=data.sources, schema=data.schema, index=data.indices.__getitem__)
+    return TaskRecords(plan=plan, reader=reader, whole_batches=True)
 
 
 def records_of(folder: Path, shuffle: Shuffle) -> TaskRecords:
@@ -31,13 +53,13 @@ def records_of(folder: Path, shuffle: Shuffle) -> TaskRecords:
 
 
 @pytest.mark.parametrize("shuffle", list(Shuffle))
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "reader"])
 def test_a_batch_has_the_records_that_the_plan_says(tmp_path: Path, kind: str, shuffle: Shuffle) -> None:
     if kind == "parquet":
         pq.write_table(pa.table({"x": list(range(ROWS))}), tmp_path / "a.parquet")
     else:
         (tmp_path / "a.csv").write_text("x\n" + "".join(f"{row}\n" for row in range(ROWS)))
-    records = records_of(tmp_path, shuffle)
+    records = records_of_reader(shuffle) if kind == "reader" else records_of(tmp_path, shuffle)
     plan = records.plan
     places = [(TaskId(task), batch) for task in plan.task_ids() for batch in range(plan.batches_of(TaskId(task)))]
     np.random.default_rng(1).shuffle(places)
@@ -57,6 +79,7 @@ def test_a_batch_has_the_records_that_the_plan_says(tmp_path: Path, kind: str, s
 def test_the_checksums_of_a_tasks_batches_add_up_to_the_index(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": list(range(ROWS))}), tmp_path / "a.parquet")
     records = records_of(tmp_path, Shuffle.RECORDS)
+    assert isinstance(records._reader, Reader)
     plan = records.plan
     for task in range(plan.tasks_per_epoch):
         batches = [records.batch(TaskId(task), batch) for batch in range(plan.batches_of(TaskId(task)))]

@@ -39,7 +39,7 @@ def start(flags: TrainFlags, root: Path, forks: ForkServers, started_s: float, a
         ElasticDLError, KeyboardInterrupt: see ``elasticdl.cli.commands.train``.
     """
     console = JobConsole()
-    submission = prepare(flags, root, console.print_line)
+    submission = prepare(flags, root, console.print_line, forks=forks)
     if flags.dry_run:
         return _dry_run(submission, forks, console)
     return _run(submission, root, flags, forks, started_s, accept)
@@ -49,7 +49,7 @@ def start_with_trained_model(
     flags: EvaluateFlags | PredictFlags, root: Path, forks: ForkServers, started_s: float, accept: Accept | None
 ) -> int:
     """Plan the evaluation of a model, or a prediction with it, and run it; arguments and result as of ``start``."""
-    submission = trained_model.prepare(flags, root, JobConsole().print_line)
+    submission = trained_model.prepare(flags, root, JobConsole().print_line, forks=forks)
     return _run(submission, root, flags, forks, started_s, accept)
 
 
@@ -110,6 +110,7 @@ def job_record(submission: Submission, flags: TrainFlags | EvaluateFlags | Predi
         working_directory=os.getcwd(),
         training_data=flags.training_data,
         validation_data=flags.prediction_data if isinstance(flags, PredictFlags) else flags.validation_data,
+        custom_data_reader=spec.data.reader.function if spec.data.reader else "",
         output=display(spec.output),
         storage=spec.storage,
         nats_url=flags.nats_url,

@@ -52,11 +52,10 @@ class JobRecord:
         model: path of the model file and symbol.
         model_files: name -> SHA-256 of the model file and the modules beside it, when the job was planned.
         working_directory: in which it was started; empty in jobs of earlier versions.
-        training_data, validation_data: values of these flags; jobs of earlier versions know only the first.
+        training_data, validation_data, custom_data_reader: values of these flags; earlier versions know only the first.
         output: where the exported model goes, or empty.
         storage: URI of its snapshots.
-        nats_url: URL of its NATS server.
-        own_nats: whether the launcher runs that server itself.
+        nats_url, own_nats: URL of its NATS server, and whether the launcher runs that server itself.
         temporary: folder of its processes' temporary files, or empty.
         pids: process ids that are in no log: the master and nats-server.
         launcher_pid: process id of the launcher.
@@ -73,6 +72,7 @@ class JobRecord:
     working_directory: str = ""
     training_data: str = ""
     validation_data: str = ""
+    custom_data_reader: str = ""
     output: str = ""
     storage: str = ""
     nats_url: str = ""

@@ -116,9 +116,9 @@ def plan(file: SubmissionFile, version: tuple[InitialModel, JobSpec] | None = No
     with fork_servers(processes=processes, seed=seed_of(flags), envs={}) as forks:
         forks.begin(None, [Service.WORKER])
         if isinstance(flags, TrainFlags):
-            submission = prepare(flags, None, _say, file.job, version[0] if version else None)
+            submission = prepare(flags, None, _say, file.job, version[0] if version else None, forks=forks)
         else:
-            submission = trained_model.prepare(flags, None, _say, file.job, version)
+            submission = trained_model.prepare(flags, None, _say, file.job, version, forks=forks)
         # Pods mount the model under the same path; the folder that it links to has a name of its own in each pod.
         path = flags.model_def.rpartition(":")[0] or flags.model_def
         spec = replace(submission.spec, model=replace(submission.spec.model, path=path))

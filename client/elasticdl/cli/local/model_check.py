@@ -1,6 +1,7 @@
 """Tries a job's model in processes of its own before any service starts, or exports it after they have ended.
 
-See ``elasticdl.worker.model_check`` and ``elasticdl.worker.model_export``.
+Another process reads the data with the reader of the model file. See ``elasticdl.worker.model_check``,
+``elasticdl.worker.model_export`` and ``elasticdl.worker.data_planning``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.cli.local.processes.children import Starter
-from elasticdl.cli.local.processes.fork_server import MODEL_CHECK
+from elasticdl.cli.local.processes.fork_server import DATA_PLANNING, MODEL_CHECK
 from elasticdl.cli.local.processes.imports import module_command
 from elasticdl.cli.local.processes.logs import tail
 from elasticdl.cli.submission.preflight import check_writable
@@ -31,6 +32,7 @@ from elasticdl.shared.process.operating_system import kill_group
 from elasticdl.shared.storage import display
 
 CHECK = module_command(MODEL_CHECK)
+PLANNING = module_command(DATA_PLANNING)
 EXPORT = module_command("elasticdl.worker.model_export")
 _LOG_LINES = 20
 _POLL_S = 0.01
@@ -105,6 +107,24 @@ def check_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelChec
 def check_pods(spec: JobSpec) -> tuple[PodName, PodName]:
     """Names of the two processes of a check: those of the workers that they become."""
     return pod_name(Service.WORKER, 0), pod_name(Service.WORKER, 1) if spec.workers > 1 else PodName("model-check")
+
+
+def plan_with_reader(folder: Path, runtime: CheckRuntime) -> None:
+    """Plan data sets with the reader of the model file.
+
+    Args:
+        folder: holds the order, and then the data sets; see ``elasticdl.shared.data.custom.exchange``.
+        runtime: what the process runs on.
+
+    Raises:
+        UserError: the reader or a record is wrong.
+        UnfinishedError: the process did not finish.
+    """
+    pod = PodName("data-planning")
+    with _processes(PLANNING, (pod,), folder, runtime) as pids:
+        result = _result("reading of the data", folder, (pod, pids[pod]), runtime)
+    if result.error:
+        raise UserError(result.error)
 
 
 def export_model(spec: JobSpec, folder: Path, runtime: CheckRuntime) -> ModelCheck:

@@ -53,6 +53,20 @@ class JobFlags:
             sets="ModelSpec.label",
         ),
     ] = ""
+    custom_data_reader: Annotated[
+        str,
+        Flag(
+            "Function in the model file that returns a reader for the data, which is called with --training_data, "
+            "--validation_data or --prediction_data.",
+            metavar="NAME",
+            shows="custom_data_reader, if the model file defines it",
+            panel=DATA,
+        ),
+    ] = ""
+    data_reader_params: Annotated[
+        str,
+        Flag("Keyword arguments of the custom data reader: 'name=value;name=value'.", metavar="ITEMS", panel=DATA),
+    ] = ""
     columns: Columns = ""
     column_types: ColumnTypes = ""
     fill_missing: FillMissing = ""

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from elasticdl.cli.data_flags import reader_options
+from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.trained_model.flags import TrainedModelFlags
 from elasticdl.shared.data import PlannedData, broken_link, plan_sources
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import ModelFile, takes_columns
+from elasticdl.shared.job.model_file import READER, ModelFile, find_reader, takes_columns
 from elasticdl.shared.job.spec import ModelSpec
 from elasticdl.shared.storage import open_store
 from elasticdl.zoo import DATA_SETS
@@ -26,19 +27,38 @@ _LINES_MAX = 16
 _COLUMNS_SHOWN = 6
 
 
+def reader_function(flags: TrainFlags | TrainedModelFlags, model: ModelSpec) -> str:
+    """The function of the model file that reads the data; empty: the data is in files.
+
+    Raises:
+        UserError: a flag names a function that the file does not define, or is for one.
+    """
+    function = find_reader(ModelFile(path=Path(model.path)), flags.custom_data_reader)
+    if flags.data_reader_params and not function:
+        raise UserError(f"--data_reader_params has no effect, because {model.path} defines no {READER}", usage=True)
+    return function
+
+
 def plan_data(
-    flags: TrainFlags | TrainedModelFlags, model: ModelSpec, progress: Progress
+    flags: TrainFlags | TrainedModelFlags,
+    model: ModelSpec,
+    progress: Progress,
+    forks: ForkServers | None = None,
 ) -> tuple[PlannedData, PlannedData | None]:
     """Read and index the data: that of training and the validation data if there is any, or the data to predict.
 
     Args:
-        flags: the values of the flags.
+        flags: the values of the flags. ``custom_data_reader`` is the result of ``reader_function``.
         model: the model that gets the data.
         progress: is called with a line before each data set, and with the types of the columns.
+        forks: see ``plan_custom_data``.
 
     Raises:
         UserError: the data is missing, damaged, or not as the flags say; names the file, and if possible the record.
+        UnfinishedError: a process that reads the data crashed.
     """
+    if flags.custom_data_reader:
+        return _plan_custom(flags, model, progress, forks)
     options = reader_options(flags)
     raw_lines = not takes_columns(ModelFile(path=Path(model.path)))
     planned: list[PlannedData] = []
@@ -56,6 +76,22 @@ def plan_data(
         if schema is None:
             for line in column_lines(planned[0]):
                 progress(line)
+    return planned[0], planned[1] if len(planned) > 1 else None
+
+
+def _plan_custom(
+    flags: TrainFlags | TrainedModelFlags,
+    model: ModelSpec,
+    progress: Progress,
+    forks: ForkServers | None,
+) -> tuple[PlannedData, PlannedData | None]:
+    from elasticdl.cli.local.custom_reader import plan_custom_data  # Jobs that read files need not wait for it.
+
+    origins = tuple(paths for flag in DATA_FLAGS if (paths := getattr(flags, flag, "")))
+    progress(f"Reading {' and '.join(origins)} with {flags.custom_data_reader}() of {model.path}")
+    planned = plan_custom_data(flags, model, origins, progress, forks)
+    for line in column_lines(planned[0]):
+        progress(line)
     return planned[0], planned[1] if len(planned) > 1 else None
 
 

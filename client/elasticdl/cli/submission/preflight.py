@@ -67,7 +67,9 @@ def check_destinations(
 
 
 def data_paths(job: TrainFlags | TrainedModelFlags | JobRecord) -> list[str]:
-    """The paths of a job's data."""
+    """The paths of a job's data; none if the model file reads the data."""
+    if job.custom_data_reader:
+        return []
     given = (getattr(job, flag, "") for flag in DATA_FLAGS)
     return [path for paths in given if paths for path in split_paths(paths)]
 

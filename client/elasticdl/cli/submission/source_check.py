@@ -49,7 +49,7 @@ def check_model_files(run: RunDirectory, record: JobRecord) -> None:
 def check_data(spec: JobSpec, progress: Progress) -> None:
     """Refuse data that is not the data that the job was planned with, and rebuild lost or damaged indices.
 
-    A file that was only copied or touched is the same.
+    A file that was only copied or touched is the same. Data that the model file reads is compared when workers read it.
 
     Args:
         spec: the job.
@@ -59,6 +59,9 @@ def check_data(spec: JobSpec, progress: Progress) -> None:
         UserError: names the source that is missing or changed.
         TransientError, PermanentError: the storage.
     """
+    if spec.data.reader:
+        _check_indices(spec)
+        return
     _check_sizes(spec)
     _rebuild_indices(spec, progress)
     _check_contents(spec, progress)
@@ -77,6 +80,19 @@ def _check_sizes(spec: JobSpec) -> None:
                 ) from error
             if info.size_bytes != source.size_bytes:
                 raise _changed(spec.job, source)
+
+
+def _check_indices(spec: JobSpec) -> None:
+    """Refuse a job without the indices of data that the model file reads: its workers can't compare the records."""
+    for plan, data in _data_sets(spec):
+        for number, source in enumerate(plan.sources):
+            try:
+                IndexStore.of_job(spec.storage).load(source, number, options_of(data))
+            except IndexLostError as error:
+                raise UserError(
+                    f"{error}. An index of data that the model file reads can't be rebuilt.",
+                    hint="Restore it, or start a new job with: elasticdl train",
+                ) from error
 
 
 def _rebuild_indices(spec: JobSpec, progress: Progress) -> None:

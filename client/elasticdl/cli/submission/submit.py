@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.job_flags import JobFlags
 from elasticdl.cli.submission.model_digest import combined, file_digests
-from elasticdl.cli.submission.plan_data import Progress, plan_data
+from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_function
 from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.cli.submission.seed import with_seed
 from elasticdl.shared.data import IndexStore, PlannedData, Reader
+from elasticdl.shared.data.hashing import Hashes
 from elasticdl.shared.data.schema import spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import model_file
@@ -66,8 +69,12 @@ def prepare(
     progress: Progress,
     job: JobId | None = None,
     initial: InitialModel | None = None,
+    *,
+    forks: ForkServers | None = None,
 ) -> Submission:
-    """Check model, data and destinations, and plan the job. Starts no process and leaves no file.
+    """Check model, data and destinations, and plan the job. Leaves no file.
+
+    Starts no process, unless the model file defines a reader for the data.
 
     Args:
         flags: the values of the flags.
@@ -76,6 +83,7 @@ def prepare(
         progress: is called with a line before each long step.
         job: its id; None: a new one.
         initial: the model that it starts from, if that was read before.
+        forks: their server of the workers starts a process that reads the data, if the model file does that.
 
     Raises:
         UserError: something is wrong with the input; says what to do.
@@ -83,15 +91,13 @@ def prepare(
     flags.check()
     flags = with_seed(flags)
     model, digests = model_of(flags)
+    flags = replace(flags, custom_data_reader=reader_function(flags, model))
     job = job or new_job_id(flags.job_name or job_name(Path(model.path).stem))
     envs = parse_envs(flags.envs)
-    output, storage = to_uri(flags.output) if flags.output else "", storage_of(flags, root, job)
-    curves = to_uri(flags.tensorboard_log_dir) if flags.tensorboard_log_dir else ""
-    run = RunDirectory(root, job) if root else None
-    check_destinations(flags, run, output=output, storage=storage, tensorboard_log_dir=curves)
+    destinations = _checked_destinations(flags, root, job)
     if flags.initial_model and initial is None:
         initial = _initial_model(flags.initial_model, root)
-    data, validation = plan_data(flags, model, progress)
+    data, validation = plan_data(flags, model, progress, forks)
     plan = _training_plan(flags, data)
     spec = JobSpec(
         job=job,
@@ -102,9 +108,6 @@ def prepare(
         validation=_validation_plan(plan, validation) if validation else None,
         validation_data=spec_of(validation.schema, csv_header=flags.csv_header) if validation else None,
         model=model,
-        output=output,
-        tensorboard_log_dir=curves,
-        storage=storage,
         envs=envs,
         best=flags.best,
         metrics_best=_metrics_best(validation),
@@ -116,9 +119,21 @@ def prepare(
         synchronous=flags.is_synchronous,
         max_staleness=flags.staleness_bound,
         staleness_by_workers=flags.staleness_by_workers,
+        **destinations,
         **values_for("JobSpec", flags),
     )
     return Submission(spec=spec, model_files=digests, data=data, validation=validation)
+
+
+def _checked_destinations(flags: TrainFlags, root: Path | None, job: JobId) -> dict[str, Any]:
+    """URIs to which the job can write; empty: it writes nothing there."""
+    uris = {
+        "output": to_uri(flags.output) if flags.output else "",
+        "storage": storage_of(flags, root, job),
+        "tensorboard_log_dir": to_uri(flags.tensorboard_log_dir) if flags.tensorboard_log_dir else "",
+    }
+    check_destinations(flags, RunDirectory(root, job) if root else None, **uris)
+    return uris
 
 
 def _initial_model(source: str, root: Path | None) -> InitialModel:
@@ -147,7 +162,10 @@ def checksum(plan: Plan, data: PlannedData) -> int:
     whole = epochs - 1 if cut else epochs  # The last task of the last epoch may be shortened too.
     sum_ = whole * sum(index.total for index in data.indices)
     rest = range(whole * plan.tasks_per_epoch, plan.tasks)
-    if rest:
+    if rest and data.schema.reader:
+        shards = [plan.shard(TaskId(task)) for task in rest]
+        sum_ += sum(data.indices[each.source].checksum(each.start, each.end, _unread) for each in shards)
+    elif rest:
         reader = Reader(
             store=open_store(data.sources[0].uri),
             sources=data.sources,
@@ -156,6 +174,11 @@ def checksum(plan: Plan, data: PlannedData) -> int:
         )
         sum_ += sum(reader.checksum(plan.shard(TaskId(task))) for task in rest)
     return sum_ & ((1 << 64) - 1)
+
+
+def _unread(start: int, end: int) -> Hashes:
+    """Indices of data that the model file reads have a mark at each minibatch, so no task needs a record's hash."""
+    raise AssertionError(f"records {start} to {end} are not between marks")
 
 
 def find_model(model_def: str, model_zoo: str) -> ModelFile:
@@ -221,7 +244,9 @@ def _validation_plan(plan: Plan, data: PlannedData) -> Plan:
 
 def _metrics_best(validation: PlannedData | None) -> dict[str, float]:
     """The best possible metrics on the validation data, if the data set states them."""
-    return dict(best_reachable(Path(display(validation.sources[0].uri)).parent)) if validation else {}
+    if validation is None or validation.schema.reader:
+        return {}
+    return dict(best_reachable(Path(display(validation.sources[0].uri)).parent))
 
 
 def storage_of(flags: JobFlags, root: Path | None, job: JobId) -> str:

@@ -36,6 +36,7 @@ from elasticdl.worker.model.user.callbacks import (
     prepare,
     with_hooks,
 )
+from elasticdl.worker.model.user.data_reader import reader_of
 from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
 from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.hooks import CallbackModel, Hooks
@@ -202,6 +203,7 @@ def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: s
         module = replace(module, default_feed=DefaultFeed(ports, metadata, mode, spec.model.label, module.path))
     whole_batches = module.function("feed_batch") is not None
     keep = spec.prediction.keep_columns if spec.prediction and mode == "predict" else ()
-    records = open_records(plan, data, spec.storage, whole_batches=whole_batches, keep_columns=keep)
+    custom = reader_of(module, data.reader) if data.reader else None
+    records = open_records(plan, data, spec.storage, whole_batches=whole_batches, keep_columns=keep, custom=custom)
     feeder = BatchFeeder(module, mode, metadata, eager=spec.model.eager)
     return Dataset(records=records, feeder=feeder)

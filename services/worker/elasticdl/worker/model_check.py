@@ -43,10 +43,17 @@ def run(function: Callable[[JobSpec, Path, int], ModelCheck], folder: Path, numb
     Returns:
         0, or 1 when the model is refused; others: the function could not do its work.
     """
+    return run_any(
+        lambda: function(decode_spec((folder / model_check.SPEC_FILE).read_bytes()), folder, number), folder, number
+    )
+
+
+def run_any(function: Callable[[], ModelCheck], folder: Path, number: int) -> int:
+    """As ``run``, for a function that takes no job."""
     import_model_code()
     follow_user_code(lambda phase: model_check.write_phase(folder, number, phase))
     try:
-        result = function(decode_spec((folder / model_check.SPEC_FILE).read_bytes()), folder, number)
+        result = function()
     except TransientError as error:
         sys.stderr.write(f"{error}\n")
         return exit_code(error)

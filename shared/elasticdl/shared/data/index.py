@@ -31,7 +31,8 @@ class SourceIndex:
         source: the indexed source.
         names: of all columns of a CSV file; of those that are read from a Parquet file; empty for other formats.
         marks: record number of each mark, ascending, shape ``[m + 1]``.
-        positions: where that record begins: a byte offset, in Parquet the number of its row group; shape ``[m + 1]``.
+        positions: where that record begins: a byte offset, in Parquet the number of its row group, of a reader of the
+            model file the number of the record; shape ``[m + 1]``.
         sums: sum of the hashes of all records before the mark modulo 2**64, shape ``[m + 1]``.
     """
 
@@ -86,11 +87,18 @@ class SourceIndex:
 
 
 @dataclass(slots=True)
-class _Marks:
-    """Collects marks segment by segment."""
+class Marks:
+    """Collects marks segment by segment.
+
+    Attributes:
+        number: of the source.
+        position_shift: a mark also where a position, without so many of its last bits, differs from the one before.
+        stride: records between two marks, at most.
+    """
 
     number: int
     position_shift: int
+    stride: int = STRIDE_RECORDS
     records: int = 0
     sum: int = 0
     end: int = 0
@@ -110,7 +118,7 @@ class _Marks:
         indices = np.arange(self.records, self.records + count, dtype=np.int64)
         places = segment.positions >> self.position_shift
         moved = np.diff(places, prepend=np.int64(self._previous)) != 0
-        chosen = moved | (indices % STRIDE_RECORDS == 0)
+        chosen = moved | (indices % self.stride == 0)
         self._marks.append(indices[chosen])
         self._positions.append(segment.positions[chosen])
         self._sums.append(before[chosen])
@@ -153,7 +161,7 @@ def scan_source(store: ObjectStore, data: DataObject, number: int, options: Read
         UserError: the file is not what its format demands, or a value is not of a given type; names file, record and
             place.
     """
-    marks = _Marks(number, 0 if data.format is DataFormat.PARQUET else STRIDE_BYTES_LOG2)
+    marks = Marks(number, 0 if data.format is DataFormat.PARQUET else STRIDE_BYTES_LOG2)
     names: tuple[str, ...] = ()
     found: tuple[FoundColumn, ...] = ()
     match data.format:

@@ -96,11 +96,13 @@ def _completed(
             f"{display(objects[0].info.uri)} is {objects[0].format.value}, the training data {schema.format.value}",
             hint="Give both in one format.",
         )
-    return replace(
-        options,
-        columns=schema.metadata.column_names,
-        column_types=dict(zip(schema.metadata.column_names, schema.metadata.column_types, strict=True)),
-    )
+    return with_columns_of(options, schema)
+
+
+def with_columns_of(options: ReaderOptions, schema: DataSchema) -> ReaderOptions:
+    """Options that read the columns of a schema, with its types."""
+    names = schema.metadata.column_names
+    return replace(options, columns=names, column_types=dict(zip(names, schema.metadata.column_types, strict=True)))
 
 
 def _check_has_columns(options: ReaderOptions, data: DataObject, *, raw_lines: bool) -> None:

@@ -8,7 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.spec import DataSpec
+from elasticdl.shared.job.spec import DataSpec, ReaderSpec
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -90,12 +90,14 @@ class DataSchema:
         columns: those that are read, typed over all sources; empty for TFRecord.
         csv_delimiter: one character.
         file_columns: CSV: names of all columns in the files, in file order.
+        reader: of the model file, which gives the records; None: they are in files.
     """
 
     format: DataFormat
     columns: tuple[Column, ...] = ()
     csv_delimiter: str = ","
     file_columns: tuple[str, ...] = ()
+    reader: ReaderSpec | None = None
 
     @property
     def metadata(self) -> Metadata:
@@ -117,6 +119,7 @@ def spec_of(schema: DataSchema, *, csv_header: bool) -> DataSpec:
         csv_delimiter=schema.csv_delimiter,
         file_columns=schema.file_columns,
         fill_missing={column.name: column.fill for column in schema.columns if column.fill is not None},
+        reader=schema.reader,
     )
 
 
@@ -128,6 +131,7 @@ def schema_of(data: DataSpec) -> DataSchema:
         columns=tuple(Column(name=name, type=kind, fill=data.fill_missing.get(name)) for name, kind in columns),
         csv_delimiter=data.csv_delimiter,
         file_columns=data.file_columns or data.column_names,
+        reader=data.reader,
     )
 
 

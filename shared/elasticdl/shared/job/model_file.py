@@ -24,6 +24,8 @@ _COMPILING = {"compile", "load_model"}
 KERAS_FILE = "model.keras"
 """Name of the file that holds the whole model in an export."""
 _REQUIRED = ("loss", "optimizer")
+READER = "custom_data_reader"
+"""Name of the function that returns a reader for the data, unless ``--custom_data_reader`` names another one."""
 FEEDS = ("feed", "feed_batch")
 """Functions of which a file needs one, unless the columns of the data are the inputs of the model."""
 
@@ -68,8 +70,8 @@ _ITEM = re.compile(r"""(?:'[^']*'|"[^"]*"|[^;])+""")
 """The text between semicolons; a semicolon in quotes belongs to the value."""
 
 
-def parse_params(text: str) -> dict[str, str]:
-    """Split ``--model_params`` (``k=v;k=v``) into names and the text of their values.
+def parse_params(text: str, flag: str = "model_params") -> dict[str, str]:
+    """Split ``--model_params`` (``k=v;k=v``), or another flag like it, into names and the text of their values.
 
     Raises:
         UserError: an item is not of the form ``name=value``, or a name occurs twice.
@@ -78,9 +80,9 @@ def parse_params(text: str) -> dict[str, str]:
     for item in filter(None, (part.strip() for part in _ITEM.findall(text))):
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not name.isidentifier():
-            raise UserError(f"--model_params: {item!r} is not of the form name=value", usage=True)
+            raise UserError(f"--{flag}: {item!r} is not of the form name=value", usage=True)
         if name in params:
-            raise UserError(f"--model_params has {name!r} twice", usage=True)
+            raise UserError(f"--{flag} has {name!r} twice", usage=True)
         params[name] = value
     return params
 
@@ -100,6 +102,23 @@ def takes_columns(file: ModelFile) -> bool:
 def has_feed(file: ModelFile) -> bool:
     """Whether the file surely turns records into tensors itself."""
     return not set(_names(_tree(file.path).body)).isdisjoint(FEEDS)
+
+
+def find_reader(file: ModelFile, given: str) -> str:
+    """The function in the file that returns a reader for the data; empty: the data is in files.
+
+    Args:
+        file: the model file.
+        given: value of ``--custom_data_reader``; may be empty.
+
+    Raises:
+        UserError: a name is given, and the file does not define it.
+    """
+    body = _tree(file.path).body
+    names = set(_names(body))
+    if given and given not in names and not _imports_all(body):
+        raise _missing(file, given, names)
+    return given or (READER if READER in names else "")
 
 
 def may_compile(file: ModelFile) -> bool:

@@ -45,7 +45,7 @@ class Source:
     """One object of the data set, as it was when the job was planned.
 
     Attributes:
-        uri: ``file:///...`` or ``s3://bucket/key``.
+        uri: ``file:///...`` or ``s3://bucket/key``; ``shard:NAME[START:END]`` of a reader of the model file.
         size_bytes: its length.
         etag: opaque value of the store that changes with the content.
         records: number of records in it.

@@ -58,6 +58,23 @@ COLUMN_TYPES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSpec:
+    """A reader that the model file defines, in place of those for files; see ``elasticdl.shared.data.custom``.
+
+    Attributes:
+        function: the function in the model file that returns it.
+        origin: what the user gave as data; only the reader knows what it means.
+        params: ``--data_reader_params``, passed to the function as keyword arguments; Python literals as text.
+        records_per_task: records of a full task, the most that one call of ``read_records`` is asked for.
+    """
+
+    function: str
+    origin: str
+    params: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    records_per_task: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataSpec:
     """How the records of the plan's sources are read.
 
@@ -69,6 +86,8 @@ class DataSpec:
         csv_delimiter: one character.
         file_columns: CSV: all columns of the files in their order; empty in jobs from before ``--columns``.
         fill_missing: column -> text of the value that replaces missing ones.
+        reader: of the model file, which reads the records; its format is ``json`` if they are dicts, ``tfrecord`` if
+            they are bytes. None: the sources are files.
     """
 
     format: str
@@ -78,6 +97,7 @@ class DataSpec:
     csv_delimiter: str = ","
     file_columns: tuple[str, ...] = ()
     fill_missing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    reader: ReaderSpec | None = None
 
 
 LEASE_S = 10.0

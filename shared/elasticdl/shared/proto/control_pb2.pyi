@@ -455,6 +455,7 @@ class DataSpec(_message.Message):
     CSV_DELIMITER_FIELD_NUMBER: _builtins.int
     FILE_COLUMNS_FIELD_NUMBER: _builtins.int
     FILL_MISSING_FIELD_NUMBER: _builtins.int
+    READER_FIELD_NUMBER: _builtins.int
     format: _builtins.str
     csv_header: _builtins.bool
     csv_delimiter: _builtins.str
@@ -466,6 +467,8 @@ class DataSpec(_message.Message):
     def file_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def fill_missing(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def reader(self) -> Global___ReaderSpec: ...
     def __init__(
         self,
         *,
@@ -476,14 +479,64 @@ class DataSpec(_message.Message):
         csv_delimiter: _builtins.str = ...,
         file_columns: _abc.Iterable[_builtins.str] | None = ...,
         fill_missing: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        reader: Global___ReaderSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reader", b"reader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_names", b"column_names", "column_types", b"column_types", "csv_delimiter", b"csv_delimiter", "csv_header", b"csv_header", "file_columns", b"file_columns", "fill_missing", b"fill_missing", "format", b"format"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_names", b"column_names", "column_types", b"column_types", "csv_delimiter", b"csv_delimiter", "csv_header", b"csv_header", "file_columns", b"file_columns", "fill_missing", b"fill_missing", "format", b"format", "reader", b"reader"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DataSpec: _TypeAlias = DataSpec  # noqa: Y015
+
+@_typing.final
+class ReaderSpec(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ParamsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    PARAMS_FIELD_NUMBER: _builtins.int
+    RECORDS_PER_TASK_FIELD_NUMBER: _builtins.int
+    function: _builtins.str
+    origin: _builtins.str
+    records_per_task: _builtins.int
+    @_builtins.property
+    def params(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        function: _builtins.str = ...,
+        origin: _builtins.str = ...,
+        params: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        records_per_task: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["function", b"function", "origin", b"origin", "params", b"params", "records_per_task", b"records_per_task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReaderSpec: _TypeAlias = ReaderSpec  # noqa: Y015
 
 @_typing.final
 class Limits(_message.Message):

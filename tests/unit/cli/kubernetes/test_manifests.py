@@ -248,6 +248,13 @@ def test_wrong_flags_are_refused(train: dict[str, Any], pods: dict[str, Any], me
         planned(dataclasses.replace(TRAIN, **train), **pods)
 
 
+def test_data_that_the_model_file_reads_may_have_any_name(tmp_path: Path) -> None:
+    functions = ("custom_model", "loss", "optimizer", "feed", "custom_data_reader")
+    (tmp_path / "model.py").write_text("".join(f"def {name}(): ...\n" for name in functions))
+    manifest = planned(dataclasses.replace(TRAIN, model_def=str(tmp_path / "model.py"), training_data="orders"))
+    assert SubmissionFile.from_json(manifest.submission).flags.training_data == "orders"
+
+
 def test_the_first_worker_is_created_as_the_master_would() -> None:
     manifest = planned(worker_pod_priority="high=0.5")
     owner = {"metadata": {"name": manifest.settings.job, "uid": "u-1"}}

@@ -24,11 +24,13 @@ class ModelFiles:
         model_def: value of ``--model_def`` inside the pods.
         name: the first part of the job's id, from the name of the file.
         contents: file name relative to the model's folder -> content.
+        reader: function in the model file that reads the data; empty: the data is in files, or that is not known here.
     """
 
     model_def: str
     name: str
     contents: Mapping[str, bytes]
+    reader: str = ""
 
     @property
     def keys(self) -> dict[str, str]:
@@ -36,12 +38,13 @@ class ModelFiles:
         return {f"model.{number}.{PurePosixPath(name).name}": name for number, name in enumerate(self.contents)}
 
 
-def collect(model_def: str, model_zoo: str) -> ModelFiles:
+def collect(model_def: str, model_zoo: str, custom_data_reader: str = "") -> ModelFiles:
     """Find the model file, check its syntax, and read it.
 
     Args:
         model_def: the flag's value. An absolute path that does not exist here is one inside the workers' image.
         model_zoo: the flag's value.
+        custom_data_reader: the flag's value.
 
     Raises:
         UserError: there is no such file, it is not valid, or the files are too large.
@@ -49,9 +52,10 @@ def collect(model_def: str, model_zoo: str) -> ModelFiles:
     before = model_def.rpartition(":")[0]
     path = Path(before if before.endswith(".py") else model_def)
     if path.is_absolute() and not path.exists():
-        return ModelFiles(model_def=model_def, name=path.stem, contents={})
+        return ModelFiles(model_def=model_def, name=path.stem, contents={}, reader=custom_data_reader)
     file = find_model(model_def, model_zoo)
     model_file.check_syntax(file)
+    reader = model_file.find_reader(file, custom_data_reader)
     folder = file.path.parent
     contents = {name: (folder / name).read_bytes() for name in file_digests(file.path)}
     size = sum(map(len, contents.values()))
@@ -62,4 +66,4 @@ def collect(model_def: str, model_zoo: str) -> ModelFiles:
             hint=f"The largest is {folder / largest}. Put the modules into the workers' image (--image_name).",
         )
     inside = f"{MODEL_FOLDER}/{file.path.name}:{file.symbol}"
-    return ModelFiles(model_def=inside, name=file.path.stem, contents=contents)
+    return ModelFiles(model_def=inside, name=file.path.stem, contents=contents, reader=reader)

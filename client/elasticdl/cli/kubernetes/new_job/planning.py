@@ -69,8 +69,10 @@ def plan_job(
         UserError: a flag is wrong, or the model file is.
     """
     volumes = parse_volumes(pods.volume)
+    model = collect(flags.model_def, flags.model_zoo, flags.custom_data_reader)
     flags = _with_places(with_seed(flags) if isinstance(flags, TrainFlags) else flags, defaults, volumes)
-    model = collect(flags.model_def, flags.model_zoo)
+    if not model.reader:
+        _check_data_places(flags, volumes)
     kind = kind_of(flags)
     suffix = "" if kind is JobKind.TRAIN else f"-{kind.value}"
     job = new_job_id(flags.job_name or job_name(f"{model.name}{suffix}"))
@@ -185,6 +187,11 @@ def _with_places(flags: F, defaults: Mapping[str, str], volumes: Volumes) -> F:
                 hint="Give s3://BUCKET/PREFIX, or mount a volume with --volume.",
                 usage=True,
             )
+    return flags
+
+
+def _check_data_places(flags: CommandFlags, volumes: Volumes) -> None:
+    """Refuse data that pods can't reach."""
     for name in DATA_FLAGS:
         for path in split_paths(given) if (given := getattr(flags, name, "")) else ():
             is_local = not path.startswith("/") or (Path(path).exists() and not volumes.contains(path))
@@ -194,7 +201,6 @@ def _with_places(flags: F, defaults: Mapping[str, str], volumes: Volumes) -> F:
                     hint=f"Upload it: elasticdl data put {path} s3://BUCKET/PREFIX. Or mount a volume with --volume.",
                     usage=True,
                 )
-    return flags
 
 
 def _source(flags: CommandFlags, volumes: Volumes, find_source: Callable[[str], SourceJob] | None) -> SourceJob | None:

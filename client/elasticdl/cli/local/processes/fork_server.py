@@ -25,7 +25,8 @@ from elasticdl.shared.process.handover import WaitingProcess
 
 MODULE = "elasticdl.shared.process.fork_server"
 MODEL_CHECK = "elasticdl.worker.model_check"
-OTHERS: Mapping[Service, Sequence[str]] = {Service.WORKER: (MODEL_CHECK,)}
+DATA_PLANNING = "elasticdl.worker.data_planning"
+OTHERS: Mapping[Service, Sequence[str]] = {Service.WORKER: (MODEL_CHECK, DATA_PLANNING)}
 """Modules that are run by the fork server of a service, besides that of the service."""
 FORKED = (Service.MASTER, Service.PS, Service.WORKER)
 READY_S_MAX = 30.0

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.cli.jobs.run_directory import RunDirectory
+from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.initial_model import is_job, version_of_job
-from elasticdl.cli.submission.plan_data import Progress, plan_data
+from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_function
 from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.cli.submission.submit import Submission, job_name, model_of, storage_of
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags, names
@@ -34,8 +35,12 @@ def prepare(
     progress: Progress,
     job: JobId | None = None,
     version: tuple[InitialModel, JobSpec] | None = None,
+    *,
+    forks: ForkServers | None = None,
 ) -> Submission:
-    """Check model, data and destinations, and plan the job. Starts no process and leaves no file.
+    """Check model, data and destinations, and plan the job. Leaves no file.
+
+    Starts no process, unless the model file defines a reader for the data.
 
     Args:
         flags: the values of the flags.
@@ -43,6 +48,7 @@ def prepare(
         progress: is called with a line before each long step.
         job: its id; not given: a new one.
         version: the newest version of the model, and the job that has trained it, if they were read before.
+        forks: their server of the workers starts a process that reads the data, if the model file does that.
 
     Raises:
         UserError: something is wrong with the input; says what to do.
@@ -50,7 +56,7 @@ def prepare(
     flags.check()
     source = trained_by(*version) if version else find_model(flags.source, root)
     if isinstance(flags, EvaluateFlags):
-        return _submission(flags, root, progress, JobKind.EVALUATE, job, source)
+        return _submission(flags, root, progress, forks, JobKind.EVALUATE, job, source)
     output = to_uri(flags.output)
     if found := next(open_store(output).list(output.rstrip("/") + "/"), None):
         raise UserError(
@@ -66,7 +72,7 @@ def prepare(
     )
     read = ",".join((*names(flags.columns), *flags.kept)) if flags.columns else ""
     flags = replace(flags, columns=",".join(names(read)))
-    submission = _submission(flags, root, progress, JobKind.PREDICT, job, source, output=output, prediction=kept)
+    submission = _submission(flags, root, progress, forks, JobKind.PREDICT, job, source, output=output, prediction=kept)
     _check_kept(flags.kept, submission.data.schema)
     _check_tasks(submission.spec.validation)
     return submission
@@ -76,6 +82,7 @@ def _submission(
     flags: EvaluateFlags | PredictFlags,
     root: Path | None,
     progress: Progress,
+    forks: ForkServers | None,
     kind: JobKind,
     job: JobId | None,
     source: TrainedModel,
@@ -83,12 +90,13 @@ def _submission(
 ) -> Submission:
     """The job without what only one kind of job needs; ``facts`` are further fields of its specification."""
     model, digests = model_of(flags)
+    flags = replace(flags, custom_data_reader=reader_function(flags, model))
     job = job or new_job_id(flags.job_name or job_name(f"{Path(model.path).stem}-{kind.value}"))
     storage = storage_of(flags, root, job)
     check_destinations(
         flags, RunDirectory(root, job) if root else None, output=facts.get("output", ""), storage=storage
     )
-    data, _ = plan_data(flags, model, progress)
+    data, _ = plan_data(flags, model, progress, forks)
     plan = Plan(sources=data.sources, epochs=1, shuffle=Shuffle.NONE, seed=source.seed, **values_for("Plan", flags))
     schema = spec_of(data.schema, csv_header=flags.csv_header)
     spec = JobSpec(
@@ -114,8 +122,9 @@ def _check_kept(kept: tuple[str, ...], schema: DataSchema) -> None:
     """Refuse columns that the data does not have."""
     there = schema.metadata.column_names
     if kept and schema.format is DataFormat.TFRECORD:
+        without = "its records have" if schema.reader else "TFRecord has"
         raise UserError(
-            "--keep_columns has no effect, because TFRecord has no columns",
+            f"--keep_columns has no effect, because {without} no columns",
             hint="The predictions are in the order of the records: part-00000 holds the first ones.",
             usage=True,
         )

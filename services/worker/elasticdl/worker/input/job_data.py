@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from elasticdl.shared.data import IndexStore, Reader
+from elasticdl.shared.data import IndexStore, Reader, SourceIndex
+from elasticdl.shared.data.custom import CheckedReader, CustomShardReader
 from elasticdl.shared.data.schema import options_of, schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan
@@ -14,7 +15,8 @@ from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage import open_store
 from elasticdl.worker.failures import DataError
 from elasticdl.worker.input.bad_record import feed_naming_records
-from elasticdl.worker.input.records import TaskRecords
+from elasticdl.worker.input.records import ShardReader, TaskRecords
+from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import FedBatch, Feeder
 
 _EXAMPLES_MAX = 20
@@ -22,7 +24,13 @@ _EXAMPLES_MAX = 20
 
 
 def open_records(
-    plan: Plan, data: DataSpec, storage: str, *, whole_batches: bool, keep_columns: tuple[str, ...] = ()
+    plan: Plan,
+    data: DataSpec,
+    storage: str,
+    *,
+    whole_batches: bool,
+    keep_columns: tuple[str, ...] = (),
+    custom: CheckedReader | None = None,
 ) -> TaskRecords:
     """Readers of one plan, for one thread.
 
@@ -32,16 +40,25 @@ def open_records(
         storage: URI of the job's storage, where the indices are.
         whole_batches: see ``TaskRecords``.
         keep_columns: see ``TaskRecords``.
+        custom: the reader of the model file, if it has one for this data.
     """
     options = options_of(data)
     indices = IndexStore.of_job(storage)
-    reader = Reader(
-        store=open_store(plan.sources[0].uri if plan.sources else storage),
-        sources=plan.sources,
-        schema=schema_of(data),
-        index=lambda number: indices.load(plan.sources[number], number, options),
-        is_same=lambda number, now: indices.is_same(plan.sources[number], number, data, now),
-    )
+
+    def index(number: int) -> SourceIndex:
+        return indices.load(plan.sources[number], number, options)
+
+    reader: ShardReader
+    if custom is not None:
+        reader = CustomShardReader(custom, sources=plan.sources, schema=schema_of(data), index=index)
+    else:
+        reader = Reader(
+            store=open_store(plan.sources[0].uri if plan.sources else storage),
+            sources=plan.sources,
+            schema=schema_of(data),
+            index=index,
+            is_same=lambda number, now: indices.is_same(plan.sources[number], number, data, now),
+        )
     return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches, keep_columns=keep_columns)
 
 
@@ -56,6 +73,7 @@ def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBa
     Raises:
         DataError: the data changed since the job was planned, or is corrupt.
         UserError: the first batches are all dropped, or the feed raises; names the record.
+        UserCodeError: the reader of the model file raised.
     """
     places = (
         (task, batch) for task in records.plan.task_ids() for batch in range(records.plan.batches_of(TaskId(task)))
@@ -64,6 +82,8 @@ def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBa
         with running_batches.running(RunningBatch(task=TaskRef(purpose=Purpose.TRAIN, number=task), batch=batch)):
             try:
                 raw = records.batch(task, batch)
+            except UserCodeError:
+                raise
             except UserError as error:
                 raise DataError(str(error)) from error
             fed, _ = feed_naming_records(feeder, records, task, raw, lambda _: None)

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl.shared.data import RawBatch, Reader, RecordBlock, order
+from elasticdl.shared.data import RawBatch, RecordBlock, order
 from elasticdl.shared.data.ragged import Columns
-from elasticdl.shared.data.schema import DataFormat
+from elasticdl.shared.data.schema import DataFormat, DataSchema
 from elasticdl.shared.job.permutation import derive_key
-from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.names import TaskId
 
 _FEED_SEED = 4
 """Distinguishes the seeds of feeds from those of the plan's permutations and of steps."""
 _TASKS_KEPT = 2
 """The current task and the one before, so that a task that goes back is not read again."""
+
+
+class ShardReader(Protocol):
+    """Reads the shards of a plan: ``Reader`` those of files, ``CustomShardReader`` through the user's reader."""
+
+    @property
+    def schema(self) -> DataSchema:
+        """How the data is read."""
+        ...
+
+    def read(self, shard: Shard) -> RecordBlock:
+        """The records of a shard; raises a UserError if they are not those that the job was planned with."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +85,9 @@ class TaskRecords:
         keep_columns: columns that a prediction job copies from the data.
     """
 
-    def __init__(self, *, plan: Plan, reader: Reader, whole_batches: bool, keep_columns: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *, plan: Plan, reader: ShardReader, whole_batches: bool, keep_columns: tuple[str, ...] = ()
+    ) -> None:
         self.plan = plan
         self._reader = reader
         self._columns = whole_batches and reader.schema.format is not DataFormat.TFRECORD

@@ -162,6 +162,91 @@ def _shown(line: bytes) -> str:
     return repr(text + "..." if len(line) > 80 else text)
 
 
+class TypeLearner:
+    """Learns the columns of records, and their types.
+
+    Args:
+        uri: of their source, named in errors.
+        options: which columns to read, and their types.
+    """
+
+    def __init__(self, uri: str, options: ReaderOptions) -> None:
+        self._uri = uri
+        self._options = options
+        self._types = dict(options.column_types)
+        """Given types, and string for columns whose texts pyarrow would take for timestamps."""
+        self._found: dict[str, FoundColumn] = {}
+        self.records = 0
+        """How many were learned from."""
+
+    @property
+    def columns(self) -> tuple[FoundColumn, ...]:
+        """What was found in the columns, in the order in which they appear."""
+        return tuple(self._found.values())
+
+    def learn(self, lines: list[bytes]) -> None:
+        """Learn from the next records, at least one.
+
+        Raises:
+            UserError: names the record that is wrong.
+        """
+        table = self._table(lines)
+        for name in [name for name in self._found if name not in table.column_names]:
+            self._found[name] = self._found[name].with_more(absent_column(name, self.records, table.num_rows))
+        for name, values in zip(table.column_names, table.columns, strict=True):
+            more = self._seen(name, values, lines)
+            known = self._found.get(name) or absent_column(name, 0, self.records)
+            kind = wider_type(known, more)
+            if kind is None:
+                # Names the first record whose value is not of the type before.
+                Parser(self._uri, {name: known.type}).table(lines, self.records)
+                raise _error(
+                    self._uri, f"column {name!r} is {known.type}, and {more.type} from record {self.records} on"
+                )
+            self._found[name] = replace(known.with_more(more), type=kind)
+        self.records += len(lines)
+
+    def _table(self, lines: list[bytes]) -> pa.Table:
+        """The columns to read; texts are never timestamps."""
+        wanted = self._options.columns
+        types = {name: kind for name, kind in self._types.items() if not wanted or name in wanted}
+        infer = not wanted or any(name not in types for name in wanted)
+        table = Parser(self._uri, types, infer=infer).table(lines, self.records)
+        times = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
+        if times:
+            self._types.update(dict.fromkeys(times, "string"))
+            return self._table(lines)
+        return table.select([name for name in table.column_names if not wanted or name in wanted])
+
+    def _seen(self, name: str, values: pa.ChunkedArray, lines: list[bytes]) -> FoundColumn:
+        given = self._options.column_types.get(name)
+        kind = given or ("null" if _is_empty(values.type) else natural_type(values.type)[0])
+        if not kind:
+            raise _error(
+                self._uri,
+                f"column {name!r} has nested values, which can't be read",
+                hint="Leave it out with --columns, or write its values as columns of their own.",
+            )
+        if kind == "null":
+            return absent_column(name, self.records, values.null_count)
+        column = found(name, kind, "", values, self.records)
+        if given or kind != "float64" or (pc.max(pc.abs(values)).as_py() or 0) < EXACT_MAX:
+            return column
+        return self._exact(column, values, lines)
+
+    def _exact(self, column: FoundColumn, values: pa.ChunkedArray, lines: list[bytes]) -> FoundColumn:
+        """What a column is that pyarrow read as floats because an integer needs more than 63 bits."""
+        texts = [json.loads(line, parse_int=str, parse_float=str).get(column.name) or "" for line in lines]
+        column = exact_integers(column, pa.chunked_array([texts]), values.is_valid(), self.records)
+        if column.type == "string":
+            raise _error(
+                self._uri,
+                f"column {column.name!r} has integers that need more than 64 bits",
+                hint=f"Write them as strings, or read them rounded: --column_types {column.name}=float64",
+            )
+        return column
+
+
 class Scan:
     """Every record of a file in order; ``columns`` is complete once it was iterated to the end.
 
@@ -174,16 +259,12 @@ class Scan:
     def __init__(self, store: ObjectStore, info: ObjectInfo, options: ReaderOptions) -> None:
         self._store = store
         self._info = info
-        self._options = options
-        self._types = dict(options.column_types)
-        """Given types, and string for columns whose texts pyarrow would take for timestamps."""
-        self._found: dict[str, FoundColumn] = {}
-        self._records = 0
+        self._learner = TypeLearner(info.uri, options)
 
     @property
     def columns(self) -> tuple[FoundColumn, ...]:
         """What was found in the columns, in the order in which they appear."""
-        return tuple(self._found.values())
+        return self._learner.columns
 
     def __iter__(self) -> Iterator[Segment]:
         """Segments of records.
@@ -197,11 +278,11 @@ class Scan:
                 data = rest + (self._checked(chunk) if position == 0 and not rest else chunk)
                 lines, starts, used = cut(data, final=final)
                 if len(data) - used > RECORD_BYTES_MAX:
-                    raise self._error(f"record {self._records} is longer than {RECORD_BYTES_MAX >> 20} MiB")
+                    reason = f"record {self._learner.records} is longer than {RECORD_BYTES_MAX >> 20} MiB"
+                    raise _error(self._info.uri, reason)
                 if lines:
-                    self._learn(lines)
+                    self._learner.learn(lines)
                 yield Segment(contents=content_hashes(lines), positions=starts + position, end=position + used)
-                self._records += len(lines)
                 position += used
                 rest = data[used:]
         if size not in (None, position):
@@ -209,70 +290,22 @@ class Scan:
 
     def _checked(self, chunk: bytes) -> bytes:
         """The first bytes of the file, with line breaks in place of a byte order mark: positions stay byte offsets."""
+        uri = self._info.uri
         if chunk.startswith(b"\x1f\x8b"):
-            raise self._error("it is compressed with gzip, but its name does not end with .gz", hint="Rename it.")
+            raise _error(uri, "it is compressed with gzip, but its name does not end with .gz", hint="Rename it.")
         if chunk.startswith(_BYTE_ORDER_MARK):
             chunk = b"\n\n\n" + chunk[3:]
         if chunk.lstrip().startswith(b"["):
-            raise self._error(
-                "it is a JSON list, not one object in each line", hint="Convert it: jq -c '.[]' OLD.json > NEW.jsonl"
+            raise _error(
+                uri,
+                "it is a JSON list, not one object in each line",
+                hint="Convert it: jq -c '.[]' OLD.json > NEW.jsonl",
             )
         return chunk
 
-    def _learn(self, lines: list[bytes]) -> None:
-        table = self._table(lines)
-        for name in [name for name in self._found if name not in table.column_names]:
-            self._found[name] = self._found[name].with_more(absent_column(name, self._records, table.num_rows))
-        for name, values in zip(table.column_names, table.columns, strict=True):
-            more = self._seen(name, values, lines)
-            known = self._found.get(name) or absent_column(name, 0, self._records)
-            kind = wider_type(known, more)
-            if kind is None:
-                # Names the first record whose value is not of the type before.
-                Parser(self._info.uri, {name: known.type}).table(lines, self._records)
-                raise self._error(f"column {name!r} is {known.type}, and {more.type} from record {self._records} on")
-            self._found[name] = replace(known.with_more(more), type=kind)
 
-    def _table(self, lines: list[bytes]) -> pa.Table:
-        """The columns to read; texts are never timestamps."""
-        wanted = self._options.columns
-        types = {name: kind for name, kind in self._types.items() if not wanted or name in wanted}
-        infer = not wanted or any(name not in types for name in wanted)
-        table = Parser(self._info.uri, types, infer=infer).table(lines, self._records)
-        times = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
-        if times:
-            self._types.update(dict.fromkeys(times, "string"))
-            return self._table(lines)
-        return table.select([name for name in table.column_names if not wanted or name in wanted])
-
-    def _seen(self, name: str, values: pa.ChunkedArray, lines: list[bytes]) -> FoundColumn:
-        given = self._options.column_types.get(name)
-        kind = given or ("null" if _is_empty(values.type) else natural_type(values.type)[0])
-        if not kind:
-            raise self._error(
-                f"column {name!r} has nested values, which can't be read",
-                hint="Leave it out with --columns, or write its values as columns of their own.",
-            )
-        if kind == "null":
-            return absent_column(name, self._records, values.null_count)
-        column = found(name, kind, "", values, self._records)
-        if given or kind != "float64" or (pc.max(pc.abs(values)).as_py() or 0) < EXACT_MAX:
-            return column
-        return self._exact(column, values, lines)
-
-    def _exact(self, column: FoundColumn, values: pa.ChunkedArray, lines: list[bytes]) -> FoundColumn:
-        """What a column is that pyarrow read as floats because an integer needs more than 63 bits."""
-        texts = [json.loads(line, parse_int=str, parse_float=str).get(column.name) or "" for line in lines]
-        column = exact_integers(column, pa.chunked_array([texts]), values.is_valid(), self._records)
-        if column.type == "string":
-            raise self._error(
-                f"column {column.name!r} has integers that need more than 64 bits",
-                hint=f"Write them as strings, or read them rounded: --column_types {column.name}=float64",
-            )
-        return column
-
-    def _error(self, reason: str, hint: str = "Correct the file: each line is one JSON object.") -> UserError:
-        return UserError(f"{display(self._info.uri)}: {reason}", hint=hint)
+def _error(uri: str, reason: str, hint: str = "Correct the file: each line is one JSON object.") -> UserError:
+    return UserError(f"{display(uri)}: {reason}", hint=hint)
 
 
 def _is_empty(kind: pa.DataType) -> bool:

@@ -1,0 +1,43 @@
+"""``python -m elasticdl.worker.data_planning``: plans the data of a job with the reader of its model file.
+
+The launcher starts it before the job is planned, because only processes of workers run user code. It reads all records
+once, as the launcher does with files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from elasticdl.shared.data.custom import plan_reader
+from elasticdl.shared.data.custom.exchange import PlanningOrder, write_planned
+from elasticdl.shared.data.schema import DataSchema
+from elasticdl.shared.job.model_file import ModelFile
+from elasticdl.shared.process.exit_codes import leave
+from elasticdl.shared.process.model_check import ModelCheck
+from elasticdl.worker.model_check import place, run_any
+
+
+def _plan(folder: Path) -> ModelCheck:
+    from elasticdl.worker.model.user.data_reader import reader_of
+    from elasticdl.worker.model.user.module import load
+    from elasticdl.worker.model.user.randomness import seed_process
+
+    order = PlanningOrder.read(folder)
+    seed_process(order.seed)
+    module = load(ModelFile(path=Path(order.model), symbol=order.symbol))
+    schema: DataSchema | None = None
+    for number, spec in enumerate(order.readers):
+        planned = plan_reader(reader_of(module, spec), spec, order.options, stride=order.stride, schema=schema)
+        write_planned(folder, number, planned)
+        schema = schema or planned.schema
+    return ModelCheck()
+
+
+def main() -> int:
+    """Entry point."""
+    folder, number = place()
+    return run_any(lambda: _plan(folder), folder, number)
+
+
+if __name__ == "__main__":
+    leave(main())

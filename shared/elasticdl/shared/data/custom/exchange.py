@@ -1,0 +1,87 @@
+"""What the launcher and the process that runs a user's reader exchange: files in a folder of their own.
+
+The launcher writes a ``PlanningOrder``; the process writes the planned data sets, in its order.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticdl.shared.data.index_store import from_bytes, to_bytes
+from elasticdl.shared.data.planning import PlannedData
+from elasticdl.shared.data.schema import ReaderOptions, options_of, schema_of, spec_of
+from elasticdl.shared.job.spec import DataSpec, ReaderSpec
+from elasticdl.shared.messages.json_codec import JsonCodec
+
+_ORDER_FILE = "order.json"
+_DATA = JsonCodec(DataSpec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningOrder:
+    """Data sets to plan with a user's reader.
+
+    Attributes:
+        model: the model file.
+        symbol: the function in it that returns the model.
+        readers: one for each data set; the columns of the first count for the others.
+        options: how to read them.
+        stride: see ``plan_reader``.
+        seed: of the job.
+    """
+
+    model: str
+    symbol: str
+    readers: tuple[ReaderSpec, ...]
+    options: ReaderOptions
+    stride: int
+    seed: int
+
+    def write(self, folder: Path) -> None:
+        """Write it for the process."""
+        (folder / _ORDER_FILE).write_text(json.dumps(_ORDER.dump(self)))
+
+    @classmethod
+    def read(cls, folder: Path) -> PlanningOrder:
+        """What the launcher has written."""
+        order: PlanningOrder = _ORDER.load(json.loads((folder / _ORDER_FILE).read_text()))
+        return order
+
+
+_ORDER = JsonCodec(PlanningOrder)
+
+
+def write_planned(folder: Path, number: int, planned: PlannedData) -> None:
+    """Write data set ``number``."""
+    folder = _folder(folder, number)
+    folder.mkdir()
+    for index in planned.indices:
+        (folder / f"{index.number}.npz").write_bytes(to_bytes(index))
+    facts = {
+        "data": _DATA.dump(spec_of(planned.schema, csv_header=planned.options.csv_header)),
+        "remarks": dict(planned.remarks),
+        "indices": len(planned.indices),
+    }
+    (folder / "data.json").write_text(json.dumps(facts))
+
+
+def read_planned(folder: Path, number: int) -> PlannedData:
+    """Data set ``number``."""
+    folder = _folder(folder, number)
+    facts: dict[str, Any] = json.loads((folder / "data.json").read_text())
+    data: DataSpec = _DATA.load(facts["data"])
+    indices = tuple(from_bytes((folder / f"{source}.npz").read_bytes()) for source in range(facts["indices"]))
+    return PlannedData(
+        sources=tuple(index.source for index in indices),
+        schema=schema_of(data),
+        indices=indices,
+        options=options_of(data),
+        remarks=facts["remarks"],
+    )
+
+
+def _folder(folder: Path, number: int) -> Path:
+    return folder / f"data-{number}"
