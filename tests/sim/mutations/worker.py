@@ -11,9 +11,9 @@ from tests.sim.mutations.registry import Protects, mutation, replaced
 from elasticdl.worker.core import PipelineSettings, WorkerCore, pipelining
 from elasticdl.worker.core.batch_order import BatchOrder
 from elasticdl.worker.core.commands import AckTask, ReleaseBatch
-from elasticdl.worker.core.leased_tasks import LeasedTasks
 from elasticdl.worker.core.pipelining import Phase
-from elasticdl.worker.core.task_outcomes import TaskOutcomes
+from elasticdl.worker.core.tasks.leased import LeasedTasks
+from elasticdl.worker.core.tasks.outcomes import TaskOutcomes
 from elasticdl.worker.core.training import Training
 from elasticdl.worker.ps_client import connection, rules
 

@@ -17,7 +17,7 @@ from elasticdl.shared.names import Incarnation, PodName, Purpose, TaskId
 from elasticdl.shared.process.core_runner import SetTimer, TimerFired
 from elasticdl.shared.process.procedures import Issued
 from elasticdl.worker.core import BatchRef, CoreSettings, PipelineSettings, WorkerCore, commands, events
-from elasticdl.worker.core.leased_tasks import LeasedTask
+from elasticdl.worker.core.tasks.leased import LeasedTask
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import PushOutcome, TaskProgress
 

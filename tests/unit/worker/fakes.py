@@ -14,7 +14,7 @@ from elasticdl.shared.job.tasks import TaskMessage
 from elasticdl.shared.names import Incarnation, PodName, TaskId
 from elasticdl.worker.core import commands
 from elasticdl.worker.core.events import QueueEmpty, TasksDelivered
-from elasticdl.worker.core.leased_tasks import LeasedTask
+from elasticdl.worker.core.tasks.leased import LeasedTask
 from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import Ids
 from elasticdl.worker.ps_client import PinLostError, Pulled, PushOutcome, PushRequest, TaskProgress

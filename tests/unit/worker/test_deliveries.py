@@ -19,7 +19,7 @@ from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, TakeTasks
 from elasticdl.worker.core.events import QueueEmpty, TasksDelivered
-from elasticdl.worker.core.leased_tasks import LeasedTask
+from elasticdl.worker.core.tasks.leased import LeasedTask
 from elasticdl.worker.execution.broker_lane import BrokerLane, Deliveries
 from elasticdl.worker.ps_client import PsAddress
 from elasticdl.worker.ps_client.addresses import Addresses

@@ -12,9 +12,9 @@ from elasticdl.shared.process.core_runner import SetTimer
 from elasticdl.shared.process.procedures import Issued
 from elasticdl.worker.core import commands
 from elasticdl.worker.core.effects import Effects
-from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
 from elasticdl.worker.core.tally import Tally
-from elasticdl.worker.core.task_outcomes import (
+from elasticdl.worker.core.tasks.leased import LeasedTask, LeasedTasks
+from elasticdl.worker.core.tasks.outcomes import (
     BATCHES_MAX,
     DELAY_S,
     REPORT_TIMER,

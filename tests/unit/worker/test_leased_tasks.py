@@ -6,7 +6,7 @@ import pytest
 
 from elasticdl.shared.job.tasks import TaskMessage, TaskRef
 from elasticdl.shared.names import Purpose
-from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
+from elasticdl.worker.core.tasks.leased import LeasedTask, LeasedTasks
 
 
 def lease(task: int, number: int) -> LeasedTask:

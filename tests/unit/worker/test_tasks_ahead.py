@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.worker.core.tasks_ahead import BATCHES_MAX, SECONDS_MAX, TasksAhead
+from elasticdl.worker.core.tasks.ahead import BATCHES_MAX, SECONDS_MAX, TasksAhead
 
 
 @pytest.mark.parametrize(

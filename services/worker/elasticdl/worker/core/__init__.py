@@ -6,8 +6,8 @@ module                  decides
 ``pipelining.py``       which operations of which batches may overlap: read, pull, compute, push
 ``training.py``         what the result of an operation means for its batch and its task
 ``batch_order.py``      which batch of which task comes next, and which refs are void
-``leased_tasks.py``     which deliveries are leased, and whether their leases are extended
-``task_outcomes.py``    what is published and acknowledged when a task ends, and in which order
+``tasks``               how many tasks are taken at once, which deliveries are leased and for how long, and what is
+                        published and acknowledged when a task ends, in which order
 ``auxiliary_tasks.py``  evaluation, merging of metric states and export, between two training batches
 ``core.py``             start, taking tasks, stop and failure of the worker
 ======================  ===============================================================================================

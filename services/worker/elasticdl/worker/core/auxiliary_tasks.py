@@ -25,10 +25,10 @@ from elasticdl.worker.core.commands import (
 from elasticdl.worker.core.effects import Effects
 from elasticdl.worker.core.evaluation import Evaluation
 from elasticdl.worker.core.events import BatchComputed, BatchFailed, BatchPulled, BatchRead, BatchUnreadable, PinLost
-from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
 from elasticdl.worker.core.settings import CoreSettings
 from elasticdl.worker.core.tally import Tally
-from elasticdl.worker.core.task_outcomes import FailedBatch, Finished, TaskOutcomes
+from elasticdl.worker.core.tasks.leased import LeasedTask, LeasedTasks
+from elasticdl.worker.core.tasks.outcomes import FailedBatch, Finished, TaskOutcomes
 from elasticdl.worker.failures import Failure, of_user_error
 from elasticdl.worker.ps_client.rules import PinLostError
 

@@ -14,7 +14,7 @@ from elasticdl.shared.messages.events import Event as LoggedEvent
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.process.procedures import Issued
 from elasticdl.worker.core.batch_order import BatchRef
-from elasticdl.worker.core.leased_tasks import LeasedTask
+from elasticdl.worker.core.tasks.leased import LeasedTask
 
 COMPUTE = "compute"
 """The main thread: everything that runs the model."""

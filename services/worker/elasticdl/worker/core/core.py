@@ -35,10 +35,10 @@ from elasticdl.worker.core.commands import (
     TakeTasks,
 )
 from elasticdl.worker.core.effects import Effects
-from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
 from elasticdl.worker.core.pipelining import Conditions
 from elasticdl.worker.core.settings import CoreSettings
-from elasticdl.worker.core.task_outcomes import REPORT_TIMER, TaskOutcomes
+from elasticdl.worker.core.tasks.leased import LeasedTask, LeasedTasks
+from elasticdl.worker.core.tasks.outcomes import REPORT_TIMER, TaskOutcomes
 from elasticdl.worker.core.training import PULL_TIMER, Training
 from elasticdl.worker.ps_client.requests import TaskProgress
 

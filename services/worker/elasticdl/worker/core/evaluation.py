@@ -17,8 +17,8 @@ from elasticdl.worker.core.commands import (
 )
 from elasticdl.worker.core.effects import Effects
 from elasticdl.worker.core.events import BatchComputed, BatchFailed, BatchPulled, BatchRead, BatchUnreadable
-from elasticdl.worker.core.leased_tasks import LeasedTask
 from elasticdl.worker.core.tally import Tally
+from elasticdl.worker.core.tasks.leased import LeasedTask
 
 ReadResult = BatchRead | BatchFailed | BatchUnreadable
 

@@ -10,7 +10,7 @@ from typing import Any
 from elasticdl.shared.errors import ElasticDLError
 from elasticdl.shared.process.core_runner import TimerFired
 from elasticdl.worker.core.batch_order import BatchRef
-from elasticdl.worker.core.leased_tasks import LeasedTask
+from elasticdl.worker.core.tasks.leased import LeasedTask
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import PushOutcome
 

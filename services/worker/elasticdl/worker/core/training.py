@@ -31,13 +31,13 @@ from elasticdl.worker.core.events import (
     BatchUnreadable,
     PullDelayed,
 )
-from elasticdl.worker.core.leased_tasks import LeasedTasks
 from elasticdl.worker.core.pipelining import Batch, Conditions, Phase
 from elasticdl.worker.core.round_wait import RoundWait
 from elasticdl.worker.core.settings import CoreSettings
 from elasticdl.worker.core.tally import Meter, Tally, add_seconds
-from elasticdl.worker.core.task_outcomes import FailedBatch, Finished, FinishedTasks, TaskOutcomes
-from elasticdl.worker.core.tasks_ahead import TasksAhead
+from elasticdl.worker.core.tasks.ahead import TasksAhead
+from elasticdl.worker.core.tasks.leased import LeasedTasks
+from elasticdl.worker.core.tasks.outcomes import FailedBatch, Finished, FinishedTasks, TaskOutcomes
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import PushOutcome, TaskProgress
 

@@ -13,7 +13,7 @@ from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, PublishEvent, PublishEvents, TakeTasks
 from elasticdl.worker.core.events import QueueEmpty, TasksDelivered
-from elasticdl.worker.core.leased_tasks import LeasedTask
+from elasticdl.worker.core.tasks.leased import LeasedTask
 
 _log = structlog.get_logger()
 PURPOSES = (Purpose.MERGE, Purpose.EVALUATE, Purpose.EXPORT, Purpose.TRAIN)

@@ -21,8 +21,8 @@ from elasticdl.shared.process.core_runner import SetTimer
 from elasticdl.shared.process.procedures import Procedure
 from elasticdl.worker.core.commands import AckTask, CollectMetrics, NakTask, PublishEvent, PublishEvents
 from elasticdl.worker.core.effects import Effects
-from elasticdl.worker.core.leased_tasks import LeasedTask, LeasedTasks
 from elasticdl.worker.core.tally import Tally
+from elasticdl.worker.core.tasks.leased import LeasedTask, LeasedTasks
 from elasticdl.worker.failures import Failure
 from elasticdl.worker.ps_client.requests import Absorbed
 
