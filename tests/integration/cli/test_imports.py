@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 HEAVY = ("numpy", "pyarrow", "nats", "tensorflow", "minio", "psutil", "sklearn", "structlog", "asyncio")
+SERVICES = ("tensorflow", "keras", "numba", "scipy")
 COMMANDS = (
     "train",
     "evaluate",
@@ -55,3 +56,13 @@ main()
         command = [sys.executable, "-c", code.replace("SIGNAL", number.name)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
+
+
+def test_the_launcher_of_a_training_job_imports_nothing_that_only_its_services_need() -> None:
+    code = f"""
+import sys
+import elasticdl.cli.commands.new_job, elasticdl.cli.local.running
+print([name for name in {SERVICES!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
