@@ -1,7 +1,7 @@
 """Bounded staleness: which batches the gate answers for, and whether they are as fresh as it says.
 
-The gate answers for a batch that it knew when its push came. It excepts batches that became overdue, and those that
-were outstanding when a batch was absorbed that it did not know.
+The gate answers for a batch that it knew when its push came. It excepts batches that became overdue, those that a
+former gate had admitted, and those that were outstanding when a batch was absorbed that it did not know.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class StalenessWatch:
         bounded = gate.bounded
         if ps.incarnation != self._gate:
             self._is_disturbed = self._gate is not None
+            self._excepted |= self._known
             self._gate, self._known = ps.incarnation, bounded
         return bounded
 

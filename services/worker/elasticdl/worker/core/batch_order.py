@@ -112,12 +112,18 @@ class BatchOrder:
         A task that went back is served before those that began after it.
         """
         task = self._next_task()
-        if task is None:
+        ref = self.peek(task) if task else None
+        if ref is None:
             return None
-        position = self._tasks[task]
-        ref = BatchRef(task=task, batch=position.next_to_read, lap=position.lap, entry=position.entry)
-        position.next_to_read += 1
+        self._tasks[ref.task].next_to_read += 1
         return ref
+
+    def peek(self, task: TaskRef) -> BatchRef | None:
+        """The next batch of a task to read, which is not taken; None when all are taken or the task is gone."""
+        position = self._tasks.get(task)
+        if position is None or position.next_to_read == position.batches:
+            return None
+        return BatchRef(task=task, batch=position.next_to_read, lap=position.lap, entry=position.entry)
 
     @property
     def next_key(self) -> RoundKey | None:

@@ -70,6 +70,11 @@ class RoundWait:
         """Whether to look for another task of the cohort."""
         return self._waiting is not None and now_s - self._since_s >= (0.0 if self._is_short else self._patience_s)
 
+    def siblings(self, task: TaskRef, tasks: Sequence[TaskRef]) -> list[TaskRef]:
+        """Those of these tasks that are trained together with this one."""
+        cohort = self._rounds.cohort(TaskId(task.number))
+        return [other for other in tasks if other.number in cohort and other != task]
+
     def on_pushed(self, ref: BatchRef, tasks: Sequence[TaskRef], begun: Sequence[TaskRef]) -> list[TaskRef]:
         """The worker continues.
 

@@ -142,7 +142,7 @@ class Training:
             pipelining.insert(self.window, batch, self._key)
             if not batch.is_void:
                 self._round_wait.on_incomplete(event.ref, self._effects.now_s)
-                self._effects.start(self._find_position(event.ref))
+                self._effects.start(self._find_positions(self._round_wait, event.ref))
                 if self._round_wait.reports_delay(self._effects.now_s):
                     self._effects.start(self._report_delay(event.ref))
         self._effects.issue(SetTimer(name=PULL_TIMER, due_s=self._effects.now_s + self._pull_poll_s))
@@ -155,6 +155,21 @@ class Training:
             return
         if self.order.reposition(ref.task, progress.next_batch) is AnswerMeaning.FINISHED:
             self._finish(ref.task, progress)
+
+    def _find_positions(self, wait: RoundWait, delayed: BatchRef) -> Procedure[None]:
+        """The round may also wait for another task of this worker, of which a batch is next that no pull asks for."""
+        yield from self._find_position(delayed)
+        for task in wait.siblings(delayed.task, self.order.tasks):
+            ref = self._unpulled(task)
+            if ref:
+                yield from self._find_position(ref)
+
+    def _unpulled(self, task: TaskRef) -> BatchRef | None:
+        """The next batch of a task, if no earlier one is on its way between the worker and the ps."""
+        batches = [batch for batch in self.window if batch.ref.task == task and not batch.is_void]
+        if any(batch.phase not in (Phase.READING, Phase.READ) for batch in batches):
+            return None
+        return batches[0].ref if batches else self.order.peek(task)
 
     def _report_delay(self, ref: BatchRef) -> Procedure[None]:
         yield PublishEvent(event=RoundDelayed(task=ref.task, batch=ref.batch))
