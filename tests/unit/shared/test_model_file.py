@@ -75,6 +75,7 @@ def test_a_missing_file_names_where_it_was_looked_for(tmp_path: Path) -> None:
         (GOOD.replace("custom_model", "custom_mdoel"), "does not define 'custom_model'\n  Did you mean 'custom_mdoel'"),
         (GOOD.replace("loss", "lost"), "does not define 'loss'\n  Did you mean 'lost'"),
         (GOOD.replace("feed", "feeds"), r"defines neither feed\(\) nor feed_batch\(\)\n  Is 'feeds' meant to be one"),
+        (GOOD + "class_weights = {1: 5.0}\n", "'class_weights' and does not use it\n  Did you mean 'class_weight'"),
         (GOOD + "def broken(:\n", "line 5: invalid syntax: def broken"),
     ],
 )
@@ -90,6 +91,8 @@ def test_the_error_names_the_nearest_name(tmp_path: Path, text: str, message: st
         GOOD,
         GOOD.replace("def feed():", "def feed_batch():"),
         GOOD.replace("def feed():", "def other():"),
+        GOOD + "class_weights = {1: 5.0}\nclass_weight = class_weights\n",
+        GOOD + "class_weights = {1: 5.0}\ndef weigh(): return class_weights\n",
         "from somewhere import *\n",
         "import x as custom_model\nloss = optimizer = feed = None\n",
         f"try:\n    import y\nexcept ImportError:\n    y = None\n{GOOD}",

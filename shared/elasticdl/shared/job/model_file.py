@@ -29,6 +29,9 @@ READER = "custom_data_reader"
 FEEDS = ("feed", "feed_batch")
 """Functions of which a file needs one, unless the columns of the data are the inputs of the model."""
 
+_MISSPELLED = {"class_weights": "class_weight"}
+"""Names that would be ignored -> the name that was probably meant."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFile:
@@ -145,6 +148,10 @@ def check_syntax(file: ModelFile) -> None:
             raise _missing(file, needed, names)
     if names.isdisjoint(FEEDS) and (near := _near(FEEDS, names)):
         raise UserError(f"{file.path} defines neither feed() nor feed_batch()", hint=f"Is {near!r} meant to be one?")
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    for name, meant in _MISSPELLED.items():
+        if name in names - used and meant not in names:
+            raise UserError(f"{file.path} defines {name!r} and does not use it", hint=f"Did you mean {meant!r}?")
 
 
 def _imports_all(body: list[ast.stmt]) -> bool:

@@ -27,6 +27,7 @@ from elasticdl.worker.model.step_metrics import StepMetrics
 from elasticdl.worker.model.synchronized import Alone, synchronizes
 from elasticdl.worker.model.tensors import lend
 from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.class_weights import NAME as CLASS_WEIGHT
 from elasticdl.worker.model.user.module import UserModule
 from elasticdl.worker.ports import Reducer
 
@@ -363,10 +364,18 @@ class ModelRunner:
             )
 
     def _check_weights(self) -> None:
-        if self.example.weights is not None and not self.module.loss_takes_weights():
+        if self.example.weights is None:
+            return
+        gives = f"{CLASS_WEIGHT} gives" if self.module.value(CLASS_WEIGHT) is not None else "the feed gives"
+        if not self.module.loss_takes(3):
             raise UserError(
-                f"{self.module.path}: the feed gives sample weights, but loss takes two arguments",
-                hint="Define loss(labels, predictions, sample_weight).",
+                f"{self.module.path}: {gives} sample weights, but loss takes two arguments",
+                hint="Define loss(labels, predictions, sample_weight=None).",
+            )
+        if self.module.value(CLASS_WEIGHT) is not None and not self.module.loss_takes(2):
+            raise UserError(
+                f"{self.module.path}: {CLASS_WEIGHT} gives no sample weights in evaluations, but loss needs them",
+                hint="Define loss(labels, predictions, sample_weight=None).",
             )
 
     def _check_range(self, name: str, low: int, high: int, input_dim: int) -> None:

@@ -20,6 +20,8 @@ from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.batch import Batch, BatchSpec, Structure, open_spec
 from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.class_weights import NAME as CLASS_WEIGHT
+from elasticdl.worker.model.user.class_weights import ClassWeights
 from elasticdl.worker.model.user.columns import ColumnArrays, ColumnPacker
 from elasticdl.worker.model.user.default_feed import DefaultFeed
 from elasticdl.worker.model.user.module import UserModule
@@ -61,6 +63,7 @@ class BatchFeeder:
         self._metadata = metadata
         self._eager = eager
         self._whole = module.function("feed_batch")
+        self._class_weights = ClassWeights.of(module) if mode == "train" else None
         self._packer = ColumnPacker()
         self._randomness = BatchRandomness(eager=eager)
         self._function: Callable[[Structure], Structure] | None = None
@@ -128,7 +131,7 @@ class BatchFeeder:
     def _run_whole(self, records: Structure) -> Structure:
         assert self._whole is not None
         self.traces += 1
-        return self._whole(self._unpacked(records), self._mode, self._metadata)
+        return self._weighted(self._whole(self._unpacked(records), self._mode, self._metadata))
 
     def _run_dataset(self, records: Structure) -> Structure:
         self.traces += 1
@@ -142,7 +145,19 @@ class BatchFeeder:
             self._check_operations(tf.compat.v1.get_default_graph())
         # Elements of a ragged column differ in length, which batch() refuses.
         batched = dataset.ragged_batch if self._packer.has_ragged else dataset.batch
-        return batched(_ELEMENTS_MAX).get_single_element()
+        return self._weighted(batched(_ELEMENTS_MAX).get_single_element())
+
+    def _weighted(self, fed: Structure) -> Structure:
+        """What the user's function gives, with the weights of classes as sample weights."""
+        if self._class_weights is None:
+            return fed
+        features, labels, weights = self._split(fed)
+        if weights is not None:
+            raise UserError(
+                f"{self._module.path}: {self._name} gives sample weights, and the file defines {CLASS_WEIGHT}",
+                hint=f"Multiply the sample weights by those of the classes in the feed, and rename {CLASS_WEIGHT}.",
+            )
+        return features, labels, self._class_weights.sample_weights(labels)
 
     def _check_operations(self, graph: Any) -> None:
         for operation in graph.get_operations():

@@ -10,6 +10,7 @@ symbol                                 contract
 ``feed_batch(records, mode, meta...)`` a whole batch -> ``(features, labels[, sample_weight])``
 ``eval_metrics_fn()``                  ``{name: metric or function}`` or ``{output: {name: metric or function}}``
 ``weighted_eval_metrics_fn()``         the same for metrics that use the sample weights
+``class_weight``                       ``{class: weight}``, or a function that returns it, see ``class_weights.py``
 ``callbacks()``                        a list of Keras callbacks with hooks of epochs, see ``callbacks.py``
 =====================================  =============================================================================
 
@@ -82,6 +83,10 @@ class UserModule:
         if value is not None and not callable(value):
             raise UserError(f"{self.path}: {name!r} must be a function, it is a {type(value).__name__}")
         return value
+
+    def value(self, name: str) -> Any:
+        """What the file binds to a name; None: nothing."""
+        return getattr(self.module, name, None)
 
     def required(self, name: str) -> Callable[..., Any]:
         """The function of that name.
@@ -177,11 +182,11 @@ class UserModule:
             raise UserError(f"{self.path}: {name}() must return a dict, not {type(metrics).__name__}")
         return metrics
 
-    def loss_takes_weights(self) -> bool:
-        """Whether ``loss`` can be called with a third argument, the sample weights."""
+    def loss_takes(self, arguments: int) -> bool:
+        """Whether ``loss`` can be called with so many arguments; the third one is the sample weights."""
         loss = self.required("loss")
         try:
-            inspect.signature(loss).bind(None, None, None)
+            inspect.signature(loss).bind(*[None] * arguments)
         except TypeError:
             return False
         return True
