@@ -37,7 +37,7 @@ def commands_run_after_acknowledgement() -> Iterator[None]:
 def log_continues_where_the_core_snapshot_ends() -> Iterator[None]:
     original: Any = vars(recovery)["present_records"]
 
-    def later(log: Any, *, after: int, until: int) -> Any:
+    def later(log: Any, *, after: int = 0, until: int = 0) -> Any:
         return original(log, after=after + 1 if after else 0, until=until)
 
     with replaced(recovery, "present_records", later):

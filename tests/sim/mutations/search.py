@@ -86,6 +86,8 @@ def symptom_of(mutation: Mutation, schedule: Schedule) -> str:
             try:
                 problems = simulate(schedule, mutation.added_epochs).problems
             except Exception as error:  # A broken rule may break anything.
+                if isinstance(error, TypeError) and "<locals>" in str(error):
+                    raise  # The mutation does not fit the function that it replaces.
                 problems = (f"{type(error).__name__}: {error}",)
         symptom = next(filter(mutation.is_shown_by, problems), "")
         return "" if symptom and simulate(schedule, mutation.added_epochs).problems else symptom

@@ -15,7 +15,7 @@ from elasticdl.worker.ps_client.sent_requests import Order
 
 @mutation("a pull waits while a batch could become too stale by it", protects=Protects.EXACTLY_ONCE)
 def pulls_wait_for_outstanding_batches() -> Iterator[None]:
-    with replaced(StalenessGate, "admits", lambda self, key, *, accumulated, now_s: True):
+    with replaced(StalenessGate, "admits", lambda self, key, *, accumulated, now_s, sender: True):
         yield
 
 

@@ -375,3 +375,15 @@ def test_more_workers_are_started_and_fewer_are_stopped_without_touching_the_oth
     assert driver.take(commands.StartPod) == []
     scale(driver, 3)
     assert [command.pod for command in driver.take(commands.StartPod)] == ["worker-2"]
+
+
+def test_a_stop_that_the_platform_could_not_run_is_decided_again(driver: Driver) -> None:
+    driver.start_all()
+    scale(driver, 1)
+    (stop,) = driver.take(commands.StopPod)
+    ran(driver, 0)
+    assert driver.take(commands.StopPod) == []
+    fire(driver, "restart worker-1")
+    assert driver.take(commands.StopPod) == [stop]
+    driver.exit_pod("worker-1", ExitCause.STOPPED, exit_code=0)
+    assert driver.take(commands.StartPod) == []

@@ -158,5 +158,9 @@ def apply_failed_pod_command(state: State, command: StartPod | StopPod, time_s: 
     if pod and pod.phase is PodPhase.ORDERED:
         pod.phase = PodPhase.EXITED
         state.timers[timers.restart_of(pod.name)] = time_s + timers.RETRY_S
-    elif pod and isinstance(command, StopPod) and command.kill and pod.instance == command.instance:
-        pod.phase, pod.is_unresponsive = PodPhase.RUNNING, True
+    elif pod and isinstance(command, StopPod) and pod.has_process and pod.instance == command.instance:
+        if command.kill:
+            pod.phase, pod.is_unresponsive = PodPhase.RUNNING, True
+        else:
+            pod.phase = PodPhase.RUNNING if pod.incarnation else PodPhase.STARTING
+            state.timers[timers.restart_of(pod.name)] = time_s + timers.RETRY_S
