@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
+import keras
+import numpy as np
 import pytest
 from tests.e2e.elastic import Elastic, check_exact
 from tests.e2e.models import LINEAR, slowly, write_data, write_model
@@ -34,6 +37,8 @@ def callbacks():
         keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.05 if epoch < 2 else 0.0),
         keras.callbacks.EarlyStopping("val_mse", patience=2, restore_best_weights=True),
         keras.callbacks.CSVLogger("log.csv"),
+        keras.callbacks.ModelCheckpoint("best/{epoch}.keras", monitor="val_mse", save_best_only=True),
+        keras.callbacks.ModelCheckpoint("all/{epoch}-{val_mse:.6f}.weights.h5", save_weights_only=True),
         Own(),
     ]
 """
@@ -76,6 +81,26 @@ def test_training_stops_where_keras_would_and_kills_change_nothing(elastic: Elas
     values = [row["validation"]["mse"] for row in report["history"]["epochs"]]
     assert values[1] == values[2] == values[3] < values[0]
     assert report["best"]["exported"]
+    check_checkpoints(elastic.folder, values)
+
+
+def check_checkpoints(folder: Path, values: list[float]) -> None:
+    """Plain Keras loads the files, and the model of each epoch is the one that was evaluated."""
+    rows = np.loadtxt(folder / "validation/test.csv", delimiter=",", skiprows=1, dtype=np.float32)
+    names = [f"{epoch}-{value:.6f}.weights.h5" for epoch, value in enumerate(values, 1)]
+    assert sorted(path.name for path in (folder / "all").iterdir()) == sorted(names)
+    assert sorted(path.name for path in (folder / "best").iterdir()) == ["1.keras", "2.keras"]
+    for epoch in (1, 2):
+        model: Any = keras.saving.load_model(folder / f"best/{epoch}.keras")
+        assert mse(model, rows) == pytest.approx(values[epoch - 1], rel=1e-5)
+    for name, value in zip(names, values, strict=True):
+        model.load_weights(folder / "all" / name)
+        assert mse(model, rows) == pytest.approx(value, rel=1e-5)
+
+
+def mse(model: Any, rows: Any) -> float:
+    """The mean squared error of a model on rows of three features and a label."""
+    return float(np.mean((np.asarray(model(rows[:, :3]))[:, 0] - rows[:, 3]) ** 2))
 
 
 def rows_of(file: Path) -> list[str]:

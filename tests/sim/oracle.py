@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +44,7 @@ class Oracle:
         self._job = job
         self._pins: dict[tuple[int, PodName], Floats] = {}
         self._pin_problems: list[str] = []
+        self._checkpoints: list[tuple[int, dict[str, str], dict[PodName, Floats]]] = []
 
     def pinned(self, evaluation: int, dense: dict[PodName, Floats]) -> None:
         """An evaluation read the model: every batch of one evaluation must see the same one."""
@@ -55,6 +57,10 @@ class Oracle:
         """The model of an evaluation was saved: it is the one that was evaluated."""
         self.pinned(evaluation, dense)
         self._saved.add(evaluation)
+
+    def checkpoint(self, epoch: int, instances: Mapping[str, str], dense: dict[PodName, Floats]) -> None:
+        """A hook saved the model at the end of an epoch, from 0, as these instances of the ps had it."""
+        self._checkpoints.append((epoch, dict(instances), {ps: values.copy() for ps, values in dense.items()}))
 
     def judge(self, world: World, master: MasterProcess) -> list[str]:
         """Everything that is wrong with a finished job, besides what ``replayed`` tells when its master ends."""
@@ -136,16 +142,31 @@ class Oracle:
             return []
         problems = []
         for evaluation in state.evaluations:
-            end = (evaluation.epoch + 1) * self._job.plan.tasks_per_epoch
-            expected = [
-                float(task < end and not self._job.is_empty(n)) for n, (task, _) in enumerate(self._job.batches)
-            ]
             for (number, ps), values in self._pins.items():
                 if not evaluation.is_epoch_end or number != evaluation.number:
                     continue
-                if (self._counts(values)[:, :-1] != expected).any():
+                if not self._is_end_of(evaluation.epoch, values):
                     problems.append(f"evaluation {number} read a state of {ps} that is not the end of its epoch")
+        return problems + self._wrong_checkpoints(state)
+
+    def _wrong_checkpoints(self, state: State) -> list[str]:
+        """What a hook has saved is the end of its epoch, and of the instances that had the evaluated model."""
+        problems = []
+        for epoch, instances, dense in self._checkpoints:
+            wrong = [ps for ps, values in dense.items() if not self._is_end_of(epoch, values)]
+            if wrong:
+                problems.append(f"a hook saved a state of {wrong} that is not the end of epoch {epoch + 1}")
+            evaluated = [each.incarnations for each in state.evaluations if each.is_epoch_end and each.epoch == epoch]
+            # What a lost log knew of evaluations is gone; the hooks' results are in the job's storage.
+            if evaluated and instances not in evaluated and not state.lost_logs:
+                problems.append(f"a hook saved the model of {instances}, and the one of {evaluated} was evaluated")
         return problems
+
+    def _is_end_of(self, epoch: int, values: Floats) -> bool:
+        """Whether a model has every batch up to the end of an epoch, from 0, and no other."""
+        end = (epoch + 1) * self._job.plan.tasks_per_epoch
+        expected = [float(task < end and not self._job.is_empty(n)) for n, (task, _) in enumerate(self._job.batches)]
+        return bool((self._counts(values)[:, :-1] == expected).all())
 
     @staticmethod
     def replayed(records: list[LogRecord], master: MasterProcess) -> list[str]:

@@ -277,13 +277,21 @@ class WorkerProcess(Process):
         return {"loss": float(self.world.results.randrange(4)) if shape.patience else 1.0}
 
     async def _run_callbacks(self, command: commands.RunCallbacks) -> commands.MergeResult:
-        """The rate stays that of the optimizer: with it, weights count batches."""
+        """The rate stays that of the optimizer: with it, weights count batches. Hooks of every epoch save the model."""
+        done = self.world.callback_results.get(command.number)
+        if done is not None:
+            return done
         epoch, is_end = command.number // 2, command.number % 2 == 0
+        if is_end:
+            await asyncio.sleep(4 * self.world.job.shape.compute_s)  # Hooks before the one that saves the model.
+            settled = await drive(self, self._ps.pull({}, only=command.instances))
+            dense = {ps: reply.dense for ps, reply in pull_replies(settled).items()}
+            self.world.oracle.checkpoint(epoch - 1, command.instances, dense)
         stops = is_end and epoch >= self.world.job.shape.callback_epochs
         results = {"learning_rate": 1.0} | ({"stop_training": 1.0} if stops else {})
         if stops or (is_end and command.is_last):
             results["ended"] = 1.0
-        return commands.MergeResult(results=results)
+        return self.world.callback_results.setdefault(command.number, commands.MergeResult(results=results))
 
     async def _save(self, command: commands.SaveModel) -> float:
         settled = await drive(self, self._ps.pull({}, pin=command.pin))

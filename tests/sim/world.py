@@ -31,6 +31,7 @@ from elasticdl.shared.model.manifests import MANIFEST_NAME, chunk_uri
 from elasticdl.shared.names import PodName
 from elasticdl.shared.wire.message_codec import encode_request
 from elasticdl.shared.wire.messages import Push
+from elasticdl.worker.core.commands import MergeResult
 from elasticdl.worker.ps_client.splitter import Splitter
 
 CALM_S_MAX = 400.0
@@ -105,6 +106,8 @@ class World:
         self.faults = Faults(self, schedule.faults, schedule.horizon_s)
         self.results = Random(schedule.seed + 2)
         """Draws the results of evaluations."""
+        self.callback_results: dict[int, MergeResult] = {}
+        """Task of callbacks -> the result in the job's storage."""
         self.story: list[str] = []
         self.computed = 0
         self._problems: list[str] = []

@@ -12,7 +12,7 @@ from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, TaskRef
 from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause, FailureKind, JobResumed, TaskFailed
-from elasticdl.shared.names import Purpose, Service
+from elasticdl.shared.names import PodName, Purpose, Service
 
 EPOCHS = 3
 EPOCH = list(range(20))
@@ -162,4 +162,89 @@ def test_a_hook_that_raises_fails_the_job_at_once() -> None:
     )
     driver.feed(failed, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
     assert "on_epoch_begin() raised" in driver.failure()
+    driver.check_replay()
+
+
+def instances_of(driver: Driver) -> list[dict[str, str]]:
+    """The instances of the ps with the model, in the tasks at the end of an epoch that were dispatched since."""
+    ends = [each for each in driver.take(commands.Dispatch) if each.label == CALLBACKS and each.evaluation % 2 == 0]
+    return [dict(each.audited) for each in ends]
+
+
+def test_hooks_of_an_epoch_know_which_instances_have_its_model() -> None:
+    driver = driver_of()
+    (begin,) = driver.take(commands.Dispatch)
+    assert begin.audited == {}, "no epoch has ended"
+    hooks_ran(driver)
+    train(driver, EPOCH)
+    (instances,) = instances_of(driver)
+    assert instances == {pod.name: pod.incarnation for pod in driver.state.running_holders}
+
+
+def test_hooks_of_an_epoch_wait_for_a_ps_that_has_ended() -> None:
+    driver = driver_of()
+    hooks_ran(driver)
+    assert driver.dispatched() == EPOCH
+    driver.finish(EPOCH[0], loss_sum=10.0)
+    for task in EPOCH[1:-1]:
+        driver.finish(task, loss_sum=10.0)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
+    driver.finish(EPOCH[-1], loss_sum=10.0)
+    assert instances_of(driver) == []
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
+    (instances,) = instances_of(driver)
+    assert instances["ps-0"] == driver.state.pods[PodName("ps-0")].incarnation
+    driver.check_replay()
+
+
+def test_hooks_that_lost_the_model_run_again_with_the_restored_one() -> None:
+    driver = driver_of()
+    hooks_ran(driver)
+    train(driver, EPOCH)
+    (lost,) = instances_of(driver)
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 15),))})
+    hooks_ran(driver, model_lost=1.0)
+    assert driver.state.callbacks.epochs == 1
+    train(driver, EPOCH[15:])
+    (instances,) = instances_of(driver)
+    assert instances != lost
+    assert instances["ps-0"] == driver.state.pods[PodName("ps-0")].incarnation
+    hooks_ran(driver)
+    assert driver.state.callbacks.epochs == 2
+    driver.check_replay()
+
+
+def test_hooks_that_lost_the_evaluated_model_wait_for_the_results_of_the_restored_one() -> None:
+    driver = driver_of(validation=True)
+    hooks_ran(driver)
+    train(driver, EPOCH)
+    evaluate(driver, 3.0)
+    evaluated = driver.state.evaluations[-1].incarnations
+    assert instances_of(driver) == [evaluated]
+    driver.exit_pod("ps-0", ExitCause.PREEMPTED)
+    driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
+    hooks_ran(driver, model_lost=1.0)
+    assert due(driver) == []
+    evaluate(driver, 2.5)
+    assert driver.state.evaluations[-1].incarnations != evaluated
+    assert due(driver) == [(2, CALLBACKS, {"loss": 2.0, "val_loss": 2.5})]
+    driver.check_replay()
+
+
+def test_hooks_after_a_resume_are_not_given_another_model_than_the_evaluated_one() -> None:
+    driver = driver_of(validation=True)
+    hooks_ran(driver)
+    train(driver, EPOCH)
+    evaluate(driver, 3.0)
+    evaluated = driver.state.evaluations[-1].incarnations
+    driver.take(commands.Dispatch)
+    driver.feed(JobResumed(reason="failed"), Service.LAUNCHER, "launcher", "second launcher")
+    for command in driver.take(commands.StartPod):
+        driver.start_pod(command.pod, {"g": LedgerRecord(finished=((0, 20),))}, initialised=True)
+    assert instances_of(driver) == [evaluated]
+    hooks_ran(driver, model_lost=1.0)
+    evaluate(driver, 3.0)
+    assert instances_of(driver) == [driver.state.evaluations[-1].incarnations]
+    assert driver.state.evaluations[-1].incarnations != evaluated
     driver.check_replay()

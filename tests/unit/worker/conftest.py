@@ -152,6 +152,8 @@ class World:
 
     def run_callbacks(self, command: commands.RunCallbacks) -> commands.MergeResult:
         self.callbacks.append(command)
+        if command.instances and dict(command.instances) != self.ps.credits():
+            raise PinLostError("another instance answered")
         return commands.MergeResult(results={"learning_rate": 0.5}, note="because")
 
     def failed_with(self, error: BaseException) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tests.deadline import DEADLINE_S
 
-from elasticdl.shared.job.tasks import LAST_CALLBACKS, TaskMessage, TaskRef
+from elasticdl.shared.job.tasks import LAST_CALLBACKS, MODEL_LOST, TaskMessage, TaskRef
 from elasticdl.shared.messages.events import FailureKind, TaskFinished
 from elasticdl.shared.model.metric_states import encode_states
 from elasticdl.shared.names import Purpose
@@ -166,3 +166,13 @@ def test_callbacks_run_with_the_results_of_the_epoch_and_report_what_they_ask_fo
     (event,) = of(world, Purpose.MERGE)
     assert world.callbacks == [RunCallbacks(number=4, logs={"loss": 2.0}, is_last=True)]
     assert (event.results, event.note) == ({"learning_rate": 0.5}, "because")
+
+
+def test_callbacks_that_lost_the_model_say_so_and_their_task_is_over(world: World) -> None:
+    lost = {"ps-0": "a former instance"}
+    world.tasks.publish(task(Purpose.MERGE, 7, evaluation=4, label=LAST_CALLBACKS, audited=lost))
+    world.run()
+    (event,) = of(world, Purpose.MERGE)
+    assert (event.results, event.note) == ({MODEL_LOST: 1.0}, "another instance answered")
+    assert dict(world.callbacks[0].instances) == lost
+    assert len(world.callbacks) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from elasticdl.worker.core.commands import MergeResult, RunCallbacks
 from elasticdl.worker.execution.callback_tasks import CallbackTasks
 from elasticdl.worker.model.user.callbacks import ModelFacts, check_callbacks, make_callbacks, prepare, with_hooks
 from elasticdl.worker.model.user.hooks import CallbackModel, Hooks
+from elasticdl.worker.ps_client.rules import PinLostError
 
 pytestmark = pytest.mark.tensorflow
 DIRECTIONS = {"loss": "down", "accuracy": "up", "own": ""}
@@ -38,6 +39,9 @@ class Job:
         self._make = make
         self._rate = rate
         self._store = MemoryStore()
+        self.saved: list[str] = []
+        """Files that were written, in their order."""
+        self.is_model_lost = False
         self._tasks = self._process()
 
     def _process(self) -> CallbackTasks:
@@ -46,8 +50,13 @@ class Job:
     def _hooks(self) -> Hooks:
         made = self._make()
         prepare(made, DIRECTIONS)
-        model = CallbackModel(self._rate, has_schedule=False, path=PATH)
+        model = CallbackModel(self._rate, has_schedule=False, path=PATH, save=self._save)
         return Hooks(made, model, {"epochs": 9, "steps": 3, "verbose": 1}, PATH)
+
+    def _save(self, uri: str, instances: Mapping[str, str]) -> None:
+        if self.is_model_lost:
+            raise PinLostError(f"{dict(instances)} have the model")
+        self.saved.append(uri)
 
     def restart(self) -> None:
         """Another process takes over."""
@@ -60,7 +69,8 @@ class Job:
 
     def run(self, number: int, *, is_last: bool = False, **logs: float) -> MergeResult:
         """Run a task of hooks."""
-        return self._tasks.run(RunCallbacks(number=number, logs=logs, is_last=is_last))
+        instances = {} if number % 2 else {"ps-0": "ps-0-1"}
+        return self._tasks.run(RunCallbacks(number=number, logs=logs, is_last=is_last, instances=instances))
 
 
 def of_keras(make: Make, history: list[dict[str, float]]) -> list[tuple[bool, float]]:
@@ -224,7 +234,9 @@ class WantsWeights(keras.callbacks.Callback):  # type: ignore[misc]
 @pytest.mark.parametrize(
     ("callback", "message"),
     [
-        ("keras.callbacks.ModelCheckpoint('a.keras')", "--save_best=val_loss"),
+        ("keras.callbacks.ModelCheckpoint('a.keras', save_freq=100)", "this save_freq, because no process sees every"),
+        ("keras.callbacks.ModelCheckpoint('a.h5')", "write Keras' former HDF5 format"),
+        ("OwnCheckpoint('a.keras')", r"OwnCheckpoint has on_test_end\(\)"),
         ("keras.callbacks.BackupAndRestore('a')", "elasticdl resume JOB"),
         ("keras.callbacks.LambdaCallback(on_train_batch_end=print)", r"has on_train_batch_end\(\)"),
         ("OfBatches()", r"OfBatches has on_batch_end\(\)"),
@@ -235,6 +247,9 @@ def test_callbacks_that_can_not_run_are_refused_with_what_to_use_instead(
     write_module: WriteModule, callback: str, message: str
 ) -> None:
     own = "class OfBatches(keras.callbacks.Callback):\n    def on_batch_end(self, batch, logs=None):\n        pass\n"
+    own += (
+        "class OwnCheckpoint(keras.callbacks.ModelCheckpoint):\n    def on_test_end(self, logs=None):\n        pass\n"
+    )
     module = write_module(f"custom_model = keras.Model\n{own}\ndef callbacks():\n    return [{callback}]\n")
     with pytest.raises(UserError, match=message):
         make_callbacks(module)

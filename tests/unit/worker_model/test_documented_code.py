@@ -39,7 +39,7 @@ def test_the_callbacks_of_the_guide_are_accepted(write_module: WriteModule) -> N
     spec = job_spec()
     spec = replace(spec, validation=spec.plan, evaluate_epochs=True)
     found = check_callbacks(made, Path("model.py"), spec, ModelFacts(directions={"loss": "down"}))
-    assert found.names == ("EarlyStopping", "ReduceLROnPlateau", "CSVLogger", "LambdaCallback")
+    assert found.names == ("EarlyStopping", "ReduceLROnPlateau", "CSVLogger", "ModelCheckpoint", "LambdaCallback")
     assert found.best is not None
     assert (found.best.metric, found.best.save) == ("loss", True)
 

@@ -22,7 +22,7 @@ from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.job_data import first_batch, open_records
 from elasticdl.worker.model.build import make_once
-from elasticdl.worker.model.export.export import check_export, export
+from elasticdl.worker.model.export.export import check_export, export, export_file
 from elasticdl.worker.model.export.keras_file import loading_notes
 from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerprint
 from elasticdl.worker.model.fingerprint.graphs import remember_tables
@@ -39,7 +39,7 @@ from elasticdl.worker.model.user.callbacks import (
 from elasticdl.worker.model.user.data_reader import reader_of
 from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
 from elasticdl.worker.model.user.feeder import BatchFeeder
-from elasticdl.worker.model.user.hooks import CallbackModel, Hooks
+from elasticdl.worker.model.user.hooks import CallbackModel, Hooks, SaveModel
 from elasticdl.worker.model.user.module import UserModule, load
 from elasticdl.worker.model.user.randomness import seed_process
 from elasticdl.worker.ports import Floats, Ids
@@ -84,19 +84,23 @@ class Built:
         """What has to be the same in all processes of the job."""
         return fingerprint(self.runner, self._feeder)
 
-    def make_hooks(self, spec: JobSpec) -> Hooks:
-        """The job's callbacks, new objects."""
+    def make_hooks(self, spec: JobSpec, save: SaveModel) -> Hooks:
+        """The job's callbacks, new objects; ``save`` writes the model that they ask for."""
         module = self.runner.module
         made = with_hooks(make_callbacks(module, spec.model.callbacks))
         prepare(made, self.runner.metric_directions)
         params = {"verbose": 1, "epochs": spec.plan.epochs, "steps": spec.plan.batches_per_epoch}
         rate = self.runner.optimizer.optimizer.learning_rate
-        model = CallbackModel(rate, has_schedule=self.runner.has_schedule, path=module.path)
+        model = CallbackModel(rate, has_schedule=self.runner.has_schedule, path=module.path, save=save)
         return Hooks(made, model, params, module.path)
 
     def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> None:
         """Write the model's files into a local folder."""
         export(self.runner, dense, rows_of, folder)
+
+    def write_file(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], file: Path) -> None:
+        """Write the model, or its weights, as one local file."""
+        export_file(self.runner, dense, rows_of, file)
 
 
 def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
@@ -139,7 +143,7 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
     if spec.prediction is not None:
         processor = load_processor(module, spec.prediction.processor)
         outputs = ModelOutputs(runner=runner, processor=processor)
-    elif spec.output or (spec.best and spec.best.save) or found.best:
+    elif spec.output or (spec.best and spec.best.save) or found.best or found.checkpoint_folder:
         check_export(runner, spec.limits.export_bytes_max)
         export_notes = tuple(loading_notes(runner))
     built = Built(

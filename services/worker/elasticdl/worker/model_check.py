@@ -147,6 +147,8 @@ def _export_problem(spec: JobSpec, built: Built, name: str) -> str:
     try:
         if spec.output and spec.prediction is None:
             try_export(built, spec.output, name)
+        elif built.callbacks.checkpoint_folder and name == KERAS_FILE:
+            try_export(built, built.callbacks.checkpoint_folder, name)
     except UserError as error:
         return str(error)
     return ""

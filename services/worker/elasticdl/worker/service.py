@@ -201,6 +201,10 @@ class Worker:
             output=self.spec.output,
             progress=lambda: self._runner.post(ProgressMade()),
         )
+
+        def save(uri: str, instances: Mapping[str, str]) -> None:
+            exporter.write_file(uri, instances, built.write_file)
+
         loader = BatchLoader(
             built.training, built.validation, model=built.runner, store=self.store, running_batches=running_batches
         )
@@ -214,7 +218,7 @@ class Worker:
             ComputeSettings(
                 plan=self.spec.plan,
                 rate_from_worker=signature.optimizer.rate_from_worker,
-                callbacks=CallbackTasks(lambda: built.make_hooks(self.spec), self.spec.storage).run,
+                callbacks=CallbackTasks(lambda: built.make_hooks(self.spec, save), self.spec.storage).run,
                 export=exporter.export,
                 save=exporter.save,
                 round_steps=self._round_steps,

@@ -13,6 +13,10 @@ MetricStates = Mapping[str, tuple[bytes, ...]]
 
 CALLBACKS, LAST_CALLBACKS = "callbacks", "last callbacks"
 """Labels of the merge tasks that run callbacks; after the last one no epoch follows."""
+MODEL_LOST = "model_lost"
+"""The only result of a callbacks' task that a ps interrupted: it restarted before a hook could save the model."""
+NOTE_CHARS_MAX = 200
+"""An event has few bytes, whatever a callback is called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,8 @@ class TaskMessage:
         logs: callbacks: metric name -> value of the epoch that has ended.
         learning_rate: train: the rate that callbacks have set for the task's epoch; None: that of the optimizer.
         audited: export of the current model: ps -> the instance whose final snapshot was audited. The model is read
-            from these instances and no others: each absorbs nothing after its final snapshot.
+            from these instances and no others: each absorbs nothing after its final snapshot. Callbacks: the instances
+            that have the model at the end of the epoch.
         files: export of predictions: for each task of the plan, in order, the name of the file that counts.
     """
 

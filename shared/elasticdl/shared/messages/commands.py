@@ -61,7 +61,7 @@ class Dispatch:
         again: workers take them before all tasks that are dispatched for the first time.
         evaluation: evaluate and merge: number of the evaluation (or epoch); export: see ``TaskMessage``.
         label: merge: ``evaluation``, ``epoch``, ``callbacks`` or ``last callbacks``; export: see ``TaskMessage``.
-        audited: export: see ``TaskMessage``.
+        audited: merge and export: see ``TaskMessage``.
     """
 
     purpose: Purpose

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from elasticdl.shared.errors import InvariantError, TransientError, UserError
-from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, TaskRef
+from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, MODEL_LOST, NOTE_CHARS_MAX, TaskRef
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.procedures import Procedure
@@ -195,7 +195,14 @@ class AuxiliaryTasks:
         message = lease.message
         is_last = message.label == LAST_CALLBACKS
         try:
-            result = yield RunCallbacks(number=message.evaluation, logs=message.logs, is_last=is_last)
+            result = yield RunCallbacks(
+                number=message.evaluation, logs=message.logs, is_last=is_last, instances=message.audited
+            )
+        except PinLostError as error:
+            self._outcomes.pause()
+            self._finish(
+                message.task, Tally(), MergeResult(results={MODEL_LOST: 1.0}, note=str(error)[:NOTE_CHARS_MAX])
+            )
         except UserError as error:
             self._fail(message.task, of_user_error(error, FailureKind.USER_CODE))
         except TransientError as error:

@@ -216,11 +216,13 @@ class RunCallbacks:
         number: ``2 k`` ends epoch k, from 1; ``2 k + 1`` begins training after k epochs.
         logs: metric name -> value of the epoch that has ended.
         is_last: no epoch follows.
+        instances: ps -> the instance that has the model at the end of that epoch; empty: no epoch has ended.
     """
 
     number: int
     logs: Mapping[str, float]
     is_last: bool
+    instances: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

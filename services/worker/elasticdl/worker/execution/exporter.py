@@ -16,7 +16,7 @@ from elasticdl.worker.ps_client import PsClient
 from elasticdl.worker.ps_client.requests import NO_INSTANCES, Instances
 
 WriteModel = Callable[[Floats, RowsFunction, Path], None]
-"""(dense values, (table, ids) -> rows, local folder) -> the files are in the folder."""
+"""(dense values, (table, ids) -> rows, local folder or file) -> the files are in the folder, or the file is there."""
 
 
 class Exporter:
@@ -70,6 +70,27 @@ class Exporter:
         version = command.version
         dense, rows_of = self._saved.load(version) if version else self._pull(0, command.audited)
         write_output(command.output or self._output, lambda folder: self._write(dense, rows_of, folder), self._progress)
+
+    def write_file(self, uri: str, instances: Instances, write: WriteModel) -> None:
+        """Write the current model to one file, on disk or in object storage, replacing what is there.
+
+        Args:
+            uri: of the file.
+            instances: the instances of the ps that have the model.
+            write: writes a local file, which is complete before it takes its name.
+
+        Raises:
+            PinLostError: the model is gone.
+            PermanentError, TransientError: the file can't be written.
+        """
+        dense, rows_of = self._pull(0, instances)
+        if scheme_of(uri) == "file":
+            write(dense, rows_of, local_path(uri))
+            return
+        with tempfile.TemporaryDirectory(prefix="elasticdl-checkpoint-") as folder:
+            file = Path(folder, uri.rpartition("/")[2])
+            write(dense, rows_of, file)
+            open_store(uri).write(uri, file)
 
 
 def write_output(output: str, write: Callable[[Path], None], progress: Callable[[], None] = lambda: None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from elasticdl.master.core.decision import Decisions
-from elasticdl.master.core.evaluation.epochs import epoch_to_evaluate
+from elasticdl.master.core.evaluation.epochs import epoch_to_evaluate, evaluation_of_epoch
 from elasticdl.master.core.evaluation.merging import merge_command
 from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.master.core.state import State
@@ -50,9 +50,26 @@ def _has_results(state: State) -> bool:
 
 def _run(state: State, label: str) -> Decisions:
     task = state.callbacks.next_task
-    if any(merge.subject == task and merge.label in (CALLBACKS, LAST_CALLBACKS) for merge in state.merges.values()):
+    labels = (CALLBACKS, LAST_CALLBACKS)
+    if any(merge.subject == task and merge.label in labels and not merge.done for merge in state.merges.values()):
         return []
-    return [merge_command(state, label, task)]
+    if task % 2 == 0 and not (state.all_ps_running and all(pod.has_model for pod in state.running_holders)):
+        return []  # What a ps that ended has absorbed is known again when it has restored its ledgers.
+    return [merge_command(state, label, task, instances=_instances_of_epoch(state, task))]
+
+
+def _instances_of_epoch(state: State, task: int) -> Mapping[str, str]:
+    """The instances of the ps with the model at the end of the epoch that the hooks of a task end.
+
+    If the epoch was evaluated, they are those that had the evaluated model: a ps that was restored since has absorbed
+    the lost batches once more, perhaps in another order.
+    """
+    if task % 2:
+        return {}
+    evaluation = evaluation_of_epoch(state, task // 2 - 1)
+    if evaluation:
+        return {str(ps): str(instance) for ps, instance in evaluation.incarnations.items()}
+    return {str(pod.name): str(pod.incarnation) for pod in state.running_holders}
 
 
 def results_of_epoch(state: State, task: int) -> Mapping[str, float]:

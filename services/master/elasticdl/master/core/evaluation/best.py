@@ -40,8 +40,15 @@ def on_results(state: State, evaluation: Evaluation) -> None:
         state.best.stale_epochs = 0
         if spec.save:
             evaluation.phase = EvaluationPhase.SAVING
-    elif evaluation.is_epoch_end:
+    elif evaluation.is_epoch_end and not any(_is_of_same_epoch(each, evaluation) for each in state.evaluations):
         state.best.stale_epochs += 1
+
+
+def _is_of_same_epoch(earlier: Evaluation, evaluation: Evaluation) -> bool:
+    """Whether an earlier evaluation has results of the same epoch: its model was lost before callbacks saved it."""
+    if earlier.number == evaluation.number or not earlier.is_epoch_end or not earlier.results:
+        return False
+    return earlier.epoch == evaluation.epoch
 
 
 def decide_save(state: State, evaluation: Evaluation) -> tuple[Command, str]:

@@ -5,7 +5,7 @@ Everything here follows from the folded log, so a successor of the master finds 
 
 from __future__ import annotations
 
-from elasticdl.master.core.evaluation.state import EvaluationPhase
+from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training.state import Training
 
@@ -57,6 +57,14 @@ def _evaluation_limit(state: State) -> int:
         return plan.tasks
     epochs = epoch_to_evaluate(state) or _decisive_epoch(state) or training.epochs_complete + 1
     return min(epochs * plan.tasks_per_epoch, plan.tasks)
+
+
+def evaluation_of_epoch(state: State, epoch: int) -> Evaluation | None:
+    """The last evaluation of the model at the end of an epoch, from 0, that has results; None: there is none."""
+    for evaluation in reversed(state.evaluations):
+        if evaluation.epoch == epoch and evaluation.results and (evaluation.is_epoch_end or evaluation.final):
+            return evaluation
+    return None
 
 
 def adopt_evaluation(state: State, batches: int) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from elasticdl.master.core.callbacks.apply import on_callbacks_result
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.best import on_results
@@ -12,6 +15,8 @@ from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, MetricStates
 from elasticdl.shared.messages.commands import Command, Dispatch
 from elasticdl.shared.messages.events import TaskFinished
 from elasticdl.shared.names import Purpose
+
+_NO_INSTANCES: Mapping[str, str] = MappingProxyType({})
 
 
 def decide_epoch_merges(state: State) -> Decisions:
@@ -30,7 +35,9 @@ def decide_epoch_merges(state: State) -> Decisions:
     ]
 
 
-def merge_command(state: State, label: str, subject: int, offset: int = 0) -> tuple[Command, str]:
+def merge_command(
+    state: State, label: str, subject: int, offset: int = 0, instances: Mapping[str, str] = _NO_INSTANCES
+) -> tuple[Command, str]:
     """The dispatch of one merge task, and its reason.
 
     Args:
@@ -38,6 +45,7 @@ def merge_command(state: State, label: str, subject: int, offset: int = 0) -> tu
         label: ``evaluation``, ``epoch``, or one for callbacks.
         subject: number of the evaluation or epoch, or of the callbacks' task.
         offset: how many merges the same decision dispatches before this one.
+        instances: callbacks: ps -> the instance that has the model at the end of the epoch.
     """
     number = max([state.number_floor, *state.merges]) + 1 + offset
     command = Dispatch(
@@ -46,6 +54,7 @@ def merge_command(state: State, label: str, subject: int, offset: int = 0) -> tu
         tasks=((number, number + 1),),
         evaluation=subject,
         label=label,
+        audited=instances,
     )
     if label in (CALLBACKS, LAST_CALLBACKS):
         return command, "callbacks at the end of an epoch" if subject % 2 == 0 else "callbacks at the start of training"

@@ -34,6 +34,7 @@ from elasticdl.worker.model.export.comparison import compare_files, kept, predic
 from elasticdl.worker.model.runner import ModelRunner
 
 SAVED_MODEL = "saved_model"
+WEIGHTS_SUFFIX = ".weights.h5"
 EXPORTED = (SAVED_MODEL, KERAS_FILE)
 """Each of them holds all weights."""
 _DISK_FULL = os.strerror(errno.ENOSPC)
@@ -64,7 +65,7 @@ def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
         if not table.input_dim:
             raise UserError(
                 f"{runner.module.path}: embedding {table.name} has no input_dim, so the model can't be exported",
-                hint="Give elasticdl.layers.Embedding input_dim, or run without --output.",
+                hint="Give elasticdl.layers.Embedding input_dim, or run without --output and ModelCheckpoint.",
             )
     floats = runner.dense.size + sum(table.input_dim * table.width for table in runner.tables)
     size = floats * FLOAT_BYTES
@@ -74,7 +75,7 @@ def check_export(runner: ModelRunner, export_bytes_max: int) -> int:
         raise UserError(
             f"{runner.module.path}: the exported model would be {bytes_text(size)}, "
             f"above the limit of {bytes_text(export_bytes_max)}{named}",
-            hint="Run without --output: the trained rows are in the snapshots.",
+            hint="Run without --output and ModelCheckpoint: the trained rows are in the snapshots.",
         )
     return size
 
@@ -117,6 +118,28 @@ def export(
             compare_files(runner, model, predictions_of(runner, dense, rows_of), files)
         for name in names:
             _replace(written / name, output_dir / name, written / f"old-{name}")
+
+
+def export_file(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, file: Path) -> None:
+    """Write the model as one local file, replacing what is there: a ``.keras`` file, or a ``.weights.h5`` file.
+
+    Args:
+        runner: the model.
+        dense: float32, all dense variables in signature order.
+        rows_of: gives the rows of a table.
+        file: where to; it is complete before it takes its name.
+
+    Raises:
+        UserError: the model can't be exported.
+        PermanentError, TransientError: the folder can't be written, because the disk is full for instance.
+    """
+    check_export(runner, np.iinfo(np.int64).max)
+    model = _plain_model(runner, dense, rows_of)
+    with _disk_errors_of(file.parent), _unfinished(file.parent) as folder:
+        written = Path(folder, file.name)
+        save = model.save_weights if file.name.endswith(WEIGHTS_SUFFIX) else model.save
+        save(written)
+        written.replace(file)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def configuration(runner: ModelRunner) -> Any:
         reason = " ".join(str(error).split())
         raise UserError(
             f"{runner.module.path}: the model can't be written as model.keras: {reason}",
-            hint="Give the class a get_config(), or run without --output.",
+            hint="Give the class a get_config(), or run without --output and ModelCheckpoint.",
         ) from error
 
 

@@ -13,12 +13,18 @@ import keras
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import BestModel, JobSpec
 from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.checkpoint_callback import (
+    check_checkpoint,
+    check_file_name,
+    folder_of,
+    is_checkpoint,
+    write_through_store,
+)
 from elasticdl.worker.model.user.module import UserModule
 from elasticdl.worker.model.user.tensorboard_callback import GRAPH_NOTE, check_tensorboard, is_tensorboard, log_dir_of
 
 DEFAULT_FUNCTION = "callbacks"
 _INSTEAD = {
-    "ModelCheckpoint": "--save_best=val_loss keeps the best model; elasticdl export JOB writes versions that are kept",
     "BackupAndRestore": "remove it: snapshots are always taken, and elasticdl resume JOB continues from them",
     "TensorBoard": "use keras.callbacks.TensorBoard itself. The master writes its curves",
     "SwapEMAWeights": "remove it: moving averages of weights are not kept",
@@ -57,12 +63,14 @@ class FoundCallbacks:
         names: their class names, in their order; those that have nothing to do are left out.
         best: the model that ``EarlyStopping(restore_best_weights=True)`` restores; None: none does.
         tensorboard_log_dir: URI of the folder of ``TensorBoard``; empty: there is none.
+        checkpoint_folder: URI of the folder of ``ModelCheckpoint``; empty: there is none.
         notes: what the user should know about them.
     """
 
     names: tuple[str, ...] = ()
     best: BestModel | None = None
     tensorboard_log_dir: str = ""
+    checkpoint_folder: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -108,6 +116,9 @@ def _refuse(callback: Any, path: Path) -> None:
     if isinstance(callback, keras.callbacks.TerminateOnNaN):
         return
     base = keras.callbacks.Callback
+    if is_checkpoint(callback):
+        check_checkpoint(callback, path)
+        base = keras.callbacks.ModelCheckpoint
     for hook in _BATCH_HOOKS:
         if hook in vars(callback) or getattr(type(callback), hook) is not getattr(base, hook):
             raise UserError(
@@ -126,8 +137,8 @@ def check_callbacks(made: list[Any], path: Path, spec: JobSpec, facts: ModelFact
         facts: of its model.
 
     Raises:
-        UserError: a callback monitors a value that the job does not have, or sets a rate that the optimizer's schedule
-            gives.
+        UserError: a callback monitors or writes a value that the job does not have, or sets a rate that the
+            optimizer's schedule gives.
     """
     best: BestModel | None = None
     for callback in made:
@@ -136,7 +147,9 @@ def check_callbacks(made: list[Any], path: Path, spec: JobSpec, facts: ModelFact
                 f"{path}: {type(callback).__name__} can't set the learning rate, because optimizer() has a schedule",
                 hint="Give optimizer() a number as its learning rate, or remove the callback.",
             )
-        if isinstance(getattr(callback, "monitor", None), str):
+        if is_checkpoint(callback):
+            check_file_name(callback, path, _results(spec, facts.directions))
+        if isinstance(getattr(callback, "monitor", None), str) and not _ignores_monitor(callback):
             _check_monitor(callback, path, spec, facts.directions)
         if isinstance(callback, keras.callbacks.EarlyStopping) and callback.restore_best_weights:
             best = _best(callback, path, facts.directions)
@@ -149,8 +162,20 @@ def check_callbacks(made: list[Any], path: Path, spec: JobSpec, facts: ModelFact
         names=tuple(type(callback).__name__ for callback in with_hooks(made)),
         best=best,
         tensorboard_log_dir=log_dir_of(made, path),
+        checkpoint_folder=folder_of(made),
         notes=(GRAPH_NOTE,) if any(is_tensorboard(callback) and callback.write_graph for callback in made) else (),
     )
+
+
+def _results(spec: JobSpec, directions: Mapping[str, str]) -> list[str]:
+    """Names of the results that each epoch has."""
+    is_evaluated = spec.validation is not None and spec.evaluate_epochs
+    return [*directions, *(f"val_{name}" for name in directions if is_evaluated)]
+
+
+def _ignores_monitor(callback: Any) -> bool:
+    """Whether a ``ModelCheckpoint`` saves every epoch, and its monitor is Keras' default."""
+    return is_checkpoint(callback) and not callback.save_best_only and callback.monitor == "val_loss"
 
 
 def _check_monitor(callback: Any, path: Path, spec: JobSpec, directions: Mapping[str, str]) -> None:
@@ -194,3 +219,5 @@ def prepare(callbacks: list[Any], directions: Mapping[str, str]) -> None:
             callback.mode = {"up": "max", "down": "min"}.get(direction, "auto")
         if isinstance(callback, keras.callbacks.EarlyStopping):
             callback.restore_best_weights = False
+        if is_checkpoint(callback):
+            write_through_store(callback)

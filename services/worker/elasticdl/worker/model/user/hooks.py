@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.tasks import NOTE_CHARS_MAX
+from elasticdl.shared.storage import to_uri
 from elasticdl.worker.core.commands import MergeResult, RunCallbacks
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.plain_data import NotPlainError, dump, load
 
-NOTE_CHARS_MAX = 200
-"""An event has few bytes, whatever a callback is called."""
 _OF_KERAS = ("_model", "params")
 """Attributes that ``set_model`` and ``set_params`` set."""
 
 
+SaveModel = Callable[[str, Mapping[str, str]], None]
+"""(URI of a file, ps -> the instance that has the model) -> the file is written."""
+
+
 class CallbackModel:
-    """``self.model`` of a callback: whether training stops, and the learning rate.
+    """``self.model`` of a callback: whether training stops, the learning rate, and the model as a file.
 
     Args:
         learning_rate: of the optimizer, before any update.
         has_schedule: whether it follows from a schedule.
         path: the model file.
+        save: writes the model to a file.
     """
 
-    def __init__(self, learning_rate: float, *, has_schedule: bool, path: Path) -> None:
+    def __init__(self, learning_rate: float, *, has_schedule: bool, path: Path, save: SaveModel) -> None:
         # Stands for the user's optimizer. Keras refuses to set a rate that has a schedule.
         schedule = keras.optimizers.schedules.ExponentialDecay(learning_rate, 1, 1.0)
         self.optimizer = keras.optimizers.SGD(schedule if has_schedule else learning_rate)
         self.stop_training = False
         self.metrics: list[Any] = []
+        self.instances: Mapping[str, str] = {}
+        """ps -> the instance that has the model at the end of the epoch whose hooks run; empty: none has ended."""
         self._has_schedule = has_schedule
         self._path = path
+        self._save = save
 
     @property
     def learning_rate(self) -> float | None:
@@ -44,13 +53,39 @@ class CallbackModel:
             return None
         return float(keras.ops.convert_to_numpy(self.optimizer.learning_rate))
 
+    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, **_: Any) -> None:
+        """Write the model at the end of the epoch to a ``.keras`` file, which exists completely or not at all.
+
+        Args:
+            filepath: relative to the folder in which the job was started, or an address in object storage.
+            overwrite: must be true, because a file that is there may be of a process that died.
+
+        Raises:
+            UserError: another format is asked for, or no epoch has ended.
+            PinLostError: a ps restarted, so the model is gone.
+            PermanentError, TransientError: the file can't be written.
+        """
+        self._write(filepath, ".keras", "save()", overwrite)
+
+    def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True, **_: Any) -> None:
+        """Write the weights at the end of the epoch to a ``.weights.h5`` file; otherwise as ``save``."""
+        self._write(filepath, ".weights.h5", "save_weights()", overwrite)
+
+    def _write(self, filepath: str | os.PathLike[str], suffix: str, what: str, overwrite: bool) -> None:
+        place = f"{self._path}: a callback calls self.model.{what}"
+        if not self.instances:
+            raise UserError(f"{place} where no epoch has ended", hint="Call it in on_epoch_end().")
+        if not os.fspath(filepath).endswith(suffix) or not overwrite:
+            raise UserError(f"{place} for {filepath}", hint=f"Give a name that ends in {suffix}, and overwrite=True.")
+        self._save(to_uri(os.fspath(filepath)), self.instances)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         raise UserError(
             f"{self._path}: a callback uses self.model.{name}, but the weights are on the parameter servers",
-            hint="Callbacks can use self.model.stop_training and self.model.optimizer.learning_rate. "
-            "--save_best keeps the best model, and elasticdl export JOB writes versions of it.",
+            hint="Callbacks can use self.model.stop_training, self.model.optimizer.learning_rate, "
+            "self.model.save() and self.model.save_weights().",
         )
 
 
@@ -80,8 +115,11 @@ class Hooks:
         Raises:
             UserError: a callback uses what it can't have.
             UserCodeError: a hook raised.
+            PinLostError: a callback saves the model, and a ps restarted since the end of the epoch.
+            PermanentError, TransientError: a callback saves the model, and the file can't be written.
         """
         self._notes.clear()
+        self._model.instances = command.instances
         epoch, is_start = command.number // 2, command.number % 2 == 1
         if is_start:
             self._model.stop_training = False
