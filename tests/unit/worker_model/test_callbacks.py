@@ -21,8 +21,14 @@ from elasticdl.shared.storage import to_uri
 from elasticdl.shared.storage.memory_store import MemoryStore
 from elasticdl.worker.core.commands import MergeResult, RunCallbacks
 from elasticdl.worker.execution.callback_tasks import CallbackTasks
-from elasticdl.worker.model.user.callbacks import ModelFacts, check_callbacks, make_callbacks, prepare, with_hooks
-from elasticdl.worker.model.user.hooks import CallbackModel, Hooks
+from elasticdl.worker.model.user.callbacks.accepted import (
+    ModelFacts,
+    check_callbacks,
+    make_callbacks,
+    prepare,
+    with_hooks,
+)
+from elasticdl.worker.model.user.callbacks.hooks import CallbackModel, Hooks
 from elasticdl.worker.ps_client.rules import PinLostError
 
 pytestmark = pytest.mark.tensorflow

@@ -14,7 +14,7 @@ from tests.unit.master.driver import job_spec
 from tests.unit.worker_model.conftest import WriteModule
 
 from elasticdl.shared.data.schema import Metadata
-from elasticdl.worker.model.user.callbacks import ModelFacts, check_callbacks, make_callbacks
+from elasticdl.worker.model.user.callbacks.accepted import ModelFacts, check_callbacks, make_callbacks
 from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
 
 pytestmark = pytest.mark.tensorflow

@@ -28,7 +28,7 @@ from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerpr
 from elasticdl.worker.model.fingerprint.graphs import remember_tables
 from elasticdl.worker.model.prediction.outputs import ModelOutputs, load_processor
 from elasticdl.worker.model.runner import SWAP_BYTES_MIN, ModelRunner, RunnerSettings
-from elasticdl.worker.model.user.callbacks import (
+from elasticdl.worker.model.user.callbacks.accepted import (
     FoundCallbacks,
     ModelFacts,
     check_callbacks,
@@ -36,10 +36,10 @@ from elasticdl.worker.model.user.callbacks import (
     prepare,
     with_hooks,
 )
+from elasticdl.worker.model.user.callbacks.hooks import CallbackModel, Hooks, SaveModel
 from elasticdl.worker.model.user.data_reader import reader_of
 from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
 from elasticdl.worker.model.user.feeder import BatchFeeder
-from elasticdl.worker.model.user.hooks import CallbackModel, Hooks, SaveModel
 from elasticdl.worker.model.user.module import UserModule, load
 from elasticdl.worker.model.user.randomness import seed_process
 from elasticdl.worker.ports import Floats, Ids

@@ -11,7 +11,7 @@ symbol                                 contract
 ``eval_metrics_fn()``                  ``{name: metric or function}`` or ``{output: {name: metric or function}}``
 ``weighted_eval_metrics_fn()``         the same for metrics that use the sample weights
 ``class_weight``                       ``{class: weight}``, or a function that returns it, see ``class_weights.py``
-``callbacks()``                        a list of Keras callbacks with hooks of epochs, see ``callbacks.py``
+``callbacks()``                        a list of Keras callbacks with hooks of epochs, see ``callbacks``
 =====================================  =============================================================================
 
 Without a feed, the columns of the data are the inputs of the model, see ``default_feed.py``. Without ``loss`` or

@@ -13,8 +13,8 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.tasks import NOTE_CHARS_MAX
 from elasticdl.shared.storage import to_uri
 from elasticdl.worker.core.commands import MergeResult, RunCallbacks
+from elasticdl.worker.model.user.callbacks.plain_data import NotPlainError, dump, load
 from elasticdl.worker.model.user.calls import user_code
-from elasticdl.worker.model.user.plain_data import NotPlainError, dump, load
 
 _OF_KERAS = ("_model", "params")
 """Attributes that ``set_model`` and ``set_params`` set."""

@@ -12,16 +12,16 @@ import keras
 
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.spec import BestModel, JobSpec
-from elasticdl.worker.model.user.calls import user_code
-from elasticdl.worker.model.user.checkpoint_callback import (
+from elasticdl.worker.model.user.callbacks.checkpoint import (
     check_checkpoint,
     check_file_name,
     folder_of,
     is_checkpoint,
     write_through_store,
 )
+from elasticdl.worker.model.user.callbacks.tensorboard import GRAPH_NOTE, check_tensorboard, is_tensorboard, log_dir_of
+from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
-from elasticdl.worker.model.user.tensorboard_callback import GRAPH_NOTE, check_tensorboard, is_tensorboard, log_dir_of
 
 DEFAULT_FUNCTION = "callbacks"
 _INSTEAD = {
