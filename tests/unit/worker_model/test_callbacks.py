@@ -48,7 +48,7 @@ class Job:
         self.saved: list[str] = []
         """Files that were written, in their order."""
         self.is_model_lost = False
-        self._tasks = self._process()
+        self.tasks = self._process()
 
     def _process(self) -> CallbackTasks:
         return CallbackTasks(self._hooks, "memory://job", self._store)
@@ -66,7 +66,7 @@ class Job:
 
     def restart(self) -> None:
         """Another process takes over."""
-        self._tasks = self._process()
+        self.tasks = self._process()
 
     def forget(self, number: int) -> None:
         """The process of a task has died after its hooks, and before it could store their result."""
@@ -76,7 +76,7 @@ class Job:
     def run(self, number: int, *, is_last: bool = False, **logs: float) -> MergeResult:
         """Run a task of hooks."""
         instances = {} if number % 2 else {"ps-0": "ps-0-1"}
-        return self._tasks.run(RunCallbacks(number=number, logs=logs, is_last=is_last, instances=instances))
+        return self.tasks.run(RunCallbacks(number=number, logs=logs, is_last=is_last, instances=instances))
 
 
 def of_keras(make: Make, history: list[dict[str, float]]) -> list[tuple[bool, float]]:
@@ -222,6 +222,24 @@ def test_a_csv_log_has_each_epoch_once(tmp_path: Path) -> None:
     with file.open() as rows:
         read = [(row["epoch"], row["loss"], row["accuracy"]) for row in csv.DictReader(rows)]
     assert read == [(str(epoch), f"{epoch}.0", "0.5") for epoch in range(5)]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("epochs", [0, 1, 2])
+def test_a_csv_log_lacks_what_another_process_wrote_before_it_died(tmp_path: Path, epochs: int) -> None:
+    file = tmp_path / "log.csv"
+    job = Job(lambda: [keras.callbacks.CSVLogger(str(file))])
+    job.run(1)
+    for epoch in range(epochs):
+        job.run(2 * epoch + 2, loss=float(epoch), val_loss=0.5)
+    first, number = job.tasks, 2 * epochs + 2
+    job.restart()
+    job.run(number, loss=123456.789, val_loss=0.25)
+    job.forget(number)
+    job.tasks = first
+    job.run(number, is_last=True, loss=float(epochs), val_loss=0.5)
+    rows = [f"{epoch},{epoch}.0,0.5" for epoch in range(epochs + 1)]
+    assert file.read_text().splitlines() == ["epoch,loss,val_loss", *rows]
 
 
 def test_weights_are_not_there_and_the_error_says_where_they_are() -> None:

@@ -125,6 +125,7 @@ class Hooks:
             self._model.stop_training = False
             self._call("on_train_begin", {})
         else:
+            self._drop_rows_of_others()
             logs = {name: command.logs[name] for name in sorted(command.logs, key=_fit_order)}
             self._call("on_epoch_end", epoch - 1, logs)
         results: dict[str, float] = {}
@@ -138,6 +139,13 @@ class Hooks:
         if self._model.learning_rate is not None:
             results["learning_rate"] = self._model.learning_rate
         return MergeResult(results=results, note="; ".join(self._notes)[:NOTE_CHARS_MAX])
+
+    def _drop_rows_of_others(self) -> None:
+        """Cut a CSV log behind the last row that this process has written: another one has written more and died."""
+        for callback in self._callbacks:
+            if isinstance(callback, keras.callbacks.CSVLogger):
+                with user_code(self._path, f"{type(callback).__name__}.on_epoch_end()"):
+                    callback.csv_file.truncate()
 
     def _call(self, hook: str, *arguments: Any) -> None:
         for callback in self._callbacks:
@@ -207,9 +215,13 @@ def _why(callback: Any) -> str:
 
 
 def _remove_rows(file: Path, separator: str, epoch: int) -> None:
-    """Remove the rows of a CSVLogger from this epoch on: a process has written them and died before its result."""
+    """Remove the last rows of a CSVLogger from this epoch on: a process has written them and died before its result.
+
+    The bytes before them stay, because another process may have the file open behind them.
+    """
     if not file.exists():
         return
-    header, *rows = file.read_text().splitlines(keepends=True) or [""]
-    kept = [row for row in rows if int(row.partition(separator)[0]) < epoch]
-    file.write_text("".join((header, *kept)))
+    header, *rows = file.read_bytes().splitlines(keepends=True) or [b""]
+    while rows and int(rows[-1].partition(separator.encode())[0]) >= epoch:
+        rows.pop()
+    os.truncate(file, len(header) + sum(map(len, rows)))
