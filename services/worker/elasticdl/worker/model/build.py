@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,9 +91,7 @@ def build(module: UserModule, example: Batch, *, seed: int, swap_bytes_min: int,
 
 def make(module: UserModule, example: Batch, census: Census, *, seed: int) -> Any:
     """Make the model once, its variables built; the same seed gives the same names and initial values."""
-    reset_uids()
-    seed_process(seed)
-    with taking(census), serving.looking_up(ShapesOnly()):
+    with _making(census, seed):
         model = module.make_model()
         if not model.built:
             with user_code(module.path, "the model's first call"):
@@ -102,10 +102,16 @@ def make(module: UserModule, example: Batch, census: Census, *, seed: int) -> An
 
 def make_once(module: UserModule, *, seed: int) -> Any:
     """Make the model before there is a batch, to look at its inputs and outputs: without its embedding tables."""
+    with _making(Census(swap_bytes_min=0), seed):
+        return module.make_model()
+
+
+@contextmanager
+def _making(census: Census, seed: int) -> Iterator[None]:
     reset_uids()
     seed_process(seed)
-    with taking(Census(swap_bytes_min=0)), serving.looking_up(ShapesOnly()):
-        return module.make_model()
+    with taking(census), serving.looking_up(ShapesOnly()):
+        yield
 
 
 def _tables(layers: list[Any], census: Census) -> tuple[ServedTable, ...]:
