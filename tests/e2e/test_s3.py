@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 from tests.contract.servers.s3 import S3Server
 from tests.e2e.elastic import Elastic
-from tests.e2e.models import write_data, write_model
+from tests.e2e.models import LINEAR, write_data, write_model
 
 from elasticdl.shared.storage import join
 from elasticdl.shared.storage.s3_store import S3Store
 
 BUCKET = "elasticdl-e2e"
+CHECKPOINTS = f"""
+
+def callbacks():
+    return [keras.callbacks.ModelCheckpoint("s3://{BUCKET}/models/{{epoch}}.keras", verbose=1)]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +47,7 @@ def names(bucket: S3Server, place: str) -> set[str]:
 
 
 def test_data_set_snapshots_and_export_in_a_bucket(elastic: Elastic, bucket: S3Server, tmp_path: Path) -> None:
+    write_model(elastic.folder, LINEAR + CHECKPOINTS)
     outcome = elastic.train(
         "--model_def=model.py",
         f"--training_data=s3://{BUCKET}/data",
@@ -54,6 +60,8 @@ def test_data_set_snapshots_and_export_in_a_bucket(elastic: Elastic, bucket: S3S
     assert outcome.report["audit"]["records"] == 2000
     assert outcome.report["metrics"]["mse"] < 1.0
     assert {"model.keras", "saved_model/saved_model.pb"} <= names(bucket, "output")
+    assert names(bucket, "models") == {"1.keras"}
+    assert not (elastic.folder / "s3:").exists()
     assert {name.partition("/")[0] for name in names(bucket, "curves")} == {"train", "validation"}
     kept = names(bucket, f"jobs/{outcome.job}")
     assert any(name.startswith("index/") for name in kept)
