@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p -c '
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
-PARALLEL ?= -n 2 --dist worksteal
+PARALLEL ?= -n 3 --dist worksteal
 EPOCHS ?= 30
 SEED_START ?= 0
 N ?= 10000
@@ -60,10 +60,10 @@ quality: $(READY) ## Compare the models of jobs with those of fit, in about an h
 
 ##- Testing
 
-test: $(READY) s3-server ## Run all tests
+test: $(READY) s3-server ## Run the tests, without those that need a cluster or are marked as thorough
 	$(PYTEST) tests/unit $(PARALLEL)
 	$(PYTEST) tests/contract tests/sim tests/integration $(PARALLEL)
-	$(PYTEST) tests/e2e -n 3 --dist worksteal
+	$(PYTEST) tests/e2e $(PARALLEL) -m 'not thorough'
 
 unit: $(READY) ## Run the fast unit tests, those that import TensorFlow left out
 	$(PYTEST) tests/unit $(PARALLEL) -m 'not tensorflow'
@@ -83,8 +83,8 @@ contract: $(READY) s3-server ## Run the tests that hold the in-memory adapters a
 integration: $(READY) ## Run the tests of single services as processes, on a real nats-server
 	$(PYTEST) tests/integration $(PARALLEL)
 
-e2e: $(READY) s3-server ## Run the end-to-end tests: real processes, real kills
-	$(PYTEST) tests/e2e -n 3 --dist worksteal
+e2e: $(READY) s3-server ## Run all end-to-end tests: real processes, real kills
+	$(PYTEST) tests/e2e $(PARALLEL)
 
 cluster-up: $(READY) ## Start a Kubernetes node for tests; compiles it once, which takes about 10 minutes
 	@$(BIN)/python -m tests.cluster up
@@ -112,7 +112,7 @@ cov: $(READY) ## Run the unit tests and report which lines they reach
 
 ##- Checking
 
-check: export ELASTICDL_SIM_SEEDS = 1000
+check: export ELASTICDL_SIM_SEEDS = 500
 check: lint type imports proto-fresh docs test ## Everything that must pass before a change is merged
 
 lint: $(READY) ## Check style and formatting

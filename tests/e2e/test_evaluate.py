@@ -42,6 +42,7 @@ def test_an_exported_model_and_a_job_have_the_metrics_of_the_training_job_and_of
     assert exported == pytest.approx(model.evaluate(rows[:, :3], rows[:, 3], verbose=0, return_dict=True), rel=1e-5)
 
 
+@pytest.mark.thorough
 def test_records_count_once_when_processes_are_killed(elastic: Elastic) -> None:
     write_model(elastic.folder)
     write_data(elastic.folder)

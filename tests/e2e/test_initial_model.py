@@ -26,6 +26,7 @@ def custom_model():
 """ + LINEAR[LINEAR.index("def loss") :]
 
 
+@pytest.mark.thorough
 def test_a_job_starts_from_the_weights_of_another_one(elastic: Elastic) -> None:
     write_model(elastic.folder)
     write_data(elastic.folder, records=1000)

@@ -79,6 +79,7 @@ def test_a_job_whose_event_log_is_lost_goes_on_from_its_snapshots(elastic: Elast
     assert "Part of the event log is lost: from the start of the job" in status.output
 
 
+@pytest.mark.thorough
 def test_a_log_whose_end_is_lost_is_behind_the_ledgers_and_that_is_fine(elastic: Elastic, job_flags: list[str]) -> None:
     run = killed(elastic, ["train", *job_flags], PROGRESS)
     early = shutil.copytree(run / "nats", elastic.folder / "early")
@@ -114,8 +115,10 @@ def truncate(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "name"),
-    [(flip, "dense-0"), (truncate, "manifest")],
-    ids=["bent", "torn"],
+    [
+        pytest.param(flip, "dense-0", id="bent", marks=pytest.mark.thorough),
+        pytest.param(truncate, "manifest", id="torn"),
+    ],
 )
 def test_a_damaged_snapshot_is_replaced_by_an_older_one(
     elastic: Elastic, job_flags: list[str], damage: Callable[[Path], None], name: str
@@ -147,6 +150,7 @@ def test_when_every_snapshot_is_damaged_the_job_fails_with_the_object_named(
         assert failed.report["snapshots"]["damaged"]
 
 
+@pytest.mark.thorough
 def test_a_job_whose_indices_are_lost_makes_them_anew(elastic: Elastic, job_flags: list[str]) -> None:
     run = stopped(elastic, job_flags, PROGRESS)
     shutil.rmtree(run / "storage" / "index")

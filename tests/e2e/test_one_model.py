@@ -31,7 +31,10 @@ with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "words.txt"))
 SLOW_FLAGS = ("--minibatch_size=16", "--num_minibatches_per_task=4")
 
 
-@pytest.mark.parametrize("words", [SET, SEEDED], ids=["set", "numpy's generator"])
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(SET, id="set", marks=pytest.mark.thorough), pytest.param(SEEDED, id="numpy's generator")],
+)
 def test_a_vocabulary_in_any_order_is_the_same_after_a_death_a_resume_and_in_the_export(
     elastic: Elastic, words: str
 ) -> None:
@@ -57,6 +60,7 @@ def test_a_vocabulary_that_each_process_draws_for_itself_is_refused_by_name(elas
     assert not list(elastic.jobs.iterdir())
 
 
+@pytest.mark.thorough
 def test_a_vocabulary_file_that_changed_before_a_resume_is_named(elastic: Elastic) -> None:
     write_model(elastic.folder, FILE + slowly(WORDS))
     vocabulary = elastic.folder / "words.txt"

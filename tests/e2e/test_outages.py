@@ -60,7 +60,9 @@ def test_a_ps_that_dies_during_an_outage_waits_for_its_end(elastic: Elastic, sto
     exact(report)
 
 
-@pytest.mark.parametrize("frozen", [False, True], ids=["killed", "frozen"])
+@pytest.mark.parametrize(
+    "frozen", [pytest.param(False, id="killed"), pytest.param(True, id="frozen", marks=pytest.mark.thorough)]
+)
 def test_during_an_outage_training_goes_on_and_snapshots_are_late(
     elastic: Elastic, store: S3Server, flags: list[str], frozen: bool
 ) -> None:

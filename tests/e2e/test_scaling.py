@@ -71,6 +71,7 @@ def test_the_number_of_ps_changes_while_a_job_trains(elastic: Elastic, slow_job:
     assert left_behind(elastic.folder) == []
 
 
+@pytest.mark.thorough
 def test_what_has_just_moved_survives_damage_of_where_it_was_saved(elastic: Elastic, slow_job: list[str]) -> None:
     with elastic.start("train", *slow_job, "--num_ps_pods=1", "--checkpoint_steps=100") as running:
         running.wait_for_progress()

@@ -39,7 +39,10 @@ np.testing.assert_allclose(trained.predict(features, verbose=0), own.predict(fea
 """
 
 
-@pytest.mark.parametrize(("workers", "ps", "killed"), [(2, 2, "worker-1"), (2, 1, "ps-0"), (1, 1, "")])
+@pytest.mark.parametrize(
+    ("workers", "ps", "killed"),
+    [(2, 2, "worker-1"), (2, 1, "ps-0"), pytest.param(1, 1, "", marks=pytest.mark.thorough)],
+)
 def test_the_statistics_are_those_of_the_whole_round(elastic: Elastic, workers: int, ps: int, killed: str) -> None:
     write_model(elastic.folder, slowly(MODEL, batch_s=0.2))
     data = write_data(elastic.folder, RECORDS)

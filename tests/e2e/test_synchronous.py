@@ -31,7 +31,7 @@ BATCH, PER_TASK, WORKERS, RECORDS, EPOCHS = 8, 4, 3, 400, 8
 ROUNDS = Rounds(records=RECORDS, batch=BATCH, per_task=PER_TASK, cohort=WORKERS, epochs=EPOCHS)
 
 
-@pytest.mark.parametrize("disturbance", ["none", "kill", "slow"])
+@pytest.mark.parametrize("disturbance", ["none", "kill", pytest.param("slow", marks=pytest.mark.thorough)])
 def test_a_synchronous_job_gives_the_model_of_one_process(elastic: Elastic, disturbance: str) -> None:
     write_model(elastic.folder, slowly(MODEL, batch_s=0.4))
     data = write_data(elastic.folder, RECORDS)
