@@ -105,6 +105,7 @@ def compiled_model(*layers: Any, loss: Any = "mse") -> Any:
     return model
 
 
+@pytest.mark.thorough
 def test_a_model_object_starts_with_its_weights(elastic: Elastic) -> None:
     job = train(compiled_model(), "data", label="y", validation_data="data", num_workers=1, output="out", shows=False)
     assert job.name.startswith("from-notebook-")

@@ -26,7 +26,6 @@ def custom_model():
 """ + LINEAR[LINEAR.index("def loss") :]
 
 
-@pytest.mark.thorough
 def test_a_job_starts_from_the_weights_of_another_one(elastic: Elastic) -> None:
     write_model(elastic.folder)
     write_data(elastic.folder, records=1000)
@@ -42,6 +41,7 @@ def test_a_job_starts_from_the_weights_of_another_one(elastic: Elastic) -> None:
     assert weights_of(elastic.folder / "second/model.keras") == weights_of(elastic.folder / "first/model.keras")
 
 
+@pytest.mark.thorough
 def test_a_job_starts_from_an_export_and_from_a_file_of_plain_keras(elastic: Elastic) -> None:
     write_model(elastic.folder, EMBEDDING)
     write_data(elastic.folder)

@@ -110,6 +110,7 @@ def test_a_killed_broker_costs_no_batch(elastic: Elastic, slow_job: list[str]) -
     assert json.loads(report.read_text())["audit"]["exact"] is True
 
 
+@pytest.mark.thorough
 def test_frozen_processes_are_noticed_and_replaced(elastic: Elastic, slow_job: list[str]) -> None:
     report = elastic.folder / "report.json"
     with elastic.start("train", *slow_job, "--num_epochs=5", "--report", str(report)) as running:

@@ -46,6 +46,7 @@ def exact(report: Path) -> None:
     assert re.search(r'"repaired": 0', text), text
 
 
+@pytest.mark.thorough
 def test_a_ps_that_dies_during_an_outage_waits_for_its_end(elastic: Elastic, store: S3Server, flags: list[str]) -> None:
     report = elastic.folder / "report.json"
     with elastic.start("train", *flags, "--report", str(report)) as running:

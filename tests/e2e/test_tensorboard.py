@@ -59,6 +59,7 @@ def test_a_job_whose_master_is_killed_has_each_point_once(user: Elastic) -> None
     assert "tensorboard --logdir=" in running.output
 
 
+@pytest.mark.thorough
 def test_the_callback_is_the_flag(user: Elastic) -> None:
     callbacks = (
         "def callbacks():\n    return [keras.callbacks.TensorBoard('curves'), keras.callbacks.CSVLogger('log.csv')]\n"
