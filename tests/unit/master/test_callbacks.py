@@ -12,7 +12,7 @@ from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, TaskRef
 from elasticdl.shared.messages import commands
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import ExitCause, FailureKind, JobResumed, TaskFailed
-from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.shared.names import Incarnation, PodName, Purpose, Service
 
 EPOCHS = 3
 EPOCH = list(range(20))
@@ -32,6 +32,15 @@ def driver_of(*, validation: bool = False) -> Driver:
     driver = Driver(spec)
     driver.start_all(initialised=True)
     return driver
+
+
+def driver_after_evaluated_epoch() -> tuple[Driver, dict[PodName, Incarnation]]:
+    """A job whose first epoch is trained and evaluated, and the instances of the ps with the evaluated model."""
+    driver = driver_of(validation=True)
+    hooks_ran(driver)
+    train(driver, EPOCH)
+    evaluate(driver, 3.0)
+    return driver, driver.state.evaluations[-1].incarnations
 
 
 def due(driver: Driver) -> list[tuple[int, str, dict[str, float]]]:
@@ -216,11 +225,7 @@ def test_hooks_that_lost_the_model_run_again_with_the_restored_one() -> None:
 
 
 def test_hooks_that_lost_the_evaluated_model_wait_for_the_results_of_the_restored_one() -> None:
-    driver = driver_of(validation=True)
-    hooks_ran(driver)
-    train(driver, EPOCH)
-    evaluate(driver, 3.0)
-    evaluated = driver.state.evaluations[-1].incarnations
+    driver, evaluated = driver_after_evaluated_epoch()
     assert instances_of(driver) == [evaluated]
     driver.exit_pod("ps-0", ExitCause.PREEMPTED)
     driver.start_pod("ps-0", {"g": LedgerRecord(finished=((0, 20),))})
@@ -233,11 +238,7 @@ def test_hooks_that_lost_the_evaluated_model_wait_for_the_results_of_the_restore
 
 
 def test_hooks_after_a_resume_are_not_given_another_model_than_the_evaluated_one() -> None:
-    driver = driver_of(validation=True)
-    hooks_ran(driver)
-    train(driver, EPOCH)
-    evaluate(driver, 3.0)
-    evaluated = driver.state.evaluations[-1].incarnations
+    driver, evaluated = driver_after_evaluated_epoch()
     driver.take(commands.Dispatch)
     driver.feed(JobResumed(reason="failed"), Service.LAUNCHER, "launcher", "second launcher")
     for command in driver.take(commands.StartPod):

@@ -46,7 +46,7 @@ class PsServer:
 
 
 class Servers:
-    """All ps of a job; any of them can be killed and started anew."""
+    """All ps of a job; any of them can be killed and started again."""
 
     def __init__(self, ps: int, *, policy: UpdatePolicy | None = None) -> None:
         self._policy = policy or UpdatePolicy()

@@ -14,6 +14,7 @@ from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.passed_model import with_passed_model
 from elasticdl.cli.submission.plan_text import print_plan
 from elasticdl.cli.submission.submit import Submission, prepare
+from elasticdl.cli.submission.trained_model import submit as trained_model
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import JobSubmitted
@@ -48,8 +49,6 @@ def start_with_trained_model(
     flags: EvaluateFlags | PredictFlags, root: Path, forks: ForkServers, started_s: float, accept: Accept | None
 ) -> int:
     """Plan the evaluation of a model, or a prediction with it, and run it; arguments and result as of ``start``."""
-    from elasticdl.cli.submission.trained_model import submit as trained_model  # Imports compiled parts of ps.
-
     submission = trained_model.prepare(flags, root, JobConsole().print_line, forks=forks)
     return _run(submission, root, flags, forks, started_s, accept)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from elasticdl.cli.jobs.former_run import FormerRun, former_run
 from elasticdl.cli.jobs.open_log import open_bus
@@ -13,13 +14,15 @@ from elasticdl.cli.jobs.resumption import recover_without_log
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
-from elasticdl.ps.snapshots.kept_versions import KeptVersion, kept_versions
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.storage import ObjectStore, display, open_store
+
+if TYPE_CHECKING:
+    from elasticdl.ps.snapshots.kept_versions import KeptVersion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,8 @@ class EndedJob:
     @cached_property
     def versions(self) -> list[KeptVersion]:
         """The kept versions of its model, the newest first."""
+        from elasticdl.ps.snapshots.kept_versions import kept_versions  # Compiled parts of ps: most jobs need none.
+
         return kept_versions(self.store, self.spec, self.registers)
 
     def version(self, step: int | None = None) -> KeptVersion:

@@ -57,8 +57,14 @@ def plan_data(
         UserError: the data is missing, damaged, or not as the flags say; names the file, and if possible the record.
         UnfinishedError: a process that reads the data crashed.
     """
-    if flags.custom_data_reader:
-        return _plan_custom(flags, model, progress, forks)
+    plan = _plan_custom if flags.custom_data_reader else _plan_files
+    planned = plan(flags, model, progress, forks)
+    return planned[0], planned[1] if len(planned) > 1 else None
+
+
+def _plan_files(
+    flags: TrainFlags | TrainedModelFlags, model: ModelSpec, progress: Progress, _forks: ForkServers | None
+) -> list[PlannedData]:
     options = reader_options(flags)
     raw_lines = not takes_columns(ModelFile(path=Path(model.path)))
     planned: list[PlannedData] = []
@@ -74,25 +80,25 @@ def plan_data(
             plan_sources(paths, options, open_store(split_paths(paths)[0]), schema=schema, raw_lines=raw_lines)
         )
         if schema is None:
-            for line in column_lines(planned[0]):
-                progress(line)
-    return planned[0], planned[1] if len(planned) > 1 else None
+            _show_columns(planned[0], progress)
+    return planned
 
 
 def _plan_custom(
-    flags: TrainFlags | TrainedModelFlags,
-    model: ModelSpec,
-    progress: Progress,
-    forks: ForkServers | None,
-) -> tuple[PlannedData, PlannedData | None]:
+    flags: TrainFlags | TrainedModelFlags, model: ModelSpec, progress: Progress, forks: ForkServers | None
+) -> list[PlannedData]:
     from elasticdl.cli.local.custom_reader import plan_custom_data  # Jobs that read files need not wait for it.
 
     origins = tuple(paths for flag in DATA_FLAGS if (paths := getattr(flags, flag, "")))
     progress(f"Reading {' and '.join(origins)} with {flags.custom_data_reader}() of {model.path}")
     planned = plan_custom_data(flags, model, origins, progress, forks)
-    for line in column_lines(planned[0]):
+    _show_columns(planned[0], progress)
+    return planned
+
+
+def _show_columns(data: PlannedData, progress: Progress) -> None:
+    for line in column_lines(data):
         progress(line)
-    return planned[0], planned[1] if len(planned) > 1 else None
 
 
 def column_lines(data: PlannedData) -> Iterator[str]:

@@ -13,6 +13,7 @@ from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.options import values_for
 from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import TrainFlags
+from elasticdl.cli.submission.initial_model import find_initial_model
 from elasticdl.cli.submission.job_flags import JobFlags
 from elasticdl.cli.submission.model_digest import combined, file_digests
 from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_function
@@ -96,7 +97,7 @@ def prepare(
     envs = parse_envs(flags.envs)
     destinations = _checked_destinations(flags, root, job)
     if flags.initial_model and initial is None:
-        initial = _initial_model(flags.initial_model, root)
+        initial = find_initial_model(flags.initial_model, root)
     data, validation = plan_data(flags, model, progress, forks)
     plan = _training_plan(flags, data)
     spec = JobSpec(
@@ -134,13 +135,6 @@ def _checked_destinations(flags: TrainFlags, root: Path | None, job: JobId) -> d
     }
     check_destinations(flags, RunDirectory(root, job) if root else None, **uris)
     return uris
-
-
-def _initial_model(source: str, root: Path | None) -> InitialModel:
-    # It imports the compiled parts of ps, which jobs without an initial model need not wait for.
-    from elasticdl.cli.submission.initial_model import find_initial_model
-
-    return find_initial_model(source, root)
 
 
 def _training_plan(flags: TrainFlags, data: PlannedData) -> Plan:

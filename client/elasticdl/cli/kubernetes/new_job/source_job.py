@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 
+from elasticdl.cli.jobs.ended_job import read_from
 from elasticdl.cli.jobs.former_run import FormerRun, streams_of
 from elasticdl.cli.kubernetes.handle import KubernetesJobHandle
 from elasticdl.cli.kubernetes.lookup import NoSuchJobError, find_in
@@ -61,8 +62,6 @@ async def newest_version(bus: Bus, source: SourceJob) -> tuple[InitialModel, Job
     Raises:
         ElasticDLError: nothing of the job can be read, or it has no complete snapshot.
     """
-    from elasticdl.cli.jobs.ended_job import read_from  # It imports the compiled parts of ps.
-
     former = FormerRun(
         job=source.job,
         arguments=source.job,

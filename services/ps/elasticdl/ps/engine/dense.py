@@ -93,7 +93,7 @@ class DenseStore:
         out[self.trainable :] = self._fixed
 
     def set(self, values: Floats) -> None:
-        """Set all values, float32[size]; slots start anew.
+        """Set all values, float32[size]; slots start again.
 
         Raises:
             ProtocolError: wrong shape or dtype.

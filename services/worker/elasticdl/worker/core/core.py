@@ -71,7 +71,7 @@ class WorkerCore:
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.Started: self._on_started,
             events.StopRequested: self._on_stop_requested,
-            events.TasksDelivered: self._on_task_delivered,
+            events.TasksDelivered: self._on_tasks_delivered,
             events.QueueEmpty: self._on_queue_empty,
             events.BatchRead: self._on_batch,
             events.BatchUnreadable: self._on_batch,
@@ -146,7 +146,7 @@ class WorkerCore:
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
-    def _on_task_delivered(self, event: events.TasksDelivered) -> None:
+    def _on_tasks_delivered(self, event: events.TasksDelivered) -> None:
         self._is_taking = False
         if self._is_stopping or self._is_ending:
             for lease in event.leases:

@@ -212,7 +212,7 @@ class MetricSet:
         self._take_at_once = TracedFunction(tf.function(self._take_known, autograph=False))
 
     def begin(self, is_new: Any) -> None:
-        """Begin anew inside a traced function, if ``is_new`` (bool) and they begin with zeros."""
+        """Set all sums to zero in a traced function if ``is_new`` (bool), for metrics that begin with zeros."""
         for entry in self._entries:
             for variable in entry.metric.variables:
                 value = tf.convert_to_tensor(variable.value)

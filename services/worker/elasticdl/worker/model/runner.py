@@ -290,7 +290,7 @@ class ModelRunner:
         return metrics.take() if reset else metrics.states()
 
     def reset_metrics(self, purpose: str = "evaluate") -> None:
-        """Begin the ``train`` or ``evaluate`` metrics anew."""
+        """Reset the ``train`` or ``evaluate`` metrics."""
         self._sums(purpose).take()
 
     def _sums(self, purpose: str) -> MetricSet | StepMetrics:

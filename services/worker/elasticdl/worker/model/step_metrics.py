@@ -28,21 +28,21 @@ class StepMetrics:
 
     @property
     def begins(self) -> Any:
-        """Whether the next step begins the sums anew: bool, a tensor."""
+        """Whether the next step sets the sums to zero first: bool, a tensor."""
         return self._flags[self._begins]
 
     def update(self, begins: Any, labels: Any, predictions: Any, weights: Any, loss: Any) -> Any:
         """Add a batch, inside the traced step.
 
         Args:
-            begins: whether to begin anew, bool.
+            begins: whether to set the sums to zero first, bool.
             labels: as fed.
             predictions: as the model gives them.
             weights: one per record, or None.
             loss: the batch's mean loss.
 
         Returns:
-            The states, float64 (sizes of all variables,); empty if the sums can't begin anew inside a step.
+            The states, float64 (sizes of all variables,); empty if a step can't set the sums to zero.
         """
         if not self._is_inside:
             self._metrics.update(labels, predictions, weights, loss)
@@ -63,7 +63,7 @@ class StepMetrics:
         return self._metrics.zeros() if self._last is None else self._metrics.split(self._last.numpy())
 
     def take(self) -> MetricArrays:
-        """``states``; the next step begins anew."""
+        """``states``; the next step sets the sums to zero first."""
         if not self._is_inside:
             return self._metrics.take()
         states = self.states()

@@ -25,8 +25,7 @@ from elasticdl.shared.data.column_types import (
 )
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found
-from elasticdl.shared.data.formats.gzip_content import content_size, open_content
-from elasticdl.shared.data.formats.segments import Positions, Segment, chunks, cut_at
+from elasticdl.shared.data.formats.segments import Positions, Segment, cut_at, text_segments
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import Column, ReaderOptions
@@ -242,16 +241,7 @@ class Scan:
         Raises:
             UserError: names the file and the record that is wrong.
         """
-        size, position, rest = content_size(self._info), 0, b""
-        with open_content(self._store, self._info.uri) as stream:
-            for chunk, final in chunks(stream, lambda: _CHUNK_BYTES):
-                data = rest + (self._checked(chunk) if position == 0 and not rest else chunk)
-                segment, used = self._segment(data, position, final)
-                yield segment
-                position += used
-                rest = data[used:]
-        if size not in (None, position):
-            raise UserError(f"{display(self._info.uri)} changed while it was being read")
+        return text_segments(self._store, self._info, _CHUNK_BYTES, self._checked, self._segment)
 
     def _segment(self, data: bytes, position: int, final: bool) -> tuple[Segment, int]:
         """The next records, from bytes that begin with one at byte ``position``, and how many bytes they take."""

@@ -28,8 +28,7 @@ from elasticdl.shared.data.column_types import (
 )
 from elasticdl.shared.data.formats import arrow_columns
 from elasticdl.shared.data.formats.arrow_columns import found, natural_type
-from elasticdl.shared.data.formats.gzip_content import content_size, open_content
-from elasticdl.shared.data.formats.segments import Positions, Segment, chunks, cut_at
+from elasticdl.shared.data.formats.segments import Positions, Segment, cut_at, text_segments
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.data.ragged import Columns
 from elasticdl.shared.data.schema import Column, ReaderOptions
@@ -272,21 +271,17 @@ class Scan:
         Raises:
             UserError: names the file and the record that is wrong.
         """
-        size, position, rest = content_size(self._info), 0, b""
-        with open_content(self._store, self._info.uri) as stream:
-            for chunk, final in chunks(stream, lambda: _CHUNK_BYTES):
-                data = rest + (self._checked(chunk) if position == 0 and not rest else chunk)
-                lines, starts, used = cut(data, final=final)
-                if len(data) - used > RECORD_BYTES_MAX:
-                    reason = f"record {self._learner.records} is longer than {RECORD_BYTES_MAX >> 20} MiB"
-                    raise _error(self._info.uri, reason)
-                if lines:
-                    self._learner.learn(lines)
-                yield Segment(contents=content_hashes(lines), positions=starts + position, end=position + used)
-                position += used
-                rest = data[used:]
-        if size not in (None, position):
-            raise UserError(f"{display(self._info.uri)} changed while it was being read")
+        return text_segments(self._store, self._info, _CHUNK_BYTES, self._checked, self._segment)
+
+    def _segment(self, data: bytes, position: int, final: bool) -> tuple[Segment, int]:
+        """The next records, from bytes that begin with one at byte ``position``, and how many bytes they take."""
+        lines, starts, used = cut(data, final=final)
+        if len(data) - used > RECORD_BYTES_MAX:
+            reason = f"record {self._learner.records} is longer than {RECORD_BYTES_MAX >> 20} MiB"
+            raise _error(self._info.uri, reason)
+        if lines:
+            self._learner.learn(lines)
+        return Segment(contents=content_hashes(lines), positions=starts + position, end=position + used), used
 
     def _checked(self, chunk: bytes) -> bytes:
         """The first bytes of the file, with line breaks in place of a byte order mark: positions stay byte offsets."""

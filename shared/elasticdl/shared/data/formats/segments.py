@@ -9,9 +9,10 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
+from elasticdl.shared.data.formats.gzip_content import content_size, open_content
 from elasticdl.shared.data.hashing import Hashes
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.storage import display
+from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
 
 Positions = npt.NDArray[np.int64]
 _RETURN = 13
@@ -44,6 +45,49 @@ def chunks(stream: IO[bytes], size: Callable[[], int]) -> Iterator[tuple[bytes, 
         following = stream.read(size())
         yield chunk, not following
         chunk = following
+
+
+def text_segments(
+    store: ObjectStore,
+    info: ObjectInfo,
+    chunk_bytes: int,
+    checked: Callable[[bytes], bytes],
+    segment: Callable[[bytes, int, bool], tuple[Segment, int]],
+) -> Iterator[Segment]:
+    """The segments of a file of text, in order.
+
+    Args:
+        store: holds the file.
+        info: the file.
+        chunk_bytes: bytes to read at a time.
+        checked: returns the first bytes of the file as they are to be cut, or refuses them.
+        segment: cuts records from bytes: the bytes, where in the file they begin, and whether they are its last ones.
+            Returns the records, and how many bytes they take.
+
+    Raises:
+        UserError: the file changes while it is read.
+    """
+    size, position, rest = content_size(info), 0, b""
+    with open_content(store, info.uri) as stream:
+        for chunk, final in chunks(stream, lambda: chunk_bytes):
+            data = rest + (checked(chunk) if position == 0 and not rest else chunk)
+            found, used = segment(data, position, final)
+            yield found
+            position += used
+            rest = data[used:]
+    check_unchanged(info.uri, size, position)
+
+
+def check_unchanged(uri: str, size: int | None, end: int) -> None:
+    """Refuse a file that had another end than when it was listed.
+
+    Args:
+        uri: URI of the file.
+        size: bytes of its content; None: unknown, because it is compressed.
+        end: bytes that were read.
+    """
+    if size not in (None, end):
+        raise UserError(f"{display(uri)} changed while it was being read")
 
 
 def cut_at(data: bytes, ends: Positions) -> tuple[list[bytes], Positions, int]:

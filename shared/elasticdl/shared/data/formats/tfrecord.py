@@ -10,7 +10,7 @@ import google_crc32c
 import numpy as np
 
 from elasticdl.shared.data.formats.gzip_content import content_size, open_content
-from elasticdl.shared.data.formats.segments import Positions, Segment, chunks
+from elasticdl.shared.data.formats.segments import Positions, Segment, check_unchanged, chunks
 from elasticdl.shared.data.hashing import content_hashes
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.storage import ObjectInfo, ObjectStore, display
@@ -156,8 +156,7 @@ def scan(store: ObjectStore, info: ObjectInfo) -> Iterator[Segment]:
             records, positions = decoder.decode(data)
             rest = data[decoder.position - begin :]
             yield Segment(contents=content_hashes(records), positions=positions, end=decoder.position)
-    if size not in (None, decoder.position):
-        raise UserError(f"{display(info.uri)} changed while it was being read")
+    check_unchanged(info.uri, size, decoder.position)
 
 
 def records_in(data: bytes, uri: str, record: int, position: int) -> list[bytes]:
