@@ -23,6 +23,8 @@ def custom_model():
 TOP_LEVEL = """
 import keras
 
+label = "y"
+features = ["c", "a", "b"]
 model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 model.compile("sgd", loss="mse", metrics=["mae"])
 """
@@ -55,7 +57,8 @@ def test_the_model_is_that_of_a_feed_and_needs_no_label_to_predict(elastic: Elas
 def test_a_model_at_the_top_level_of_its_file_is_a_model_file(elastic: Elastic) -> None:
     write_data(elastic.folder)
     write_model(elastic.folder, TOP_LEVEL)
-    flags = ("--model_def=model.py", "--validation_data=data", "--label=y")
+    flags = ("--model_def=model.py", "--validation_data=data")
     trained = elastic.train(*flags, "--training_data=data", "--num_workers=2", "--output=out")
+    assert "inputs of the model: c, a, b; label: y" in trained.output
     evaluated = elastic.run("evaluate", *flags, "--model=out")
     assert evaluated.report["metrics"] == pytest.approx(trained.report["metrics"], rel=1e-5)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from elasticdl.shared.data.schema import Metadata
 from elasticdl.shared.errors import UserError
-from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
+from elasticdl.worker.model.user.default_feed import ColumnChoice, DefaultFeed, Ports
 
 PATH = Path("net.py")
 COLUMNS = {
@@ -40,9 +40,17 @@ def model_of(inputs: Any, outputs: int | tuple[str, ...] = 1) -> Ports:
     return Ports.of(keras.Model(inputs, made), PATH)
 
 
-def feed(ports: Ports, mode: str = "train", label: str = "", data: Metadata | None = None) -> Any:
+def feed(
+    ports: Ports,
+    mode: str = "train",
+    label: str = "",
+    data: Metadata | None = None,
+    constants: tuple[Any, Any] = (None, None),
+) -> Any:
+    """Features and labels; constants are what the file binds to label and features."""
     data = data or metadata()
-    return DefaultFeed(ports, data, mode, label, PATH)({name: RECORDS[name] for name in data.column_names}, mode, data)
+    made = DefaultFeed(ports, data, mode, ColumnChoice.of(label, *constants, PATH), PATH)
+    return made({name: RECORDS[name] for name in data.column_names}, mode, data)
 
 
 def test_inputs_take_the_columns_of_their_names() -> None:
@@ -106,8 +114,12 @@ def test_a_model_without_input_layers_needs_a_feed(model: Any) -> None:
             "",
             r"input 'ages' of the model is no column of the data\n  Did you mean 'age'\? Columns: age, city",
         ),
-        (("pixels",), "lefd", r"--label=lefd is no column of the data\n  Did you mean 'left'\?"),
-        (("pixels",), "", r"it is not clear which column is the label: age, city, items, left\n  Give --label=COLUMN"),
+        (("pixels",), "lefd", r"--label: 'lefd' is no column of the data\n  Did you mean 'left'\?"),
+        (
+            ("pixels",),
+            "",
+            r'age, city, items, left\n  Give --label=COLUMN, or write label = "COLUMN" in the file',
+        ),
         (("city",), "left", r"column 'city' is string, and its input of the model is float32\n .*--column_types=city="),
         (("pixels",), "city", r"label 'city' is string, and labels are numbers"),
         (("items",), "left", r"column 'items' has values of shape \(None,\), and its input of the model takes \(3,\)"),
@@ -123,11 +135,62 @@ def test_what_does_not_fit_is_named_with_the_remedy(names: tuple[str, ...], labe
 
 def test_what_it_takes_is_said() -> None:
     ports = model_of([keras.Input((3,), name="pixels"), keras.Input((1,), name="age")])
-    trained, predicted = (DefaultFeed(ports, metadata(), mode, "left", PATH) for mode in ("train", "predict"))
+    choice = ColumnChoice(labels=("left",))
+    trained, predicted = (DefaultFeed(ports, metadata(), mode, choice, PATH) for mode in ("train", "predict"))
     assert trained.describe() == "inputs of the model: pixels, age; label: left"
     assert predicted.describe() == "inputs of the model: pixels, age"
 
 
 def test_tfrecord_has_no_columns() -> None:
     with pytest.raises(UserError, match="tfrecord data has no columns"):
-        DefaultFeed(model_of(keras.Input((3,), name="pixels")), Metadata(format="tfrecord"), "train", "", PATH)
+        feed(model_of(keras.Input((3,), name="pixels")), data=Metadata(format="tfrecord"))
+
+
+def test_the_file_names_the_label_and_the_flag_comes_first() -> None:
+    ports = model_of(keras.Input((3,), name="pixels"))
+    assert feed(ports, constants=("left", None))[1].numpy().tolist() == [[0], [1]]
+    assert feed(ports, label="age", constants=("left", None))[1].numpy().tolist() == [[40], [50]]
+    _, labels = feed(model_of(keras.Input((3,), name="pixels"), ("a", "b")), constants=(["age", "left"], None))
+    assert [one.numpy().ravel().tolist() for one in labels] == [[40, 50], [0, 1]]
+    assert feed(ports, "predict", data=metadata("pixels"), constants=("left", None)).shape == (2, 3)
+
+
+def test_the_file_names_the_columns_of_the_only_input_and_their_order() -> None:
+    features, labels = feed(model_of(keras.Input((2,))), constants=("left", ["age", "left"]), label="age")
+    assert features.numpy().tolist() == [[40, 0], [50, 1]] and labels.numpy().tolist() == [[40], [50]]
+    features, labels = feed(model_of(keras.Input((3,), name="age")), constants=("left", ("pixels",)))
+    np.testing.assert_array_equal(features, RECORDS["pixels"])
+    rest = metadata("left", "age", "city")
+    features, labels = feed(model_of(keras.Input((1,))), constants=(None, "age"), data=metadata("left", "age"))
+    assert features.numpy().tolist() == [[40], [50]] and labels.numpy().tolist() == [[0], [1]], "the only other column"
+    with pytest.raises(UserError, match="it is not clear which column is the label: left, city"):
+        feed(model_of(keras.Input((1,))), constants=(None, "age"), data=rest)
+
+
+def test_several_inputs_take_the_columns_of_their_names_whatever_features_are() -> None:
+    inputs = [keras.Input((3,), name="pixels"), keras.Input((1,), name="age")]
+    features, _ = feed(model_of(inputs), constants=("left", ["age", "items"]))
+    assert [one.shape for one in features] == [(2, 3), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("label", "features", "message"),
+    [
+        ("lefd", None, r"label in net\.py: 'lefd' is no column of the data\n  Did you mean 'left'\?"),
+        (["left", "age"], None, r"label in net\.py names 2 columns, and the model has 1 outputs"),
+        (["left", 3], None, r"label in net\.py has 3 among the names of columns"),
+        ("left", ["ages"], r"features in net\.py: 'ages' is no column of the data\n  Did you mean 'age'\?"),
+        ("left", ["age", "left"], r"features has 2 columns, and input 'pixels' of the model has the shape \(None, 3\)"),
+        ("left", ["age", None], r"features in net\.py has None among the names of columns"),
+        ("left", "items", r"column 'items' has values of shape \(None,\), and its input of the model takes \(3,\)"),
+    ],
+)
+def test_names_in_the_file_that_do_not_fit_are_refused(label: Any, features: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        feed(model_of(keras.Input((3,), name="pixels")), constants=(label, features))
+
+
+@pytest.mark.parametrize("value", [None, 3, [], (), [1, 2], keras.Input((3,)), [keras.Input((3,))], {"age": 1}])
+def test_other_things_of_these_names_are_the_users_own(value: Any) -> None:
+    assert ColumnChoice.of("left", value, value, PATH) == ColumnChoice(labels=("left",))
+    assert not ColumnChoice.of("", value, value, PATH).labels

@@ -15,7 +15,7 @@ from tests.unit.worker_model.conftest import WriteModule
 
 from elasticdl.shared.data.schema import Metadata
 from elasticdl.worker.model.user.callbacks.accepted import ModelFacts, check_callbacks, make_callbacks
-from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
+from elasticdl.worker.model.user.default_feed import ColumnChoice, DefaultFeed, Ports
 
 pytestmark = pytest.mark.tensorflow
 DOCS = Path(__file__).parents[3] / "docs"
@@ -49,7 +49,7 @@ def test_the_compiled_model_of_the_guide_is_a_model_file() -> None:
     ports = Ports.of(run(code)["custom_model"](), Path("model.py"))
     data = Metadata(format="csv", column_names=("age", "income", "buys"), column_types=("int64", "float64", "int64"))
     records = {name: tf.constant([1, 2]) for name in data.column_names}
-    features, labels = DefaultFeed(ports, data, "train", "", Path("model.py"))(records, "train", data)
+    features, labels = DefaultFeed(ports, data, "train", ColumnChoice(), Path("model.py"))(records, "train", data)
     assert [one.shape for one in (*features, labels)] == [(2, 1)] * 3
 
 

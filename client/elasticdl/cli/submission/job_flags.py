@@ -45,8 +45,8 @@ class JobFlags:
     label: Annotated[
         str,
         Flag(
-            "Column of the label, for a model file without a feed, whose inputs are the columns of their names. For "
-            "several outputs: COLUMN,COLUMN.",
+            "Column of the label, for a model file without a feed, whose inputs are the columns of their names. "
+            "For several outputs: COLUMN,COLUMN. Takes precedence over label in the file.",
             metavar="COLUMN",
             panel=MODEL,
             shows="the only column that is no input",

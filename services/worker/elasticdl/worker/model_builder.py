@@ -38,7 +38,7 @@ from elasticdl.worker.model.user.callbacks.accepted import (
 )
 from elasticdl.worker.model.user.callbacks.hooks import CallbackModel, Hooks, SaveModel
 from elasticdl.worker.model.user.data_reader import reader_of
-from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
+from elasticdl.worker.model.user.default_feed import ColumnChoice, DefaultFeed, Ports
 from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.module import UserModule, load
 from elasticdl.worker.model.user.randomness import seed_process
@@ -204,7 +204,8 @@ def _data_of(spec: JobSpec, module: UserModule) -> tuple[Dataset, Dataset | None
 def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: str, ports: Ports | None) -> Dataset:
     metadata = schema_of(data).metadata
     if ports:
-        module = replace(module, default_feed=DefaultFeed(ports, metadata, mode, spec.model.label, module.path))
+        choice = ColumnChoice.of(spec.model.label, module.value("label"), module.value("features"), module.path)
+        module = replace(module, default_feed=DefaultFeed(ports, metadata, mode, choice, module.path))
     whole_batches = module.function("feed_batch") is not None
     keep = spec.prediction.keep_columns if spec.prediction and mode == "predict" else ()
     custom = reader_of(module, data.reader) if data.reader else None

@@ -55,25 +55,60 @@ class Ports:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnChoice:
+    """The columns that the user names.
+
+    Attributes:
+        labels: in the order of the outputs; empty: none are named.
+        labels_from: what names them, for errors.
+        features: of the only input of a model; empty: none are named. Several inputs take the columns of their names.
+    """
+
+    labels: tuple[str, ...] = ()
+    labels_from: str = "--label"
+    features: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, flag: str, label: Any, features: Any, path: Path) -> ColumnChoice:
+        """The flag's columns, else those of the model file.
+
+        Args:
+            flag: value of ``--label``: names with commas between; may be empty.
+            label: what the model file binds to ``label``. Only names of columns count: a file may use this name, as
+                that of ``features``, for anything else.
+            features: likewise.
+            path: the model file.
+
+        Raises:
+            UserError: a list has names and other values.
+        """
+        chosen = _names_in("features", features, path)
+        if named := tuple(name.strip() for name in flag.split(",") if name.strip()):
+            return cls(labels=named, features=chosen)
+        return cls(labels=_names_in("label", label, path), labels_from=f"label in {path}", features=chosen)
+
+
 class DefaultFeed:
     """A ``feed_batch`` that finds the model's inputs and labels among the columns of the data.
 
     An input takes the column of its name. The only input of a model, of shape (None, N), may also take N columns, which
-    are stacked in the order of the data: all but the label. Numbers are cast to the type of the input.
+    are stacked: those that the user chooses, or all but the label in the order of the data. Numbers are cast to the
+    input's type.
 
     Args:
         ports: of the model.
         data: describes the columns.
         mode: ``train``, ``evaluate`` or ``predict``, which needs no labels.
-        label: columns of the labels, with commas between, in the order of the outputs; empty: the columns with the
-            names of the outputs, else the only column that is no input.
+        choice: names columns. Without labels in it, they are the columns with the names of the outputs, else the only
+            column that is no input.
         path: the model file, named in errors.
 
     Raises:
         UserError: a column is missing or of another type, or it is unclear which one is the label.
     """
 
-    def __init__(self, ports: Ports, data: Metadata, mode: str, label: str, path: Path) -> None:
+    def __init__(self, ports: Ports, data: Metadata, mode: str, choice: ColumnChoice, path: Path) -> None:
         self._ports = ports
         self._types = dict(zip(data.column_names, data.column_types, strict=True))
         self._path = path
@@ -82,11 +117,13 @@ class DefaultFeed:
                 f"{path} defines neither feed() nor feed_batch(), and {data.format} data has no columns",
                 hint="Define feed_batch(records, mode, metadata) in the file.",
             )
-        named = [name.strip() for name in label.split(",") if name.strip()]
-        for name in named if mode != "predict" else ():
-            self._require(name, f"--label={name}")
-        self._columns = self._inputs(set(named))
-        self._labels = self._find_labels(named) if mode != "predict" else ()
+        for name in choice.labels if mode != "predict" else ():
+            self._require(name, f"{choice.labels_from}: {name!r}")
+        if choice.features and len([*_named(ports.inputs)]) == 1:
+            self._columns = self._chosen(choice.features)
+        else:
+            self._columns = self._inputs(set(choice.labels))
+        self._labels = self._find_labels(choice) if mode != "predict" else ()
         self._check_types()
 
     def __call__(self, records: Mapping[str, Any], mode: str, _metadata: Metadata) -> Any:
@@ -110,6 +147,19 @@ class DefaultFeed:
 
     # --- which columns ---------------------------------------------------------------------------------------------
 
+    def _chosen(self, features: Sequence[str]) -> Sequence[tuple[Any, tuple[str, ...]]]:
+        """The same as ``_inputs`` for the only input of a model, if the user names its columns."""
+        for name in features:
+            self._require(name, f"features in {self._path}: {name!r}")
+        ((name, one),) = _named(self._ports.inputs)
+        if len(features) > 1 and (len(one.shape) != 2 or one.shape[1] != len(features)):
+            raise UserError(
+                f"{self._path}: features has {len(features)} columns, and input {name!r} of the model has the shape "
+                f"{one.shape}",
+                hint=f"Give the input the shape ({len(features)},).",
+            )
+        return [(one, tuple(features))]
+
     def _inputs(self, labels: set[str]) -> Sequence[tuple[Any, tuple[str, ...]]]:
         """(input, its columns) for each input."""
         inputs = [*_named(self._ports.inputs)]
@@ -120,22 +170,23 @@ class DefaultFeed:
             raise UserError(
                 f"{self._path}: input {name!r} of the model is no column of the data, and its shape {one.shape} does "
                 f"not take {len(rest)} columns: {', '.join(rest)}",
-                hint="Choose columns with --columns and the label with --label, or name a keras.Input after each "
-                f"column. {_DEFINE}",
+                hint="Choose columns with features = [...] in the file and the label with --label, or name a "
+                f"keras.Input after each column. {_DEFINE}",
             )
         for name, _ in inputs:
             self._require(name, f"{self._path}: input {name!r} of the model")
         return [(one, (name,)) for name, one in inputs]
 
-    def _find_labels(self, named: Sequence[str]) -> tuple[str, ...]:
-        outputs = self._ports.output_names
+    def _find_labels(self, choice: ColumnChoice) -> tuple[str, ...]:
+        outputs, named = self._ports.output_names, choice.labels
         if named and len(named) != len(outputs):
             raise UserError(
-                f"--label names {len(named)} columns, and the model has {len(outputs)} outputs: {', '.join(outputs)}",
-                hint="Name one column for each output, with commas between.",
+                f"{choice.labels_from} names {len(named)} columns, and the model has {len(outputs)} outputs: "
+                f"{', '.join(outputs)}",
+                hint="Name one column for each output, in the order of the outputs.",
             )
         if named:
-            return tuple(named)
+            return named
         if all(name in self._types for name in outputs):
             return outputs
         used = {name for _, names in self._columns for name in names}
@@ -144,7 +195,7 @@ class DefaultFeed:
             return (left[0],)
         raise UserError(
             f"it is not clear which column is the label: {', '.join(left) or 'all columns are inputs of the model'}",
-            hint=f"Give --label=COLUMN. {_DEFINE}",
+            hint=f'Give --label=COLUMN, or write label = "COLUMN" in the file. {_DEFINE}',
         )
 
     def _require(self, name: str, what: str) -> None:
@@ -187,6 +238,18 @@ class DefaultFeed:
                 hint=_DEFINE,
             )
         return values
+
+
+def _names_in(constant: str, value: Any, path: Path) -> tuple[str, ...]:
+    """The names of columns in a value of the model file; empty if it holds something else."""
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list | tuple) or not any(isinstance(one, str) for one in value):
+        return ()
+    for one in value:
+        if not isinstance(one, str):
+            raise UserError(f"{constant} in {path} has {one!r} among the names of columns", hint="List names only.")
+    return tuple(value)
 
 
 def _named(structure: Any) -> Iterator[tuple[str, Any]]:
