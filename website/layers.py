@@ -1,4 +1,4 @@
-"""The page of the Keras layers. It is read from their source, because importing them imports TensorFlow."""
+"""The page of the Keras layers and what belongs to them, read from the source: importing it imports TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from website.signatures import signature
 _PACKAGE = "elasticdl.layers"
 _INTRODUCTION = (
     "Layers for model files. `keras.layers.Embedding` works, too: large ones are moved to the parameter servers by "
-    "themselves. This layer is for ids without an upper bound, and for combiners.\n"
+    "themselves. This layer is for ids without an upper bound and for combiners. `adapt` is for preprocessing layers.\n"
 )
 
 
@@ -27,8 +27,8 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def _layers() -> Iterator[ast.ClassDef]:
-    """The classes that the package exports."""
+def _layers() -> Iterator[ast.ClassDef | ast.FunctionDef]:
+    """The classes and functions that the package exports."""
     spec = importlib.util.find_spec(_PACKAGE)
     assert spec is not None and spec.submodule_search_locations
     (folder,) = map(Path, spec.submodule_search_locations)
@@ -36,11 +36,13 @@ def _layers() -> Iterator[ast.ClassDef]:
         if isinstance(statement, ast.ImportFrom):
             names = {alias.name for alias in statement.names}
             source = (folder / f"{(statement.module or '').rpartition('.')[2]}.py").read_text()
-            yield from (
-                node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name in names
-            )
+            for node in ast.parse(source).body:
+                if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name in names:
+                    yield node
 
 
-def _start(layer: ast.ClassDef) -> ast.FunctionDef:
+def _start(layer: ast.ClassDef | ast.FunctionDef) -> ast.FunctionDef:
+    if isinstance(layer, ast.FunctionDef):
+        return layer
     (start,) = [node for node in layer.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
     return start

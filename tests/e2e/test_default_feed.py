@@ -22,10 +22,11 @@ def custom_model():
 
 TOP_LEVEL = """
 import keras
+from elasticdl.layers import adapt
 
 label = "y"
 features = ["c", "a", "b"]
-model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+model = keras.Sequential([keras.Input((3,)), adapt(keras.layers.Normalization(), features), keras.layers.Dense(1)])
 model.compile("sgd", loss="mse", metrics=["mae"])
 """
 
@@ -60,5 +61,6 @@ def test_a_model_at_the_top_level_of_its_file_is_a_model_file(elastic: Elastic) 
     flags = ("--model_def=model.py", "--validation_data=data")
     trained = elastic.train(*flags, "--training_data=data", "--num_workers=2", "--output=out")
     assert "inputs of the model: c, a, b; label: y" in trained.output
+    assert "adapted Normalization 'normalization' to c, a, b" in trained.output
     evaluated = elastic.run("evaluate", *flags, "--model=out")
     assert evaluated.report["metrics"] == pytest.approx(trained.report["metrics"], rel=1e-5)

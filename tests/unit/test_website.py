@@ -95,6 +95,7 @@ def test_the_signatures_are_those_of_the_source() -> None:
 def test_layers_are_described_without_importing_tensorflow() -> None:
     page = layers.page()
     assert "## elasticdl.layers.Embedding" in page
+    assert "adapt(layer: Any, columns: str | Sequence[str] = ()) -> Any" in page
     assert "    input_dim: int | None = None,\n" in page
     assert "| `combiner`{ .name } | None gives one row per id;" in page
     assert "**Output shape:** (batch, ids, output_dim)" in page

@@ -7,13 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from tests.unit.master.driver import job_spec
 from tests.unit.worker_model.conftest import WriteModule
 
+from elasticdl.layers import adapting
 from elasticdl.shared.data.schema import Metadata
+from elasticdl.worker.model.adapted.adapter import JobAdapter, adapt_to
 from elasticdl.worker.model.user.callbacks.accepted import ModelFacts, check_callbacks, make_callbacks
 from elasticdl.worker.model.user.default_feed import ColumnChoice, DefaultFeed, Ports
 
@@ -45,12 +48,26 @@ def test_the_callbacks_of_the_guide_are_accepted(write_module: WriteModule) -> N
 
 
 def test_the_compiled_model_of_the_guide_is_a_model_file() -> None:
-    (code,) = blocks("model-file.md")
+    code, _ = blocks("model-file.md")
     ports = Ports.of(run(code)["custom_model"](), Path("model.py"))
     data = Metadata(format="csv", column_names=("age", "income", "buys"), column_types=("int64", "float64", "int64"))
     records = {name: tf.constant([1, 2]) for name in data.column_names}
     features, labels = DefaultFeed(ports, data, "train", ColumnChoice(), Path("model.py"))(records, "train", data)
     assert [one.shape for one in (*features, labels)] == [(2, 1)] * 3
+
+
+def test_the_adapted_layers_of_the_guide_are_adapted(tmp_path: Path) -> None:
+    _, code = blocks("model-file.md")
+    columns = {"age": np.array([20, 40]), "income": np.array([1.0, 3.0]), "city": np.array(["Rome", "Oslo"], object)}
+    types = {"age": "int64", "income": "float64", "city": "string", "bought": "int64"}
+    path = Path("model.py")
+    adapting.use(JobAdapter(path, (), adapt_to(path, tmp_path.as_uri(), types, lambda: iter([columns]))))
+    try:
+        model = run(code)["custom_model"]()
+    finally:
+        adapting.use(None)
+    (numbers,) = [layer for layer in model.layers if isinstance(layer, keras.layers.Normalization)]
+    assert np.ravel(numbers.mean).tolist() == [30, 2]
 
 
 def test_the_feed_of_the_guide_needs_no_labels_to_predict() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from elasticdl.master.snapshots.recovery import recover
 from elasticdl.shared.bus import Bus
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
-from elasticdl.shared.job.spec import JobSpec
+from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.messages.registers import PsRegister, decode_register
 from elasticdl.shared.storage import ObjectStore, display, open_store
 
@@ -68,6 +68,14 @@ class EndedJob:
                 return version
         hint = list_of_versions(self.versions)
         raise UserError(f"job {self.former.job} keeps no model of step {step:,}", hint=hint, usage=True)
+
+    def initial_model(self) -> InitialModel:
+        """The newest version, as the start of another job.
+
+        Raises:
+            UserError: there is none.
+        """
+        return replace(self.version().as_initial_model(self.former.job), adapted=self.spec.model.adapted)
 
 
 def list_of_versions(versions: Sequence[KeptVersion]) -> str:

@@ -67,7 +67,7 @@ def version_of_job(job: str, root: Path) -> tuple[InitialModel, JobSpec]:
     run = run_directory.find(root, job)
     with run.lock():
         ended = read_ended_job(run, run.read())
-        return ended.version().as_initial_model(run.job), ended.spec
+        return ended.initial_model(), ended.spec
 
 
 def _model_file(source: str) -> str:

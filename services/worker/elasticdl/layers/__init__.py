@@ -1,8 +1,9 @@
-"""Keras layers for the user's model file.
+"""Keras layers, and what belongs to them, for the user's model file.
 
 May import Keras and TensorFlow; must not import the worker: without it the layers are ordinary Keras layers.
 """
 
+from elasticdl.layers.adapting import adapt
 from elasticdl.layers.embedding import Embedding
 
-__all__ = ["Embedding"]
+__all__ = ["Embedding", "adapt"]

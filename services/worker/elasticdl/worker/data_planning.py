@@ -18,12 +18,15 @@ from elasticdl.worker.model_check import place, run_any
 
 
 def _plan(folder: Path) -> ModelCheck:
+    from elasticdl.layers import adapting
+    from elasticdl.worker.model.adapted.adapter import ReaderAdapter
     from elasticdl.worker.model.user.data_reader import reader_of
     from elasticdl.worker.model.user.module import load
     from elasticdl.worker.model.user.randomness import seed_process
 
     order = PlanningOrder.read(folder)
     seed_process(order.seed)
+    adapting.use(ReaderAdapter(Path(order.model)))
     module = load(ModelFile(path=Path(order.model), symbol=order.symbol))
     schema: DataSchema | None = None
     for number, spec in enumerate(order.readers):

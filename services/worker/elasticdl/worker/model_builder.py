@@ -6,11 +6,14 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum, auto
 from pathlib import Path
 from typing import Any
 
+from elasticdl.layers import adapting
+from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.data.schema import schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import KERAS_FILE, ModelFile, literal_params
@@ -20,7 +23,8 @@ from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.shared.storage import open_store, scheme_of
 from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
-from elasticdl.worker.input.job_data import first_batch, open_records
+from elasticdl.worker.input.job_data import all_columns, first_batch, open_reader, open_records
+from elasticdl.worker.model.adapted.adapter import ExportedModelAdapter, JobAdapter, adapt_to, refuse_missing, wait_for
 from elasticdl.worker.model.build import make_once
 from elasticdl.worker.model.export.export import check_export, export, export_file
 from elasticdl.worker.model.export.keras_file import loading_notes
@@ -59,6 +63,7 @@ class Built:
         kind: what the job does with the model.
         outputs: what a prediction job writes; None: the job is of another kind.
         callbacks: what was found of the model file's callbacks.
+        adapter: has the states of layers that are adapted to the training data; None: the model is from a file.
     """
 
     runner: ModelRunner
@@ -68,6 +73,7 @@ class Built:
     kind: JobKind = JobKind.TRAIN
     outputs: ModelOutputs | None = None
     callbacks: FoundCallbacks = field(default_factory=FoundCallbacks)
+    adapter: JobAdapter | None = None
 
     @property
     def _feeder(self) -> BatchFeeder:
@@ -78,7 +84,8 @@ class Built:
     def describe(self) -> list[str]:
         """Lines for the job's start: what the model takes, and what the ps hold."""
         feed = self._feeder.default_feed
-        return [*([feed.describe()] if feed else []), *self.runner.describe()]
+        adapted = [f"adapted {each}" for each in self.adapter.adapted] if self.adapter else []
+        return [*([feed.describe()] if feed else []), *adapted, *self.runner.describe()]
 
     def fingerprint(self) -> Fingerprint:
         """What has to be the same in all processes of the job."""
@@ -103,24 +110,30 @@ class Built:
         export_file(self.runner, dense, rows_of, file)
 
 
-def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
+class Adapting(StrEnum):
+    """How a process gets the states of the layers that are adapted to the training data."""
+
+    ADAPTS = auto()
+    WAITS = auto()
+    """Another process makes the model at the same time, and adapts them."""
+    KNOWS = auto()
+    """They were adapted when the job was planned."""
+
+
+def build(spec: JobSpec, running_batches: RunningBatchesFile, adapts: Adapting = Adapting.KNOWS) -> Built:
     """Load the user's model, open the data and compile the step.
 
     Args:
         spec: the job.
         running_batches: records the batch that the model is built with while it is read and fed.
+        adapts: how this process adapts layers.
 
     Raises:
         UserError: the model or the data can't be used, the model could not be exported as it is asked for, or it is
             another one than the job was started with.
     """
     _allow_waiting_steps(spec)
-    seed_process(spec.plan.seed)  # The model file may draw random numbers and make tables while it is imported.
-    remember_tables()
-    file = ModelFile(path=Path(spec.model.path), symbol=spec.model.symbol)
-    module = load(file, literal_params(spec.model.params))
-    if spec.model.exported:
-        module = replace(module, exported=_local_copy(spec.model.exported))
+    module, adapter = _load(spec, adapts)
     training, validation = _data_of(spec, module)
     source = training if spec.kind is JobKind.TRAIN or validation is None else validation
     callbacks = make_callbacks(module, spec.model.callbacks) if spec.kind is JobKind.TRAIN else []
@@ -154,11 +167,48 @@ def build(spec: JobSpec, running_batches: RunningBatchesFile) -> Built:
         kind=spec.kind,
         outputs=outputs,
         callbacks=found,
+        adapter=adapter,
     )
     if spec.model.fingerprint:
         problem = "this process built a model that differs from the one that the job was started with"
         built.fingerprint().check(Fingerprint.decode(spec.model.fingerprint), module.path, problem)
     return built
+
+
+def _load(spec: JobSpec, adapts: Adapting) -> tuple[UserModule, JobAdapter | None]:
+    """The model file, and what adapts its layers."""
+    seed_process(spec.plan.seed)  # The model file may draw random numbers and make tables while it is imported.
+    remember_tables()
+    file = ModelFile(path=Path(spec.model.path), symbol=spec.model.symbol)
+    loaded: list[UserModule] = []
+    adapter = None if spec.model.exported else _adapter(spec, adapts, loaded)
+    adapting.use(adapter or ExportedModelAdapter())
+    module = load(file, literal_params(spec.model.params))
+    loaded.append(module)
+    if spec.model.exported:
+        module = replace(module, exported=_local_copy(spec.model.exported))
+    return module, adapter
+
+
+def _adapter(spec: JobSpec, adapts: Adapting, loaded: Sequence[UserModule]) -> JobAdapter:
+    """Adapts layers for this process; ``loaded`` holds the model file once it is imported."""
+    path = Path(spec.model.path)
+
+    def blocks() -> Iterator[ColumnBatch]:
+        custom = reader_of(loaded[0], spec.data.reader) if spec.data.reader else None
+        return all_columns(spec.plan, open_reader(spec.plan, spec.data, spec.storage, custom))
+
+    if adapts is Adapting.KNOWS or spec.kind is not JobKind.TRAIN:
+        missing = refuse_missing(path)
+    elif adapts is Adapting.WAITS:
+        missing = wait_for(spec.storage)
+    else:
+        columns = schema_of(spec.data).columns
+        types = {column.name: column.type for column in columns}
+        missing = adapt_to(path, spec.storage, types, blocks, spec.initial.adapted if spec.initial else ())
+    # A job that trains nothing has no states of its own.
+    known = spec.initial.adapted if spec.initial and spec.kind is not JobKind.TRAIN else spec.model.adapted
+    return JobAdapter(path, known, missing)
 
 
 def _check_metric(metric: str, runner: ModelRunner) -> None:

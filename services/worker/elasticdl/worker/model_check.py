@@ -81,7 +81,7 @@ def main() -> int:
     models: list[Built] = []
 
     def check(spec: JobSpec, folder: Path, number: int) -> ModelCheck:
-        built = _build(spec)
+        built = _build(spec, number)
         models.append(built)
         return _check(spec, built, folder) if number == 0 else _export(spec, built)
 
@@ -100,11 +100,11 @@ def running_batches_file() -> RunningBatchesFile:
     return RunningBatchesFile(file_of(os.environ[ENVIRONMENT_VARIABLE], os.getpid()))
 
 
-def _build(spec: JobSpec) -> Built:
-    from elasticdl.worker.model_builder import build
+def _build(spec: JobSpec, number: int) -> Built:
+    from elasticdl.worker.model_builder import Adapting, build
 
     with running_batches_file() as running_batches:
-        return build(spec, running_batches)
+        return build(spec, running_batches, Adapting.WAITS if number else Adapting.ADAPTS)
 
 
 def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
@@ -122,6 +122,8 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
         mine.check(expected, Path(spec.model.path), "each process builds a different model")
     if problem := problem or (other.error if other else ""):
         return ModelCheck(error=problem)
+    if spec.initial and spec.initial.file and built.adapter:
+        built.adapter.refuse_file(spec.initial.source)
     initial = spec.initial and prepare(spec.initial, built.runner, spec.storage)
     return ModelCheck(
         notes=(*built.describe(), *built.export_notes, *built.callbacks.notes),
@@ -129,6 +131,7 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
         callbacks=built.callbacks.names,
         best=built.callbacks.best,
         tensorboard_log_dir=built.callbacks.tensorboard_log_dir,
+        adapted=built.adapter.uris if built.adapter else (),
         initial=initial,
     )
 

@@ -28,6 +28,8 @@ class ModelSpec:
         exported: URI of a ``.keras`` file, which is loaded in place of calling ``symbol``; empty: none.
         callbacks: the function in it that returns the callbacks, if it has one; empty: ``callbacks``.
         label: columns of the labels, with commas between, if the file has no feed; empty: they are found.
+        adapted: URIs of the states of layers that were adapted to the training data before the job started. See
+            ``elasticdl.worker.model.adapted``.
     """
 
     path: str
@@ -39,6 +41,7 @@ class ModelSpec:
     exported: str = ""
     callbacks: str = ""
     label: str = ""
+    adapted: tuple[str, ...] = ()
 
 
 COLUMN_TYPES = (
@@ -174,6 +177,7 @@ class InitialModel:
         is_whole: every variable of the new model has to be in that model, as for an evaluation.
         file: URI of a ``.keras`` file or of the folder of a SavedModel; empty: it is another job's.
         note: what the new model takes from a file and what it does not, for people.
+        adapted: URIs of the states of layers that the other job has adapted, see ``ModelSpec``.
     """
 
     job: JobId
@@ -182,6 +186,7 @@ class InitialModel:
     is_whole: bool = False
     file: str = ""
     note: str = ""
+    adapted: tuple[str, ...] = ()
 
     @property
     def source(self) -> str:

@@ -35,6 +35,7 @@ class ModelCheck:
         callbacks: class names of the model file's callbacks.
         best: the model that one of them restores at the end; None: none does.
         tensorboard_log_dir: URI of the folder that one of them names for event files; empty: none does.
+        adapted: URIs of the states of layers that were adapted to the training data.
         initial: the trained model that the job starts from, with what was found of it; None: there is none.
     """
 
@@ -44,6 +45,7 @@ class ModelCheck:
     callbacks: tuple[str, ...] = ()
     best: BestModel | None = None
     tensorboard_log_dir: str = ""
+    adapted: tuple[str, ...] = ()
     initial: InitialModel | None = None
 
     def write(self, folder: Path, number: int) -> None:
@@ -55,6 +57,7 @@ class ModelCheck:
             "callbacks": self.callbacks,
             "best": _BEST.dump(self.best),
             "tensorboard_log_dir": self.tensorboard_log_dir,
+            "adapted": self.adapted,
             "initial": _INITIAL.dump(self.initial),
         }
         path = _path(folder, number)
@@ -76,12 +79,13 @@ class ModelCheck:
             callbacks=tuple(facts["callbacks"]),
             best=_BEST.load(facts["best"]),
             tensorboard_log_dir=facts["tensorboard_log_dir"],
+            adapted=tuple(facts["adapted"]),
             initial=_INITIAL.load(facts["initial"]),
         )
 
     def apply(self, spec: JobSpec) -> JobSpec:
         """The job with what was found of its model."""
-        model = replace(spec.model, fingerprint=self.fingerprint)
+        model = replace(spec.model, fingerprint=self.fingerprint, adapted=self.adapted)
         return replace(
             spec,
             model=model,

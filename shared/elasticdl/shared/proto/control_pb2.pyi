@@ -393,6 +393,7 @@ class ModelSpec(_message.Message):
     EXPORTED_FIELD_NUMBER: _builtins.int
     CALLBACKS_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
+    ADAPTED_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     symbol: _builtins.str
     digest: _builtins.str
@@ -403,6 +404,8 @@ class ModelSpec(_message.Message):
     label: _builtins.str
     @_builtins.property
     def params(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def adapted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -415,10 +418,11 @@ class ModelSpec(_message.Message):
         exported: _builtins.str = ...,
         callbacks: _builtins.str = ...,
         label: _builtins.str = ...,
+        adapted: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["callbacks", b"callbacks", "digest", b"digest", "eager", b"eager", "exported", b"exported", "fingerprint", b"fingerprint", "label", b"label", "params", b"params", "path", b"path", "symbol", b"symbol"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapted", b"adapted", "callbacks", b"callbacks", "digest", b"digest", "eager", b"eager", "exported", b"exported", "fingerprint", b"fingerprint", "label", b"label", "params", b"params", "path", b"path", "symbol", b"symbol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -647,6 +651,7 @@ class InitialModel(_message.Message):
     IS_WHOLE_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    ADAPTED_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     step: _builtins.int
     is_whole: _builtins.bool
@@ -654,6 +659,8 @@ class InitialModel(_message.Message):
     note: _builtins.str
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotPart]: ...
+    @_builtins.property
+    def adapted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -663,10 +670,11 @@ class InitialModel(_message.Message):
         is_whole: _builtins.bool = ...,
         file: _builtins.str = ...,
         note: _builtins.str = ...,
+        adapted: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["file", b"file", "is_whole", b"is_whole", "job", b"job", "note", b"note", "parts", b"parts", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapted", b"adapted", "file", b"file", "is_whole", b"is_whole", "job", b"job", "note", b"note", "parts", b"parts", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

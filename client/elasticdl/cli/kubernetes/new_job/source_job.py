@@ -69,5 +69,4 @@ async def newest_version(bus: Bus, source: SourceJob) -> tuple[InitialModel, Job
         log_place=streams_of(source.job),
     )
     ended = await read_from(bus, former)
-    version = await asyncio.to_thread(ended.version)
-    return version.as_initial_model(source.job), ended.spec
+    return await asyncio.to_thread(ended.initial_model), ended.spec

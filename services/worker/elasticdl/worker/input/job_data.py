@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from elasticdl.shared.data import IndexStore, Reader, SourceIndex
+from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.data.custom import CheckedReader, CustomShardReader
 from elasticdl.shared.data.schema import options_of, schema_of
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.plan import Plan
+from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.job.spec import DataSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.events import RunningBatch
@@ -42,24 +45,50 @@ def open_records(
         keep_columns: see ``TaskRecords``.
         custom: the reader of the model file, if it has one for this data.
     """
+    reader = open_reader(plan, data, storage, custom)
+    return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches, keep_columns=keep_columns)
+
+
+def open_reader(plan: Plan, data: DataSpec, storage: str, custom: CheckedReader | None = None) -> ShardReader:
+    """A reader of one plan's sources, for one thread.
+
+    Args:
+        plan: whose sources.
+        data: how they are read.
+        storage: URI of the job's storage, where the indices are.
+        custom: the reader of the model file, if it has one for this data.
+    """
     options = options_of(data)
     indices = IndexStore.of_job(storage)
 
     def index(number: int) -> SourceIndex:
         return indices.load(plan.sources[number], number, options)
 
-    reader: ShardReader
     if custom is not None:
-        reader = CustomShardReader(custom, sources=plan.sources, schema=schema_of(data), index=index)
-    else:
-        reader = Reader(
-            store=open_store(plan.sources[0].uri if plan.sources else storage),
-            sources=plan.sources,
-            schema=schema_of(data),
-            index=index,
-            is_same=lambda number, now: indices.is_same(plan.sources[number], number, data, now),
-        )
-    return TaskRecords(plan=plan, reader=reader, whole_batches=whole_batches, keep_columns=keep_columns)
+        return CustomShardReader(custom, sources=plan.sources, schema=schema_of(data), index=index)
+    return Reader(
+        store=open_store(plan.sources[0].uri if plan.sources else storage),
+        sources=plan.sources,
+        schema=schema_of(data),
+        index=index,
+        is_same=lambda number, now: indices.is_same(plan.sources[number], number, data, now),
+    )
+
+
+def all_columns(plan: Plan, reader: ShardReader) -> Iterator[ColumnBatch]:
+    """The columns of all records of a plan once, in the order of the data.
+
+    Args:
+        plan: whose sources; each batch has the records of one of its tasks.
+        reader: reads them.
+
+    Raises:
+        UserError: the data changed since the job was planned, or is corrupt.
+    """
+    for number, source in enumerate(plan.sources):
+        for start in range(0, source.records, plan.task_records):
+            end = min(start + plan.task_records, source.records)
+            yield reader.read(Shard(source=number, start=start, end=end)).columns
 
 
 def first_batch(records: TaskRecords, feeder: Feeder, running_batches: RunningBatchesFile) -> FedBatch:
