@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -44,28 +45,14 @@ def test_servers_that_can_not_be_used_are_named(tmp_path: Path) -> None:
 
 
 def test_a_limit_of_messages_that_is_too_low_is_a_problem(tmp_path: Path) -> None:
-    ports = tmp_path / "ports"
-    ports.mkdir()
     process = subprocess.Popen(
-        [
-            find_executable(),
-            "-js",
-            "-sd",
-            str(tmp_path / "data"),
-            "-p",
-            "-1",
-            "-a",
-            "127.0.0.1",
-            "--ports_file_dir",
-            str(ports),
-        ],
-        stderr=subprocess.PIPE,
+        [find_executable(), "-js", "-sd", str(tmp_path / "data"), "-p", "-1", "-a", "127.0.0.1"], stderr=subprocess.PIPE
     )
     try:
         assert process.stderr is not None
-        next(line for line in process.stderr if b"Server is ready" in line)
-        (written,) = ports.glob("*.ports")
-        server, _ = findings(tmp_path / "jobs", json.loads(written.read_text())["nats"][0])
+        lines = list(itertools.takewhile(lambda line: b"Server is ready" not in line, process.stderr))
+        (address,) = [line.split()[-1].decode() for line in lines if b"Listening for client connections on" in line]
+        server, _ = findings(tmp_path / "jobs", f"nats://{address}")
     finally:
         process.kill()
         process.communicate()
