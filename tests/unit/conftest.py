@@ -1,4 +1,4 @@
-"""Unit tests start no process: a test that tries to fails, whichever library it uses."""
+"""Unit tests start no process: a test that tries to fails, whichever library it uses. They leave no job behind."""
 
 from __future__ import annotations
 
@@ -33,3 +33,11 @@ def no_process_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
     _running_test = request.node.nodeid
     yield
     _running_test = ""
+
+
+@pytest.fixture(autouse=True)
+def no_job_adapts_layers() -> Iterator[None]:
+    """Forget the adapter of a job that a test has built: in the product, it serves its process to the end."""
+    yield
+    if adapting := sys.modules.get("elasticdl.layers.adapting"):
+        adapting.use(None)
