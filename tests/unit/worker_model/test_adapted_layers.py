@@ -289,6 +289,16 @@ def test_equal_layers_have_equal_keys() -> None:
     assert key() != key_of(layers.TextVectorization(), ("title",))
 
 
+def test_functions_of_the_same_name_have_different_keys() -> None:
+    def split_at(separator: str) -> Any:
+        return layers.TextVectorization(split=lambda text: tf.strings.split(text, separator))
+
+    first, second = layers.TextVectorization(split=lambda text: tf.strings.split(text, ",")), split_at(";")
+    third = layers.TextVectorization(split=lambda text: tf.strings.bytes_split(text))
+    assert len({key_of(layer, ("text",)) for layer in (first, second, third, split_at(","))}) == 4
+    assert key_of(split_at(";"), ("text",)) == key_of(second, ("text",))
+
+
 def test_states_keep_words_that_a_text_file_would_break() -> None:
     layer, other = layers.StringLookup(), layers.StringLookup()
     layer.adapt(tf.constant([["a\nb"], ["  "], ["ü"]]))

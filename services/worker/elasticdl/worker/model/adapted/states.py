@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import types
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -82,6 +83,22 @@ def _listed(layer: Any) -> dict[str, tuple[str, list[Any]]]:
     return {name: (str(array.dtype), array.tolist()) for name, array in _variables(layer).items()}
 
 
-def _name(value: Any) -> str:
+def _name(value: Any) -> Any:
     """Stands for a value of a configuration that JSON does not know: a function, a data type, an object of Keras."""
-    return str(getattr(value, "__qualname__", None) or getattr(value, "name", None) or type(value).__name__)
+    name = str(getattr(value, "__qualname__", None) or getattr(value, "name", None) or type(value).__name__)
+    code = getattr(value, "__code__", None)
+    if code is None:
+        return name
+    return [name, _code(code), [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]]
+
+
+def _code(code: types.CodeType) -> list[Any]:
+    """What a function does, for functions that have the same name, as all lambdas of a file do."""
+    return [code.co_code.hex(), code.co_names, [_constant(value) for value in code.co_consts]]
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, types.CodeType):
+        return _code(value)
+    # The order of a set differs between processes.
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)
