@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 DATA = "Data"
 """Heading of these flags in the help of a command."""
+PATH_FLAGS = ("training_data", "validation_data", "prediction_data")
+"""Flags that say where data is, as the fields of jobs' flags are named."""
 
 Columns = Annotated[
     str,

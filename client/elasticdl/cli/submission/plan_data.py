@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from elasticdl.cli.data_flags import reader_options
+from elasticdl.cli.data_flags import PATH_FLAGS, reader_options
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.trained_model.flags import TrainedModelFlags
@@ -21,7 +21,6 @@ from elasticdl.shared.storage import open_store
 from elasticdl.zoo import DATA_SETS
 
 Progress = Callable[[str], None]
-DATA_FLAGS = ("training_data", "validation_data", "prediction_data")
 _LINES_MAX = 16
 """Columns up to which each has a line of its own."""
 _COLUMNS_SHOWN = 6
@@ -68,7 +67,7 @@ def _plan_files(
     options = reader_options(flags)
     raw_lines = not takes_columns(ModelFile(path=Path(model.path)))
     planned: list[PlannedData] = []
-    for flag in DATA_FLAGS:
+    for flag in PATH_FLAGS:
         paths = getattr(flags, flag, "")
         if not paths:
             continue
@@ -89,7 +88,7 @@ def _plan_custom(
 ) -> list[PlannedData]:
     from elasticdl.cli.local.custom_reader import plan_custom_data  # Jobs that read files need not wait for it.
 
-    origins = tuple(paths for flag in DATA_FLAGS if (paths := getattr(flags, flag, "")))
+    origins = tuple(paths for flag in PATH_FLAGS if (paths := getattr(flags, flag, "")))
     progress(f"Reading {' and '.join(origins)} with {flags.custom_data_reader}() of {model.path}")
     planned = plan_custom_data(flags, model, origins, progress, forks)
     _show_columns(planned[0], progress)

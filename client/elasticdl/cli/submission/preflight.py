@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from elasticdl.cli.data_flags import PATH_FLAGS
 from elasticdl.cli.jobs.run_directory import DISK_BYTES_MIN, JobRecord, RunDirectory
 from elasticdl.cli.submission.flags import TrainFlags
-from elasticdl.cli.submission.plan_data import DATA_FLAGS
 from elasticdl.cli.submission.trained_model.flags import TrainedModelFlags
 from elasticdl.shared.data.discovery import split_paths, would_find
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
@@ -70,7 +70,7 @@ def data_paths(job: TrainFlags | TrainedModelFlags | JobRecord) -> list[str]:
     """The paths of a job's data; none if the model file reads the data."""
     if job.custom_data_reader:
         return []
-    given = (getattr(job, flag, "") for flag in DATA_FLAGS)
+    given = (getattr(job, flag, "") for flag in PATH_FLAGS)
     return [path for paths in given if paths for path in split_paths(paths)]
 
 

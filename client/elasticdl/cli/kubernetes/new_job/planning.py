@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from elasticdl.cli.data_flags import PATH_FLAGS
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, secret_variables
 from elasticdl.cli.kubernetes.manifests.patches import check_patches
@@ -19,7 +20,6 @@ from elasticdl.cli.kubernetes.submission_file import CommandFlags, SourceJob, Su
 from elasticdl.cli.submission.flag_items import parse_envs
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.job_flags import JobFlags
-from elasticdl.cli.submission.plan_data import DATA_FLAGS
 from elasticdl.cli.submission.seed import with_seed
 from elasticdl.cli.submission.submit import job_name
 from elasticdl.shared.data.discovery import split_paths
@@ -192,7 +192,7 @@ def _with_places(flags: F, defaults: Mapping[str, str], volumes: Volumes) -> F:
 
 def _check_data_places(flags: CommandFlags, volumes: Volumes) -> None:
     """Refuse data that pods can't reach."""
-    for name in DATA_FLAGS:
+    for name in PATH_FLAGS:
         for path in split_paths(given) if (given := getattr(flags, name, "")) else ():
             is_local = not path.startswith("/") or (Path(path).exists() and not volumes.contains(path))
             if "://" not in path and is_local:
