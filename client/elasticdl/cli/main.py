@@ -14,6 +14,7 @@ import typer
 
 from elasticdl.cli import ended_job_commands, exit_codes
 from elasticdl.cli.data_commands import data, zoo
+from elasticdl.cli.former_flags import refuse_former_flags
 from elasticdl.cli.kubernetes.flags import KubernetesFlags, Namespace
 from elasticdl.cli.opening import open_job, root_of
 from elasticdl.cli.options import Flag, Job, Json, RunDir, command, plain_switches
@@ -44,6 +45,7 @@ def main() -> None:
     """Run the command of this process, and end the process; ``elasticdl.cli.__main__`` handles signals."""
     arguments = plain_switches(sys.argv[1:], TrainFlags, EvaluateFlags, PredictFlags)
     try:
+        refuse_former_flags(arguments)
         app(args=arguments)
     except ElasticDLError as error:
         if "--debug" in arguments:

@@ -199,7 +199,13 @@ def test_each_thread_has_a_reader_of_its_own() -> None:
 
 def test_the_launcher_gets_what_the_process_has_planned(tmp_path: Path) -> None:
     order = PlanningOrder(
-        model="m.py", symbol="model", readers=(SPEC,), options=ReaderOptions(fill_missing={"x": "1"}), stride=4, seed=7
+        model="m.py",
+        symbol="model",
+        functions={"loss": "other_loss"},
+        readers=(SPEC,),
+        options=ReaderOptions(fill_missing={"x": "1"}),
+        stride=4,
+        seed=7,
     )
     order.write(tmp_path)
     assert PlanningOrder.read(tmp_path) == order

@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import ModelFile, check_syntax, find_reader, literal_params, parse_params, resolve
+from elasticdl.shared.job.model_file import (
+    ModelFile,
+    check_syntax,
+    find_reader,
+    has_feed,
+    literal_params,
+    parse_params,
+    resolve,
+    takes_columns,
+)
 
 GOOD = "def custom_model(): ...\ndef loss(): ...\ndef optimizer(): ...\ndef feed(): ...\n"
 
@@ -133,3 +142,21 @@ def test_params_are_literals_or_strings() -> None:
 def test_malformed_params_are_refused(text: str) -> None:
     with pytest.raises(UserError):
         parse_params(text)
+
+
+def test_flags_name_other_functions_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(
+        "def custom_model(): ...\ndef mae(): ...\ndef sgd(): ...\ndef lines(): ...\ndef feed_batch(): ...\n"
+    )
+    with pytest.raises(UserError, match="does not define 'loss'"):
+        check_syntax(ModelFile(path=path))
+    file = ModelFile(path=path, functions={"loss": "mae", "optimizer": "sgd"})
+    check_syntax(file)
+    assert takes_columns(file)
+    lines = ModelFile(path=path, functions={"loss": "mae", "optimizer": "sgd", "feed": "lines"})
+    check_syntax(lines)
+    assert has_feed(lines)
+    assert not takes_columns(lines), "a feed that is named comes before a feed_batch that is not"
+    with pytest.raises(UserError, match=r"(?s)does not define 'mea'.*Did you mean 'mae'"):
+        check_syntax(ModelFile(path=path, functions={"loss": "mea", "optimizer": "sgd"}))

@@ -139,3 +139,31 @@ def test_a_model_at_the_top_level_is_made_again_for_each_call(write_module: Writ
     assert 7.0 not in second.get_weights()[0]
     with pytest.raises(UserError, match="model is a model, so it takes no --model_params"):
         replace(module, params={"units": 3}).make_model()
+
+
+def test_flags_name_other_functions_than_those_of_the_contract(tmp_path: Path) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(
+        HEADER
+        + """
+def custom_model(): return keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+def loss(labels, predictions): raise AssertionError
+def half(labels, predictions): return 0.5
+def slow(): return keras.optimizers.SGD(0.125)
+def counts(): return {"n": keras.metrics.Mean()}
+def feed_batch(records, mode, metadata): raise AssertionError
+def lines(dataset, mode, metadata): return dataset
+rate = 3
+"""
+    )
+    names = {"loss": "half", "optimizer": "slow", "eval_metrics_fn": "counts", "feed": "lines"}
+    module = load(ModelFile(path=path, functions=names))
+    assert module.required("loss")(0, 0) == 0.5
+    assert float(module.make_optimizer().learning_rate) == 0.125
+    assert [*module.make_metrics("eval_metrics_fn")] == ["n"]
+    assert module.function("feed") is module.module.lines
+    assert module.function("feed_batch") is None
+    with pytest.raises(UserError, match=r"--optimizer=fast: .* defines no such function"):
+        load(ModelFile(path=path, functions={"optimizer": "fast"}))
+    with pytest.raises(UserError, match="'rate' must be a function"):
+        load(ModelFile(path=path, functions={"optimizer": "rate"}))

@@ -54,6 +54,7 @@ def plan_custom_data(
     order = PlanningOrder(
         model=model.path,
         symbol=model.symbol,
+        functions=model.functions,
         readers=tuple(
             ReaderSpec(
                 function=flags.custom_data_reader,

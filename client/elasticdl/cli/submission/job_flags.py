@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from elasticdl.cli.data_flags import DATA, Columns, ColumnTypes, CsvDelimiter, CsvHeader, FillMissing
 from elasticdl.cli.options import Debug, Detach, Flag, ReportFile, RunDir
+from elasticdl.shared.job.model_file import NAMED_FUNCTIONS
 
 MODEL, TRAINING, PROCESSES, STORAGE, RUN = (
     "Model",
@@ -19,6 +20,11 @@ WORKERS_MAX = 1024
 PS_MAX = 256
 """A model has as many partitions: ``elasticdl.shared.model.placement.PARTITIONS``."""
 MINIBATCH_SIZE = 64
+
+
+def _function(name: str, does: str) -> Flag:
+    """A flag that names a function of the model file."""
+    return Flag(f"Function of the model file that {does}.", metavar="NAME", shows=name, panel=MODEL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,11 @@ class JobFlags:
             sets="ModelSpec.label",
         ),
     ] = ""
+    feed: Annotated[str, _function("feed", "turns the records of a minibatch into tensors")] = ""
+    feed_batch: Annotated[str, _function("feed_batch", "turns a minibatch as a whole into tensors")] = ""
+    loss: Annotated[str, _function("loss", "computes the loss")] = ""
+    optimizer: Annotated[str, _function("optimizer", "returns the optimizer")] = ""
+    eval_metrics_fn: Annotated[str, _function("eval_metrics_fn", "returns the metrics")] = ""
     custom_data_reader: Annotated[
         str,
         Flag(
@@ -147,3 +158,8 @@ class JobFlags:
     ] = "INFO"
     detach: Detach = False
     debug: Debug = False
+
+    @property
+    def functions(self) -> dict[str, str]:
+        """Function of the model-file contract -> the function of the file that the user names in its place."""
+        return {name: value for name in NAMED_FUNCTIONS if (value := getattr(self, name))}

@@ -15,7 +15,7 @@ from elasticdl.shared.data import PlannedData, broken_link, plan_sources
 from elasticdl.shared.data.discovery import split_paths
 from elasticdl.shared.data.formats.csv_file import delimiter_hint
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import READER, ModelFile, find_reader, takes_columns
+from elasticdl.shared.job.model_file import READER, find_reader, takes_columns
 from elasticdl.shared.job.spec import ModelSpec
 from elasticdl.shared.storage import open_store
 from elasticdl.zoo import DATA_SETS
@@ -32,7 +32,7 @@ def reader_function(flags: TrainFlags | TrainedModelFlags, model: ModelSpec) -> 
     Raises:
         UserError: a flag names a function that the file does not define, or is for one.
     """
-    function = find_reader(ModelFile(path=Path(model.path)), flags.custom_data_reader)
+    function = find_reader(model.file, flags.custom_data_reader)
     if flags.data_reader_params and not function:
         raise UserError(f"--data_reader_params has no effect, because {model.path} defines no {READER}", usage=True)
     return function
@@ -65,7 +65,7 @@ def _plan_files(
     flags: TrainFlags | TrainedModelFlags, model: ModelSpec, progress: Progress, _forks: ForkServers | None
 ) -> list[PlannedData]:
     options = reader_options(flags)
-    raw_lines = not takes_columns(ModelFile(path=Path(model.path)))
+    raw_lines = not takes_columns(model.file)
     planned: list[PlannedData] = []
     for flag in PATH_FLAGS:
         paths = getattr(flags, flag, "")

@@ -203,7 +203,7 @@ def model_of(flags: JobFlags) -> tuple[ModelSpec, dict[str, str]]:
     Raises:
         UserError: there is no such file, or its syntax or a parameter is wrong.
     """
-    file = find_model(flags.model_def, flags.model_zoo)
+    file = replace(find_model(flags.model_def, flags.model_zoo), functions=flags.functions)
     model_file.check_syntax(file)
     if flags.label and model_file.has_feed(file):
         raise UserError(f"--label has no effect, because {file.path} has a feed", usage=True)
@@ -213,6 +213,7 @@ def model_of(flags: JobFlags) -> tuple[ModelSpec, dict[str, str]]:
         symbol=file.symbol,
         params=model_file.parse_params(flags.model_params),
         digest=combined(digests),
+        functions=file.functions,
         **values_for("ModelSpec", flags),
     )
     return spec, digests

@@ -27,7 +27,7 @@ def _plan(folder: Path) -> ModelCheck:
     order = PlanningOrder.read(folder)
     seed_process(order.seed)
     adapting.use(ReaderAdapter(Path(order.model)))
-    module = load(ModelFile(path=Path(order.model), symbol=order.symbol))
+    module = load(ModelFile(path=Path(order.model), symbol=order.symbol, functions=order.functions))
     schema: DataSchema | None = None
     for number, spec in enumerate(order.readers):
         planned = plan_reader(reader_of(module, spec), spec, order.options, stride=order.stride, schema=schema)

@@ -16,7 +16,7 @@ from elasticdl.layers import adapting
 from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.data.schema import schema_of
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.job.model_file import KERAS_FILE, ModelFile, literal_params
+from elasticdl.shared.job.model_file import KERAS_FILE, literal_params
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import DataSpec, JobKind, JobSpec
 from elasticdl.shared.process.running_batches import RunningBatchesFile
@@ -179,11 +179,10 @@ def _load(spec: JobSpec, adapts: Adapting) -> tuple[UserModule, JobAdapter | Non
     """The model file, and what adapts its layers."""
     seed_process(spec.plan.seed)  # The model file may draw random numbers and make tables while it is imported.
     remember_tables()
-    file = ModelFile(path=Path(spec.model.path), symbol=spec.model.symbol)
     loaded: list[UserModule] = []
     adapter = None if spec.model.exported else _adapter(spec, adapts, loaded)
     adapting.use(adapter or ExportedModelAdapter())
-    module = load(file, literal_params(spec.model.params))
+    module = load(spec.model.file, literal_params(spec.model.params))
     loaded.append(module)
     if spec.model.exported:
         module = replace(module, exported=_local_copy(spec.model.exported))

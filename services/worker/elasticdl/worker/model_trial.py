@@ -118,7 +118,7 @@ def _try_loss(built: Built, rows: TableRows) -> None:
     example: Any = runner.example
     predictions = runner.predict(example, runner.initial_dense(), rows)
     weights = () if example.weights is None else (example.weights,)
-    with user_code(runner.module.path, "loss()"):
+    with user_code(runner.module.path, f"{runner.module.file.name_of('loss')}()"):
         runner.module.required("loss")(example.labels, predictions, *weights)
 
 

@@ -9,8 +9,9 @@ import ast
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from elasticdl.shared.errors import UserError
 
@@ -28,6 +29,8 @@ READER = "custom_data_reader"
 """Name of the function that returns a reader for the data, unless ``--custom_data_reader`` names another one."""
 FEEDS = ("feed", "feed_batch")
 """Functions of which a file needs one, unless the columns of the data are the inputs of the model."""
+NAMED_FUNCTIONS = (*FEEDS, *_REQUIRED, "eval_metrics_fn")
+"""Functions for which a flag of the same name names another function of the file."""
 
 _MISSPELLED = {"class_weights": "class_weight"}
 """Names that would be ignored -> the name that was probably meant."""
@@ -40,10 +43,18 @@ class ModelFile:
     Attributes:
         path: absolute path of the Python file.
         symbol: name of a function that returns a Keras model, of a ``keras.Model`` class, or of a model.
+        functions: function of the contract, such as ``loss`` -> name of the function that takes its place.
     """
 
     path: Path
     symbol: str = DEFAULT_SYMBOL
+    functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def name_of(self, function: str) -> str:
+        """The name in the file of a function of the contract; empty: it is not used, because another feed is named."""
+        if function in FEEDS and function not in self.functions and not self.functions.keys().isdisjoint(FEEDS):
+            return ""
+        return self.functions.get(function, function)
 
 
 def resolve(model_def: str, search: tuple[Path, ...]) -> ModelFile:
@@ -99,12 +110,12 @@ def takes_columns(file: ModelFile) -> bool:
     """Whether the model is given columns, not lines of text, as far as can be told without running the file."""
     body = _tree(file.path).body
     names = set(_names(body))
-    return _imports_all(body) or "feed_batch" in names or "feed" not in names
+    return _imports_all(body) or file.name_of("feed_batch") in names or file.name_of("feed") not in names
 
 
 def has_feed(file: ModelFile) -> bool:
     """Whether the file surely turns records into tensors itself."""
-    return not set(_names(_tree(file.path).body)).isdisjoint(FEEDS)
+    return not set(_names(_tree(file.path).body)).isdisjoint(map(file.name_of, FEEDS))
 
 
 def find_reader(file: ModelFile, given: str) -> str:
@@ -139,14 +150,14 @@ def check_syntax(file: ModelFile) -> None:
         UserError: a syntax error with its line, or a missing function with the nearest name that exists.
     """
     tree = _tree(file.path)
-    required = () if may_compile(file) else _REQUIRED
+    required = [*file.functions.values(), *(() if may_compile(file) else map(file.name_of, _REQUIRED))]
     if _imports_all(tree.body):
         return  # The name may be imported; loading the module will show.
     names = set(_names(tree.body))
     for needed in (file.symbol, *required):
         if needed not in names:
             raise _missing(file, needed, names)
-    if names.isdisjoint(FEEDS) and (near := _near(FEEDS, names)):
+    if names.isdisjoint(map(file.name_of, FEEDS)) and (near := _near(FEEDS, names)):
         raise UserError(f"{file.path} defines neither feed() nor feed_batch()", hint=f"Is {near!r} meant to be one?")
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     for name, meant in _MISSPELLED.items():

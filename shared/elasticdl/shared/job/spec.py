@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from types import MappingProxyType
 
+from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.names import JobId
@@ -30,6 +32,7 @@ class ModelSpec:
         label: columns of the labels, with commas between, if the file has no feed; empty: they are found.
         adapted: URIs of the states of layers that were adapted to the training data before the job started. See
             ``elasticdl.worker.model.adapted``.
+        functions: function of the model-file contract -> name of the function of the file that takes its place.
     """
 
     path: str
@@ -42,6 +45,12 @@ class ModelSpec:
     callbacks: str = ""
     label: str = ""
     adapted: tuple[str, ...] = ()
+    functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def file(self) -> ModelFile:
+        """The model file."""
+        return ModelFile(path=Path(self.path), symbol=self.symbol, functions=self.functions)
 
 
 COLUMN_TYPES = (

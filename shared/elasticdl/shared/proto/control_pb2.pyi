@@ -384,6 +384,26 @@ class ModelSpec(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class FunctionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     PATH_FIELD_NUMBER: _builtins.int
     SYMBOL_FIELD_NUMBER: _builtins.int
     PARAMS_FIELD_NUMBER: _builtins.int
@@ -394,6 +414,7 @@ class ModelSpec(_message.Message):
     CALLBACKS_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
     ADAPTED_FIELD_NUMBER: _builtins.int
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     symbol: _builtins.str
     digest: _builtins.str
@@ -406,6 +427,8 @@ class ModelSpec(_message.Message):
     def params(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def adapted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def functions(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
         self,
         *,
@@ -419,10 +442,11 @@ class ModelSpec(_message.Message):
         callbacks: _builtins.str = ...,
         label: _builtins.str = ...,
         adapted: _abc.Iterable[_builtins.str] | None = ...,
+        functions: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapted", b"adapted", "callbacks", b"callbacks", "digest", b"digest", "eager", b"eager", "exported", b"exported", "fingerprint", b"fingerprint", "label", b"label", "params", b"params", "path", b"path", "symbol", b"symbol"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapted", b"adapted", "callbacks", b"callbacks", "digest", b"digest", "eager", b"eager", "exported", b"exported", "fingerprint", b"fingerprint", "functions", b"functions", "label", b"label", "params", b"params", "path", b"path", "symbol", b"symbol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,6 +6,7 @@ The launcher writes a ``PlanningOrder``; the process writes the planned data set
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ class PlanningOrder:
     Attributes:
         model: the model file.
         symbol: the function in it that returns the model.
+        functions: see ``ModelFile``.
         readers: one for each data set; the columns of the first count for the others.
         options: how to read them.
         stride: see ``plan_reader``.
@@ -35,6 +37,7 @@ class PlanningOrder:
 
     model: str
     symbol: str
+    functions: Mapping[str, str]
     readers: tuple[ReaderSpec, ...]
     options: ReaderOptions
     stride: int

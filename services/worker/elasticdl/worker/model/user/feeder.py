@@ -116,7 +116,7 @@ class BatchFeeder:
     def _name(self) -> str:
         if self.default_feed:
             return "the default feed"
-        return "feed_batch()" if self._whole is not None else "feed()"
+        return f"{self._module.file.name_of('feed_batch' if self._whole is not None else 'feed')}()"
 
     def _compile(self, tensors: Structure) -> Callable[[Structure], Structure]:
         run = self._run_whole if self._whole is not None else self._run_dataset

@@ -70,18 +70,22 @@ class UserModule:
         return self.file.path
 
     def function(self, name: str) -> Callable[..., Any] | None:
-        """The function of that name, if the file has one.
+        """The function that the contract calls so, if the file has one.
 
         Raises:
-            UserError: the name is bound to something that can't be called.
+            UserError: the name is bound to something that can't be called, or a flag names a function that is missing.
         """
-        value = getattr(self.module, name, None)
+        value = getattr(self.module, self.file.name_of(name), None)
+        if value is None and name in self.file.functions:
+            raise UserError(f"--{name}={self.file.functions[name]}: {self.path} defines no such function")
         if value is None and name in COMPILED:
             return getattr(self.compiled, name, None)
         if value is None and name == "feed_batch":
             return self.default_feed
         if value is not None and not callable(value):
-            raise UserError(f"{self.path}: {name!r} must be a function, it is a {type(value).__name__}")
+            raise UserError(
+                f"{self.path}: {self.file.name_of(name)!r} must be a function, it is a {type(value).__name__}"
+            )
         return value
 
     def value(self, name: str) -> Any:
@@ -165,10 +169,11 @@ class UserModule:
 
     def make_optimizer(self) -> Any:
         """Call ``optimizer()``; the result is a ``keras.optimizers.Optimizer``."""
-        with user_code(self.path, "optimizer()"):
+        name = self.file.name_of("optimizer")
+        with user_code(self.path, f"{name}()"):
             optimizer = self.required("optimizer")()
         if not isinstance(optimizer, keras.optimizers.Optimizer):
-            raise UserError(f"{self.path}: optimizer() must return a Keras optimizer, not {type(optimizer).__name__}")
+            raise UserError(f"{self.path}: {name}() must return a Keras optimizer, not {type(optimizer).__name__}")
         return optimizer
 
     def make_metrics(self, name: str) -> Mapping[str, Any]:
@@ -176,6 +181,7 @@ class UserModule:
         function = self.function(name)
         if function is None:
             return {}
+        name = self.file.name_of(name)
         with user_code(self.path, f"{name}()"):
             metrics = function()
         if not isinstance(metrics, Mapping):
