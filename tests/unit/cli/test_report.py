@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import json
 from dataclasses import replace
 
@@ -31,6 +32,7 @@ def test_the_report_of_a_job_that_was_aborted(log: Log) -> None:
         PodName("launcher"),
         ProcessMeasured(process=PS, cpu_s=1.5, rss_max_bytes=10, restarts=2),
         ProcessMeasured(process=PodName("worker-fork-server"), cpu_s=2.0, rss_max_bytes=10, restarts=0),
+        ProcessMeasured(process=PodName("worker-0"), cpu_s=0.5, rss_max_bytes=0, restarts=0),
         RunMeasured(
             started_s=100.0,
             first_gradient_s=104.5,
@@ -60,7 +62,8 @@ def test_the_report_of_a_job_that_was_aborted(log: Log) -> None:
     report.print_summary(facts, Console(file=out, width=200))
     assert "training metrics: no --validation_data given" in out.getvalue()
     assert "10.0 s: start-up 4.5 s, training 3.5 s, stopping 2.0 s" in out.getvalue()
-    assert "worker-fork-server  2.0 s CPU" in out.getvalue()
+    assert "worker-fork-server  2.0 s CPU, 10 bytes" in out.getvalue()
+    assert "worker-0            0.5 s CPU\n" in re.sub(" +\n", "\n", out.getvalue()), "its memory was not measured"
     assert "75.0% of 4 computed batches were useful" in out.getvalue()
     assert facts["overflows"] == 1
     assert "1 batch absorbed without gradients, because these overflowed float16" in out.getvalue()

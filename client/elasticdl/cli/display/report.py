@@ -275,7 +275,9 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
     yield from _performance(report)
     for name, usage in report["services"].items():
         restarts = f", restarted {times(usage['restarts'])}" if usage["restarts"] else ""
-        yield name, f"{usage['cpu_s']:.1f} s CPU, {size(usage['rss_max_bytes'])}{restarts}"
+        # A process that lives for less than a second may end before its memory is measured.
+        memory = f", {size(usage['rss_max_bytes'])}" if usage["rss_max_bytes"] else ""
+        yield name, f"{usage['cpu_s']:.1f} s CPU{memory}{restarts}"
     if predictions := report["predictions"]:
         written = f"{count(predictions['files'], 'file')}, {count(predictions['records'], 'record')}"
         yield "predictions", f"{report['output']}: {written}, {predictions['format']}"
