@@ -28,7 +28,7 @@ def test_a_nats_server_that_pods_can_not_reach(user: CommandLine) -> None:
     (job,) = re.findall(r"The job continues\. To follow it: elasticdl attach (\S+)", output)
     shown = user.run("status", job)
     assert "Its event log can't be read." in shown and "no NATS server answers" in shown
-    assert f"{job}: deleted, because its event log can't be reached." in user.run("stop", job)
+    assert f"{job}: deleted, because it has no event log that can be reached." in user.run("stop", job)
     wait_until(lambda: job not in user.run("jobs"), lambda: f"{job} is not deleted")
 
 

@@ -316,6 +316,13 @@ async def test_nobody_at_the_url_is_a_user_error_without_the_password() -> None:
     assert "127.0.0.1" in str(raised.value)
 
 
+@pytest.mark.parametrize("url", ["", "nats://:::", "nats://me:secret@127.0.0.1:99999", "nats://[::1", "nats://a:1,,"])
+async def test_what_is_no_url_is_a_user_error_without_the_password(url: str) -> None:
+    with pytest.raises(UserError, match="is not the URL of a NATS server") as raised:
+        await connect(url, JobId("job"), BusSettings(connect_s=0.3))
+    assert "secret" not in str(raised.value)
+
+
 async def test_nobody_at_the_url_is_an_absence_for_a_process_that_is_started_again() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cli.jobs import working_directory
+from elasticdl.cli.jobs.handle import JobNotFoundError
+from elasticdl.cli.jobs.local_handle import LocalJobHandle
+from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
@@ -35,6 +38,16 @@ def test_a_lock_is_held_until_its_process_ends(tmp_path: Path) -> None:
     assert not run.is_locked()
     with run.lock():
         assert run.is_locked()
+
+
+async def test_a_job_that_is_being_checked_has_no_log_yet(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, JobId("job-1"))
+    run.create()
+    with run.lock():
+        run.write(JobRecord(job=run.job, created_s=0.0, state="starting"))
+        with pytest.raises(UserError, match="job job-1 has no event log yet: its launcher still checks the data"):
+            async with open_bus(run):
+                pass
 
 
 def test_a_dead_process_is_not_named_as_the_holder_of_a_lock(tmp_path: Path) -> None:
@@ -67,3 +80,14 @@ def test_a_job_is_resumed_where_it_was_started(tmp_path: Path, monkeypatch: pyte
         UserError, match=r"working directory .*started of job job-000000 can't be entered: No such file"
     ):
         working_directory.enter(record)
+
+
+def test_a_job_that_was_deleted_while_it_was_watched_is_not_found(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path, JobId("job-1"))
+    run.create()
+    run.write(JobRecord(job=run.job, created_s=0.0, state="starting"))
+    job = LocalJobHandle(run)
+    assert not job.condition().is_running
+    run.remove()
+    with pytest.raises(JobNotFoundError, match="job job-1 was deleted"):
+        job.condition()

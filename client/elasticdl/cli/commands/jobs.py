@@ -86,7 +86,7 @@ def stop(job: JobHandle) -> None:
     try:
         condition = _wait_until_stopped(job, console)
     except JobNotFoundError:
-        console.print(f"{job.job}: deleted, because its event log can't be reached.")
+        console.print(f"{job.job}: deleted, because it has no event log that can be reached.")
         return
     console.print(f"{job.job}: {condition.state}")
     failure = condition.message if condition.state == JobState.FAILED.value else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from elasticdl.cli.jobs.handle import Condition, NewLogLines, Suspension
+from elasticdl.cli.jobs.handle import Condition, JobNotFoundError, NewLogLines, Suspension
 from elasticdl.cli.jobs.open_log import open_bus
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, JobRecord, RunDirectory
 from elasticdl.cli.local.processes.logs import PRINTED, NewLines, tail_and_end
@@ -47,6 +47,8 @@ class LocalJobHandle:
 
     def condition(self) -> Condition:
         """See ``JobHandle``. A command that reads the log of an ended job holds the lock, too."""
+        if not self._run.path.exists():
+            raise JobNotFoundError(f"job {self.job} was deleted")
         record = self._run.read()
         return Condition(
             is_running=self._run.is_locked() and self._run.holder() in (0, record.launcher_pid),

@@ -28,6 +28,11 @@ async def open_bus(run: RunDirectory, *, held: bool = False) -> AsyncIterator[Bu
     """
     record = run.read()
     settings = BusSettings(run_directory=str(run.path))
+    if not record.nats_url and not held and run.is_locked():
+        raise UserError(
+            f"job {run.job} has no event log yet: its launcher still checks the data and the model",
+            hint="Try again in some seconds.",
+        )
     if not record.own_nats or (not held and run.is_locked()):
         async with _connected(record.nats_url, run, settings) as bus:
             yield bus

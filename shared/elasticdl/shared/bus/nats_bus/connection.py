@@ -72,9 +72,10 @@ class Connection:
         """Connect for the first time.
 
         Raises:
-            UserError: no server answers (if the settings call that final), or one without JetStream.
+            UserError: no server answers (if the settings call that final), one without JetStream, or a malformed URL.
             TransientError: no server answers now.
         """
+        _check_url(url)
         client = Client()
         reasons: list[str] = []
         refused = asyncio.Event()
@@ -317,6 +318,26 @@ async def _unless(refused: asyncio.Event, connecting: Coroutine[Any, Any, None])
     finally:
         attempt.cancel()
         refusal.cancel()
+
+
+def _check_url(url: str) -> None:
+    """Refuse what is no URL: nats-py would end such an attempt to connect with an assertion.
+
+    Raises:
+        UserError: names the part that is none.
+    """
+    for each in url.split(","):
+        address = each.strip()
+        try:
+            parts = urlsplit(address if "://" in address else f"nats://{address}")
+            valid = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        except ValueError:  # A port that is no number or too large, or half of a pair of brackets.
+            valid = False
+        if not valid:
+            raise UserError(
+                f"{address.rpartition('@')[2]!r} is not the URL of a NATS server",
+                hint="Give --nats_url=nats://HOST:PORT. Several URLs are separated by commas.",
+            )
 
 
 def redact_url(url: str) -> str:
