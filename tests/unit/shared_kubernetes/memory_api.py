@@ -20,6 +20,7 @@ class MemoryApi(KubernetesApi):
     """See above; it knows no other objects, and ignores selectors."""
 
     def __init__(self) -> None:
+        self.namespace = "team"
         self.objects: dict[str, Manifest] = {}
         self.jobs: dict[str, Manifest] = {}
         self.has_lost_rights = False
@@ -65,6 +66,9 @@ class MemoryApi(KubernetesApi):
             )
         self.jobs[name]["spec"] |= patch["spec"]
         return deepcopy(self.jobs[name])
+
+    def is_allowed(self, verb: str, kind: Kind, *, subresource: str = "") -> bool:
+        return verb != "patch" or not self.has_lost_rights
 
     def list(self, kind: Kind, *, labels: str = "", fields: str = "") -> ObjectList:
         return ObjectList(items=tuple(self.objects.values()), resource_version=str(self._versions))

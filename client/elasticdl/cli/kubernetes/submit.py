@@ -21,7 +21,7 @@ from pathlib import Path
 
 from elasticdl.cli.jobs.former_run import FormerRun, streams_of
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
-from elasticdl.cli.kubernetes.checks import master_rights_finding
+from elasticdl.cli.kubernetes.before_run import check_not_begun, check_rights
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile, seed_of
 from elasticdl.cli.submission.flags import TrainFlags
@@ -53,10 +53,6 @@ CONNECT_S = 30.0
 
 class NatsRefusedError(UserError):
     """The NATS server refuses this client, or can't serve it."""
-
-
-class LackingRightsError(TransientError):
-    """The service account of the master lacks rights. The container is started again until it has them."""
 
 
 async def submit(
@@ -245,7 +241,7 @@ def main() -> int:
             raise UserError(f"Secret {NAMESPACE_OBJECT} of the namespace has no {variable('nats_url')}")
         names = {variable("job"): file.job, variable("pod"): LAUNCHER}
         settings = from_environment(ProcessSettings, {**os.environ, **names})
-        asyncio.run(submit(file, settings.nats_url, settings.nats_replicas, _check_rights))
+        asyncio.run(submit(file, settings.nats_url, settings.nats_replicas, lambda: _check_cluster(file)))
     except Exception as error:  # The outermost frame: Python's own exit code looks like that of a job that has failed.
         code, note = exit_code(error), ""
         if code in FAILED_CODES:
@@ -256,17 +252,15 @@ def main() -> int:
     return 0
 
 
-def _check_rights() -> None:
-    """Check that the master will be able to manage the pods of the job, and to end its Job.
+def _check_cluster(file: SubmissionFile) -> None:
+    """Check what a run that is not on the log needs of the cluster, and that it has not begun.
 
     Raises:
-        LackingRightsError: it may not.
-        TransientError: the API server can't be reached.
+        ElasticDLError: see ``before_run``.
     """
     with contextlib.closing(KubernetesApi.connect()) as api:
-        found = master_rights_finding(api.is_allowed, api.namespace)
-    if found.problem:
-        raise LackingRightsError(f"{found.problem}. The job waits until it may.\n{found.remedy}")
+        check_rights(api)
+        check_not_begun(api, file.job, file.run, "" if file.resumption else former_run(file).storage)
 
 
 def end_job(connect: Callable[[], KubernetesApi], job: JobId, run: Incarnation, error: Exception) -> tuple[int, str]:

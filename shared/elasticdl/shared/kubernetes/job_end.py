@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.job_pods import remove_job_pods
-from elasticdl.shared.kubernetes.kinds import Manifest
+from elasticdl.shared.kubernetes.job_pods import remove_job_pods, run_of
 from elasticdl.shared.kubernetes.names import object_name
 from elasticdl.shared.names import Incarnation, JobId
-from elasticdl.shared.process.settings import variable
 
 
 def end_run(api: KubernetesApi, job: JobId, run: Incarnation) -> None:
@@ -28,15 +26,8 @@ def end_run(api: KubernetesApi, job: JobId, run: Incarnation) -> None:
     """
     name = object_name(job)
     found = api.get(kinds.JOB, name)
-    if _run_of(found) != run:
+    if run_of(found["spec"]["template"]) != run:
         return
     remove_job_pods(api, job)
     # Not 0: a Job that has more failures than its limit stops this pod before it has left exit code and message.
     api.patch(kinds.JOB, name, {"spec": {"backoffLimit": found.get("status", {}).get("failed", 0)}})
-
-
-def _run_of(job: Manifest) -> str:
-    """The run that a Job's pods have in their environment."""
-    containers = job["spec"]["template"]["spec"]["containers"]
-    variables = (each for container in containers for each in container.get("env", ()))
-    return next((str(each["value"]) for each in variables if each["name"] == variable("run")), "")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
 from tests.unit.cli.kubernetes.test_manifests import IDENTITY, planned
 from tests.unit.shared_kubernetes.memory_api import MemoryApi
 from tests.unit.shared_kubernetes.test_pod_manifests import job
 
+from elasticdl.cli.kubernetes.before_run import LackingRightsError, check_not_begun, check_rights
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES, RETRIES
 from elasticdl.cli.kubernetes.submit import NatsRefusedError, end_job
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
@@ -16,6 +18,7 @@ from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.pod_manifests import pod_manifest
 from elasticdl.shared.names import Incarnation, JobId, PodName, Service
 from elasticdl.shared.pods.ports import EARLY_ORDER
+from elasticdl.shared.process.exit_codes import exit_code
 
 JOB = JobId("job-1")
 RUN = IDENTITY.run
@@ -93,3 +96,44 @@ def test_a_pod_of_a_former_run_does_not_end_the_next_one(api: MemoryApi) -> None
     before = deepcopy(api.jobs)
     end_job(lambda: api, JOB, Incarnation("ba9876543210"), WRONG)
     assert (len(api.objects), api.jobs) == (1, before)
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_run_whose_log_was_lost_does_not_begin_beside_its_pods(is_resumed: bool, tmp_path: Path) -> None:
+    api = namespace()
+    api.appear(pod_manifest(job(), PodName("ps-0"), Service.PS, 4))
+    storage = "" if is_resumed else tmp_path.as_uri()
+    with pytest.raises(UserError, match=r"lacks the present run, but its pods job-1-ps-0-4 exist") as lost:
+        check_not_begun(api, JOB, job().run, storage)
+    assert lost.value.hint.endswith("elasticdl resume job-1 --namespace=team")
+    assert end_job(lambda: api, JOB, RUN, lost.value)[0] in FAILED_CODES
+    assert api.objects == {}
+
+
+def test_snapshots_show_that_a_job_has_begun(tmp_path: Path) -> None:
+    (tmp_path / "indices").mkdir()
+    (tmp_path / "indices" / "0").touch()  # A former pod has planned the job, and could not open it.
+    api = namespace()
+    check_not_begun(api, JOB, RUN, tmp_path.as_uri())
+    manifest = tmp_path / JOB / "snapshots" / "ps-0" / "manifest"
+    manifest.parent.mkdir(parents=True)
+    manifest.touch()
+    with pytest.raises(UserError, match="has snapshots of it"):
+        check_not_begun(api, JOB, RUN, tmp_path.as_uri())
+    check_not_begun(api, JOB, RUN, "")  # A resume continues from them.
+
+
+def test_pods_that_no_master_of_this_run_has_created_do_not_matter() -> None:
+    api = namespace()
+    api.appear(pod_manifest(job(), PodName("worker-0"), Service.WORKER, EARLY_ORDER))
+    api.appear(pod_manifest(job(), PodName("ps-0"), Service.PS, 4))  # On a lost node, of the run before.
+    check_not_begun(api, JOB, Incarnation("ba9876543210"), "")
+
+
+def test_a_run_does_not_begin_before_the_master_may_end_it() -> None:
+    api = MemoryApi()
+    check_rights(api)
+    api.has_lost_rights = True
+    with pytest.raises(LackingRightsError, match="may not: patch jobs in namespace team") as lacking:
+        check_rights(api)
+    assert exit_code(lacking.value) not in FAILED_CODES  # Kubernetes starts the pod again, until it may.
