@@ -67,4 +67,6 @@ def test_the_pod_prints_each_finding_as_a_line(nats: str, tmp_path: Path) -> Non
         text=True,
         check=True,
     )
-    assert [Finding(**json.loads(line)).problem for line in done.stdout.splitlines()] == ["", ""]
+    nats_finding, storage, rights = (Finding(**json.loads(line)) for line in done.stdout.splitlines())
+    assert (nats_finding.problem, storage.problem) == ("", "")
+    assert rights.subject == "API server from a pod" and rights.problem  # This process is in no pod.

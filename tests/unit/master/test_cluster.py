@@ -9,14 +9,16 @@ import pytest
 from tests.unit.shared_kubernetes.memory_api import MemoryApi
 from tests.unit.shared_kubernetes.test_pod_manifests import job
 
-from elasticdl.master.cluster import MESSAGE_BYTES_MAX, end_pods, pods_of, result_of, write_termination_message
+from elasticdl.master.cluster import MESSAGE_BYTES_MAX, end_job, pods_of, result_of, write_termination_message
 from elasticdl.master.core import State
 from elasticdl.shared.errors import TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.pod_manifests import pod_manifest
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.names import JobId, PodName, Service
+from elasticdl.shared.names import Incarnation, JobId, PodName, Service
 from elasticdl.shared.process.exit_codes import EXIT_AWAY, EXIT_REFUSED
+
+JOB, RUN = JobId("job-1"), Incarnation("0123456789ab")
 
 
 def test_a_failed_job_ends_with_its_reason() -> None:
@@ -45,15 +47,33 @@ def test_missing_templates_are_named(tmp_path: Path) -> None:
         pods_of(api, JobId("job-1"), str(tmp_path / "none"))
 
 
-def test_a_master_that_can_not_continue_ends_the_pods_of_the_job() -> None:
+@pytest.fixture
+def api() -> MemoryApi:
+    """The API of a namespace with the Job of a job, and a worker."""
     api = MemoryApi()
+    env = [{"name": "ELASTICDL_RUN", "value": RUN}]
+    pod = {"spec": {"containers": [{"name": "master", "env": env}]}}
+    api.jobs[JOB] = {"spec": {"backoffLimit": 1_000_000, "template": pod}, "status": {"failed": 1}}
     api.appear(pod_manifest(job(), PodName("worker-0"), Service.WORKER, 3))
-    assert end_pods(lambda: api, JobId("job-1")) == EXIT_REFUSED
+    return api
+
+
+def test_a_master_that_can_not_continue_ends_the_pods_of_the_job_and_the_job(api: MemoryApi) -> None:
+    assert end_job(lambda: api, JOB, RUN) == (EXIT_REFUSED, "")
     assert api.objects == {}
+    assert api.jobs[JOB]["spec"]["backoffLimit"] == 1  # One pod has failed; the next failure is one too many.
 
 
 def test_the_job_does_not_end_while_its_pods_can_not_be_deleted() -> None:
     def unreachable() -> KubernetesApi:
         raise TransientError("the API server can't be reached")
 
-    assert end_pods(unreachable, JobId("job-1")) == EXIT_AWAY
+    code, _ = end_job(unreachable, JOB, RUN)
+    assert code == EXIT_AWAY
+
+
+def test_a_master_that_may_not_end_the_job_says_so(api: MemoryApi) -> None:
+    api.has_lost_rights = True
+    code, note = end_job(lambda: api, JOB, RUN)
+    assert code == EXIT_REFUSED
+    assert note.startswith("The Job can't be ended, so Kubernetes starts the master again: ")

@@ -1,4 +1,4 @@
-"""The pods of a namespace, without a cluster, and with requests that take as long as a test wants."""
+"""The pods and Jobs of a namespace, without a cluster, and with requests that take as long as a test wants."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from copy import deepcopy
 from tests.deadline import DEADLINE_S
 
 from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import Change, KubernetesApi, ObjectList
 from elasticdl.shared.kubernetes.kinds import Kind, Manifest
+from elasticdl.shared.kubernetes.refusals import ApiRefusedError, Request
 
 
 class MemoryApi(KubernetesApi):
     """See above; it knows no other objects, and ignores selectors."""
 
     def __init__(self) -> None:
+        self.namespace = "team"
         self.objects: dict[str, Manifest] = {}
+        self.jobs: dict[str, Manifest] = {}
+        self.has_lost_rights = False
+        """Patches are refused."""
         self.refusals: list[ElasticDLError] = []
         """The next creations fail with these."""
         self.is_asked = threading.Event()
@@ -45,6 +51,24 @@ class MemoryApi(KubernetesApi):
         self.objects[created["metadata"]["name"]] = created
         self._changes.put(Change(type="ADDED", object=created))
         return created
+
+    def get(self, kind: Kind, name: str) -> Manifest:
+        assert kind is kinds.JOB
+        if name not in self.jobs:
+            raise ApiRefusedError(Request(verb="get", kind=kind, name=name), status=404, reason="NotFound", detail="")
+        return deepcopy(self.jobs[name])
+
+    def patch(self, kind: Kind, name: str, patch: Manifest) -> Manifest:
+        assert kind is kinds.JOB
+        if self.has_lost_rights:
+            raise ApiRefusedError(
+                Request(verb="patch", kind=kind, name=name), status=403, reason="Forbidden", detail="cannot patch"
+            )
+        self.jobs[name]["spec"] |= patch["spec"]
+        return deepcopy(self.jobs[name])
+
+    def is_allowed(self, verb: str, kind: Kind, *, subresource: str = "") -> bool:
+        return verb != "patch" or not self.has_lost_rights
 
     def list(self, kind: Kind, *, labels: str = "", fields: str = "") -> ObjectList:
         return ObjectList(items=tuple(self.objects.values()), resource_version=str(self._versions))

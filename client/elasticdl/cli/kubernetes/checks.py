@@ -41,6 +41,12 @@ CLIENT_RIGHTS: tuple[tuple[Kind, str, str], ...] = (
     (EVENT, "", "list"),
 )
 """Kind, subresource and verb that the commands of users need."""
+MASTER_RIGHTS: tuple[tuple[Kind, str, str], ...] = (
+    *((POD, "", verb) for verb in ("create", "delete", "get", "list", "watch")),
+    (POD, "log", "get"),
+    *((JOB, "", verb) for verb in ("get", "patch")),
+)
+"""What the service account of a master needs."""
 _SETUP = "kubectl apply -k deploy/kustomize/overlays/OVERLAY"
 _FORBIDDEN = 403
 Result = TypeVar("Result")
@@ -133,17 +139,37 @@ def rights_finding(is_allowed: Callable[..., bool]) -> Finding:
     Args:
         is_allowed: ``KubernetesApi.is_allowed``.
     """
-    lacking = [
-        f"{verb} {kind.plural}{f'/{subresource}' if subresource else ''}"
-        for kind, subresource, verb in CLIENT_RIGHTS
-        if not is_allowed(verb, kind, subresource=subresource)
-    ]
+    lacking = _lacking(CLIENT_RIGHTS, is_allowed)
     return Finding(
         subject="rights",
         detail=f"all {len(CLIENT_RIGHTS)} that commands need",
         problem=f"you may not: {', '.join(lacking)}" if lacking else "",
         remedy="Ask an administrator for the Role in deploy/kustomize/base/rbac.yaml.",
     )
+
+
+def master_rights_finding(is_allowed: Callable[..., bool], namespace: str) -> Finding:
+    """Check the rights of the master's service account, in a pod that has it.
+
+    Args:
+        is_allowed: ``KubernetesApi.is_allowed``.
+        namespace: of the jobs.
+    """
+    lacking = _lacking(MASTER_RIGHTS, is_allowed)
+    return Finding(
+        subject="rights of the master",
+        detail=f"all {len(MASTER_RIGHTS)} that it needs",
+        problem=f"its service account may not: {', '.join(lacking)} in namespace {namespace}" if lacking else "",
+        remedy=f"Give it the Role elasticdl-master: {_SETUP}",
+    )
+
+
+def _lacking(rights: Iterable[tuple[Kind, str, str]], is_allowed: Callable[..., bool]) -> list[str]:
+    return [
+        f"{verb} {kind.plural}{f'/{subresource}' if subresource else ''}"
+        for kind, subresource, verb in rights
+        if not is_allowed(verb, kind, subresource=subresource)
+    ]
 
 
 def node_finding(manifest: JobManifest, nodes: tuple[Manifest, ...]) -> Finding:

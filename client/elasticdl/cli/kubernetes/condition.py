@@ -18,6 +18,8 @@ _NOT_PULLED = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName",
 _NOT_CREATED = frozenset({"CreateContainerConfigError", "CreateContainerError", "StartError"})
 _STOPPED = "The job was stopped"
 """How the termination message of a master begins whose job was stopped."""
+_SUCCEEDED, _FAILED = ("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTarget")
+"""Conditions of a Job that will not start another pod; the first of each: and has no terminating one."""
 _ON_THE_WAY = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
@@ -144,10 +146,13 @@ def creation_problem(job: Manifest, events: Sequence[Manifest]) -> str:
 
 
 def _final_state(job: Manifest) -> tuple[str, str] | None:
-    """The state of a Job that has ended, and Kubernetes' own message; None: it has not."""
+    """The state of a Job that has ended, and Kubernetes' own message; None: it has not.
+
+    Complete and Failed wait until no pod of the Job is terminating, which one on a lost node is until that is back.
+    """
     for condition in job.get("status", {}).get("conditions") or ():
-        if condition["status"] == "True" and condition["type"] in ("Complete", "Failed"):
-            has_failed = condition["type"] == "Failed"
+        if condition["status"] == "True" and condition["type"] in (*_SUCCEEDED, *_FAILED):
+            has_failed = condition["type"] in _FAILED
             state = JobState.FAILED if has_failed else JobState.SUCCEEDED
             return state.value, str(condition.get("message", "")) if has_failed else ""
     return None

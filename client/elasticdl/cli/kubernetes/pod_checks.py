@@ -6,17 +6,20 @@ Prints each result as a line of JSON. Its exit code is 0, whatever the results a
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import json
 import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from elasticdl.cli.kubernetes.checks import Finding
+from elasticdl.cli.kubernetes.checks import Finding, master_rights_finding
 from elasticdl.cli.submission.preflight import check_writable
 from elasticdl.shared.bus.nats_bus import check_server
 from elasticdl.shared.bus.server import PAYLOAD_BYTES_MAX
 from elasticdl.shared.errors import ElasticDLError
+from elasticdl.shared.kubernetes.api import KubernetesApi
 from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
 from elasticdl.shared.names import JobId
 from elasticdl.shared.process.logs import hide_details
@@ -64,6 +67,16 @@ def _storage_finding(storage: str, remedy: str) -> Finding:
     return Finding(subject=subject, detail=f"{storage} can be written")
 
 
+def _rights_findings(namespace: str) -> Iterator[Finding]:
+    """Check the rights of this pod, which has the service account of the masters."""
+    try:
+        with contextlib.closing(KubernetesApi.connect()) as api:
+            yield master_rights_finding(api.is_allowed, namespace)
+    except ElasticDLError as error:
+        remedy = "Pods need connections to the API server: check the NetworkPolicies of the namespace."
+        yield Finding(subject="API server from a pod", problem=_sentence(error), remedy=remedy)
+
+
 def _sentence(error: ElasticDLError) -> str:
     """The error without its hint: a finding has a remedy of its own."""
     return str(error.args[0])
@@ -74,7 +87,8 @@ def main() -> int:
     # The log of a pod contains both streams, and each failed attempt to connect is one of the findings already.
     hide_details()
     storage, namespace = sys.argv[1:]
-    for finding in pod_findings(storage, os.environ[variable("nats_url")], namespace):
+    found = pod_findings(storage, os.environ[variable("nats_url")], namespace)
+    for finding in itertools.chain(found, _rights_findings(namespace)):
         sys.stdout.write(json.dumps(asdict(finding)) + "\n")
         sys.stdout.flush()
     return 0

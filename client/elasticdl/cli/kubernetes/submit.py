@@ -3,8 +3,8 @@
 Every master of the job has such a container before it. The first one does what ``elasticdl train`` does on one machine
 before it starts processes, and opens the run on the event log. Later ones find the run there, and end.
 
-An error that ends the job also ends its pods. A refused connection does not end a job whose master has created pods:
-Kubernetes starts the container again, until the connection is accepted.
+An error that ends the job also ends its pods, and the Job. A refused connection does not end a job whose master has
+created pods: Kubernetes starts the container again, until the connection is accepted.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from elasticdl.cli.jobs.former_run import FormerRun, streams_of
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
+from elasticdl.cli.kubernetes.before_run import check_not_begun, check_rights
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile, seed_of
 from elasticdl.cli.submission.flags import TrainFlags
@@ -28,10 +30,11 @@ from elasticdl.shared.bus import Bus, BusSettings, nats_bus
 from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
 from elasticdl.shared.job.spec import InitialModel, JobSpec
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.job_pods import job_pods, order_of, remove_job_pods
+from elasticdl.shared.kubernetes.job_end import end_run
+from elasticdl.shared.kubernetes.job_pods import job_pods, order_of
 from elasticdl.shared.kubernetes.names import ERROR_PREFIX, JOB_FOLDER, NAMESPACE_OBJECT, SUBMISSION_FILE
 from elasticdl.shared.messages.events import Event, JobSubmitted
-from elasticdl.shared.names import LAUNCHER, JobId, Service
+from elasticdl.shared.names import LAUNCHER, Incarnation, JobId, Service
 from elasticdl.shared.process.clock import SystemClock
 from elasticdl.shared.process.envelopes import EnvelopeFactory
 from elasticdl.shared.process.event_publisher import QueuedEventPublisher
@@ -43,6 +46,7 @@ from elasticdl.shared.storage import display, open_store, scheme_of
 TERMINATION_MESSAGE = Path("/dev/termination-log")
 MESSAGE_CHARS_MAX = 4000
 """Kubernetes keeps 4096 bytes."""
+_SIGNAL_OFFSET = 128
 CONNECT_S = 30.0
 """Seconds to wait for NATS. After that the container ends, and the Job starts it again."""
 
@@ -51,13 +55,16 @@ class NatsRefusedError(UserError):
     """The NATS server refuses this client, or can't serve it."""
 
 
-async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None:
+async def submit(
+    file: SubmissionFile, nats_url: str, replicas: int = 1, check: Callable[[], None] = lambda: None
+) -> None:
     """Open the run of a job on its log, unless that is done.
 
     Args:
         file: the job.
         nats_url: URL of the NATS server.
         replicas: copies of each of the job's streams.
+        check: checks what the run needs of the cluster before it is opened.
 
     Raises:
         ElasticDLError: the job can't be planned, or a service that it needs can't be reached.
@@ -69,7 +76,9 @@ async def submit(file: SubmissionFile, nats_url: str, replicas: int = 1) -> None
         state = (await recover(bus)).state
         if state.run == file.run:
             _say("The job is on its event log.")
-        elif file.resumption is not None:
+            return
+        await asyncio.to_thread(check)
+        if file.resumption is not None:
             await _resume(bus, file, file.resumption)
         else:
             version = await _source_version(file, nats_url, replicas)
@@ -160,6 +169,7 @@ async def _resume(bus: Bus, file: SubmissionFile, changes: ResumeChanges) -> Non
     """
     from elasticdl.cli.jobs.resumption import plan_next_run
     from elasticdl.cli.submission.source_check import check_data
+    from elasticdl.master.snapshots.recovery import recover
 
     former = former_run(file)
     past = await plan_next_run(bus, open_store(former.storage), former, changes)
@@ -167,7 +177,8 @@ async def _resume(bus: Bus, file: SubmissionFile, changes: ResumeChanges) -> Non
         await asyncio.to_thread(check_writable, f"the output {display(past.spec.output)}", past.spec.output)
     await asyncio.to_thread(check_data, past.spec, _say)
     _say(past.start_line)
-    await bus.tasks.purge()
+    if (await recover(bus)).state.run != file.run:  # Another pod may have opened the run; its tasks have to stay.
+        await bus.tasks.purge()
     await _open(bus, file, *past.opening)
 
 
@@ -221,7 +232,8 @@ def main() -> int:
     Returns:
         0, or the exit code of the error, which is in the container's termination message.
     """
-    file = None
+    # The kernel ignores SIGTERM for the first process of a container without a handler. A successor plans the job.
+    signal.signal(signal.SIGTERM, lambda number, _frame: os._exit(_SIGNAL_OFFSET + number))
     hide_details()  # The client shows the log of this container.
     try:
         file = SubmissionFile.from_json(Path(JOB_FOLDER, SUBMISSION_FILE).read_text())
@@ -229,42 +241,56 @@ def main() -> int:
             raise UserError(f"Secret {NAMESPACE_OBJECT} of the namespace has no {variable('nats_url')}")
         names = {variable("job"): file.job, variable("pod"): LAUNCHER}
         settings = from_environment(ProcessSettings, {**os.environ, **names})
-        asyncio.run(submit(file, settings.nats_url, settings.nats_replicas))
-    except Exception as error:  # The outermost frame: Python's own exit code would end the job.
-        code = exit_code(error)
-        if file is not None and code in FAILED_CODES:
-            code = end_job(KubernetesApi.connect, file.job, error)
-        report_error(error)
+        asyncio.run(submit(file, settings.nats_url, settings.nats_replicas, lambda: _check_cluster(file)))
+    except Exception as error:  # The outermost frame: Python's own exit code looks like that of a job that has failed.
+        code, note = exit_code(error), ""
+        if code in FAILED_CODES:
+            job, run = (os.environ[variable(name)] for name in ("job", "run"))
+            code, note = end_job(KubernetesApi.connect, JobId(job), Incarnation(run), error)
+        report_error(error, note)
         return code
     return 0
 
 
-def end_job(connect: Callable[[], KubernetesApi], job: JobId, error: Exception) -> int:
-    """End the pods of a job that an error ends.
+def _check_cluster(file: SubmissionFile) -> None:
+    """Check what a run that is not on the log needs of the cluster, and that it has not begun.
+
+    Raises:
+        ElasticDLError: see ``before_run``.
+    """
+    with contextlib.closing(KubernetesApi.connect()) as api:
+        check_rights(api)
+        check_not_begun(api, file.job, file.run, "" if file.resumption else former_run(file).storage)
+
+
+def end_job(connect: Callable[[], KubernetesApi], job: JobId, run: Incarnation, error: Exception) -> tuple[int, str]:
+    """End the Job and the pods of a job that an error ends.
 
     Args:
         connect: connects to the cluster and the namespace of the job.
         job: the job.
+        run: its run.
         error: why it ends.
 
     Returns:
-        The exit code of this container. If it is none of ``FAILED_CODES``, Kubernetes starts the container again.
+        The exit code of this container, and a remark for people. If the code is none of ``FAILED_CODES``, Kubernetes
+        starts the container again.
     """
     try:
         with contextlib.closing(connect()) as api:
             if isinstance(error, NatsRefusedError) and any(map(order_of, job_pods(api, job))):
-                return EXIT_AWAY
-            remove_job_pods(api, job)
+                return EXIT_AWAY, ""
+            end_run(api, job, run)
     except ElasticDLError as failure:
-        sys.stderr.write(f"The pods of the job can't be deleted: {failure}\n")
-        if isinstance(failure, TransientError):
-            return EXIT_AWAY
-    return exit_code(error)
+        note = f"The Job can't be ended, so Kubernetes starts this pod again: {failure}"
+        return EXIT_AWAY if isinstance(failure, TransientError) else exit_code(error), note
+    return exit_code(error), ""
 
 
-def report_error(error: Exception) -> None:
+def report_error(error: Exception, note: str = "") -> None:
     """Write an error to the log of this container, and to its termination message."""
     text = str(error) if isinstance(error, ElasticDLError) else traceback.format_exc()
+    text += f"\n{note}" if note else ""
     sys.stderr.write(f"{ERROR_PREFIX}{text}\n")
     TERMINATION_MESSAGE.write_text(text[-MESSAGE_CHARS_MAX:])
 

@@ -15,7 +15,7 @@ from elasticdl.shared.errors import ElasticDLError, TransientError, UserError
 from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.kubernetes import kinds
 from elasticdl.shared.kubernetes.api import KubernetesApi
-from elasticdl.shared.kubernetes.job_pods import remove_job_pods
+from elasticdl.shared.kubernetes.job_end import end_run
 from elasticdl.shared.kubernetes.names import object_name
 from elasticdl.shared.kubernetes.pod_manifests import TERMINATION_MESSAGE, ClusterJob, owner_reference
 from elasticdl.shared.kubernetes.pods import KubernetesPods
@@ -77,24 +77,26 @@ def _achieved(state: State) -> str:
     return "".join(f"\n{name}: {value:.6g}" for each in results for name, value in each.items())
 
 
-def end_pods(connect: Callable[[], KubernetesApi], job: JobId) -> int:
-    """End the workers and ps of a job that the master can't continue.
+def end_job(connect: Callable[[], KubernetesApi], job: JobId, run: Incarnation) -> tuple[int, str]:
+    """End the Job, the workers and the ps of a job that has failed, or that the master can't continue.
 
     Args:
         connect: connects to the cluster and the namespace of the job.
         job: the job.
+        run: its run.
 
     Returns:
-        The exit code of the master. While the API server can't be reached, the next master tries again.
+        The exit code of the master, and a remark for its termination message. While the API server can't be reached, or
+        refuses, the next master tries again.
     """
     try:
         with contextlib.closing(connect()) as api:
-            remove_job_pods(api, job)
-    except TransientError:
-        return EXIT_AWAY
+            end_run(api, job, run)
     except ElasticDLError as error:
-        _log.warning("the pods of the job can't be deleted", reason=str(error))
-    return EXIT_REFUSED
+        _log.warning("the Job can't be ended", reason=str(error))
+        note = f"The Job can't be ended, so Kubernetes starts the master again: {error}"
+        return EXIT_AWAY if isinstance(error, TransientError) else EXIT_REFUSED, note
+    return EXIT_REFUSED, ""
 
 
 def write_termination_message(message: str, path: Path = Path(TERMINATION_MESSAGE)) -> None:

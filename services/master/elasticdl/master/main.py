@@ -99,13 +99,14 @@ def main() -> int:
         code = exit_code(error)
         _log.error("the master can't continue", reason=str(error), exc_info=code == EXIT_FAULT)
         message = f"The master can't continue: {error}"
-        if code == EXIT_REFUSED and settings and settings.pod_templates:
-            code = cluster.end_pods(KubernetesApi.connect, settings.job)
     else:
         if not settings.pod_templates:
             return 0  # A launcher reads the log.
         code, message = cluster.result_of(state)
     if settings and settings.pod_templates:
+        if code == EXIT_REFUSED:
+            code, note = cluster.end_job(KubernetesApi.connect, settings.job, settings.run)
+            message = f"{note}\n{message}" if note else message
         cluster.write_termination_message(message)
     return code
 

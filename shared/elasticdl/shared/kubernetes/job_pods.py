@@ -8,6 +8,7 @@ from elasticdl.shared.kubernetes.kinds import Manifest
 from elasticdl.shared.kubernetes.names import ORDER_LABEL, POD_LABEL, labels, selector
 from elasticdl.shared.kubernetes.refusals import ApiRefusedError
 from elasticdl.shared.names import JobId
+from elasticdl.shared.process.settings import variable
 
 
 def job_pods(api: KubernetesApi, job: JobId) -> tuple[Manifest, ...]:
@@ -22,6 +23,12 @@ def job_pods(api: KubernetesApi, job: JobId) -> tuple[Manifest, ...]:
 def order_of(pod: Manifest) -> int:
     """The order that created a worker's or ps' pod; ``EARLY_ORDER``, which is 0, before there was a master."""
     return int(pod["metadata"]["labels"][ORDER_LABEL])
+
+
+def run_of(pod: Manifest) -> str:
+    """The run of a job that a pod, or a pod template, has in its environment; empty: it has none."""
+    variables = (each for container in pod["spec"]["containers"] for each in container.get("env", ()))
+    return next((str(each.get("value", "")) for each in variables if each["name"] == variable("run")), "")
 
 
 def remove_job_pods(api: KubernetesApi, job: JobId) -> None:

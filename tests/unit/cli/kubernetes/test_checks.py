@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import yaml
 from tests.unit.cli.kubernetes.test_manifests import planned
 
 from elasticdl.cli.kubernetes.checks import (
     CLIENT_RIGHTS,
+    MASTER_RIGHTS,
     Finding,
+    master_rights_finding,
     node_finding,
     quota_finding,
     refuse_problems,
@@ -15,6 +20,8 @@ from elasticdl.cli.kubernetes.checks import (
 )
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.kubernetes.kinds import Kind, Manifest
+
+REPOSITORY = Path(__file__).resolve().parents[4]
 
 
 def node(**allocatable: str) -> Manifest:
@@ -49,3 +56,28 @@ def test_missing_rights_are_listed() -> None:
     assert "pods/portforward" in [f"{kind.plural}/{subresource}" for kind, subresource, _ in CLIENT_RIGHTS]
     assert rights_finding(is_allowed).problem == "you may not: create pods/portforward"
     refuse_problems(iter([Finding(subject="nodes", detail="3")]))
+
+
+def test_the_deployment_gives_masters_the_rights_that_are_checked() -> None:
+    """Each right that is checked is granted, and none besides."""
+    objects = yaml.safe_load_all((REPOSITORY / "deploy/kustomize/base/rbac.yaml").read_text())
+    (role,) = (each for each in objects if (each["kind"], each["metadata"]["name"]) == ("Role", "elasticdl-master"))
+    granted = {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    needed = {(kind.group, f"{kind.plural}/{sub}".rstrip("/"), verb) for kind, sub, verb in MASTER_RIGHTS}
+    assert granted == needed
+
+
+def test_a_right_that_the_master_lacks_is_named_with_its_remedy() -> None:
+    def is_allowed(verb: str, kind: Kind, *, subresource: str = "") -> bool:
+        return verb != "patch"
+
+    found = master_rights_finding(is_allowed, "team")
+    assert found.problem == "its service account may not: patch jobs in namespace team"
+    assert "elasticdl-master: kubectl apply -k deploy/kustomize" in found.remedy
+    assert not master_rights_finding(lambda *_, **__: True, "team").problem

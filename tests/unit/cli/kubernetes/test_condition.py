@@ -65,6 +65,19 @@ def test_the_end_of_a_job_is_that_of_its_objects() -> None:
     assert condition_of(job(FAILED), []).message == "Container submit has failed with exit code 1"
 
 
+def test_a_pod_on_a_lost_node_does_not_hide_the_end_of_a_job() -> None:
+    """Kubernetes adds Complete and Failed only when that pod is gone."""
+    lost = pod(DONE, {"running": {}})
+    successor = pod(DONE, DONE)
+    successor["metadata"]["creationTimestamp"] = "2026-01-01T00:02:00Z"
+    succeeded = condition_of(job({"type": "SuccessCriteriaMet", "status": "True"}), [lost, successor])
+    assert (succeeded.is_running, succeeded.state) == (False, "succeeded")
+    refused = pod(DONE, REFUSED)
+    refused["metadata"]["creationTimestamp"] = "2026-01-01T00:02:00Z"
+    failed = condition_of(job({**FAILED, "type": "FailureTarget"}), [lost, refused])
+    assert (failed.is_running, failed.state, failed.message) == (False, "failed", "the data is missing")
+
+
 def test_the_container_submit_is_followed() -> None:
     waiting = pod({"waiting": {"reason": "PodInitializing"}})
     assert not is_planning(waiting) and not has_planned(waiting)

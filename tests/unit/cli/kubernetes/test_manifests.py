@@ -12,6 +12,7 @@ import pytest
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.kubernetes.manifests.job_objects import JobManifest, owned
+from elasticdl.cli.kubernetes.manifests.templates import LOST_S
 from elasticdl.cli.kubernetes.new_job.creation import first_worker
 from elasticdl.cli.kubernetes.new_job.planning import Identity, plan_job
 from elasticdl.cli.kubernetes.submission_file import SourceJob, SubmissionFile
@@ -205,7 +206,7 @@ def test_patches_of_all_pods_and_of_one_service_are_merged(tmp_path: Path) -> No
         "  spec:\n    containers: [{name: worker, env: [{name: MODE, value: slow}]}]\n"
     )
     pods = pods_of(planned(dataclasses.replace(TRAIN, envs="MODE=fast,X=1"), cluster_spec=file))
-    assert all(template["spec"]["tolerations"] == [{"key": "spot", "operator": "Exists"}] for template in pods.values())
+    assert all({"key": "spot", "operator": "Exists"} in each["spec"]["tolerations"] for each in pods.values())
     assert environment(main_container(pods["worker"]))["MODE"] == "slow"
     assert environment(main_container(pods["worker"]))["X"] == "1"
     assert environment(main_container(pods["ps"]))["MODE"] == "fast"
@@ -280,3 +281,30 @@ def test_flags_of_kubernetes_are_refused_on_this_machine() -> None:
     with pytest.raises(UserError, match="--volume needs --platform=kubernetes"):
         KubernetesFlags(volume="claim_name=a,mount_path=/a").check("local")
     KubernetesFlags().check("local")
+
+
+def test_a_master_leaves_a_lost_node_soon() -> None:
+    spec = planned().job("team")["spec"]
+    assert (spec["podReplacementPolicy"], "podFailurePolicy" in spec) == ("TerminatingOrFailed", False)
+    tolerations = spec["template"]["spec"]["tolerations"]
+    assert {(each["key"].rpartition("/")[2], each["tolerationSeconds"]) for each in tolerations} == {
+        ("not-ready", LOST_S),
+        ("unreachable", LOST_S),
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "added"),
+    [
+        ({"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}, ["not-ready"]),
+        ({"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}, ["not-ready", "unreachable"]),
+        ({"operator": "Exists"}, []),
+        ({"operator": "Exists", "effect": "NoSchedule"}, ["not-ready", "unreachable"]),
+    ],
+)
+def test_tolerations_of_a_patch_stay(given: dict[str, str], added: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "patches.yaml"
+    file.write_text(json.dumps({"master": {"spec": {"tolerations": [given]}}}))
+    first, *others = planned(cluster_spec=file).job("team")["spec"]["template"]["spec"]["tolerations"]
+    assert first == given
+    assert [each["key"].rpartition("/")[2] for each in others] == added

@@ -12,6 +12,7 @@ from tests.unit.cli.kubernetes.test_manifests import TRAIN, environment, planned
 
 from elasticdl.cli import exit_codes
 from elasticdl.cli.kubernetes.flags import KubernetesFlags
+from elasticdl.cli.kubernetes.manifests.job_objects import RETRIES
 from elasticdl.cli.kubernetes.manifests.next_run import next_config_map, next_job, next_secret
 from elasticdl.cli.kubernetes.new_job.start import start
 from elasticdl.shared.kubernetes.kinds import Manifest
@@ -51,6 +52,19 @@ def test_the_next_job_differs_in_its_run_alone(former: Manifest) -> None:
         new["spec"]["template"]["metadata"]["labels"].keys() == first["spec"]["template"]["metadata"]["labels"].keys()
     )
     assert [each["image"] for each in containers] == ["worker:1", "worker:1"]
+
+
+def test_the_next_job_may_fail_as_often_as_the_first(former: Manifest) -> None:
+    former["spec"]["backoffLimit"] = 3  # A master has ended the job after three failures.
+    assert next_job(former, RUN)["spec"]["backoffLimit"] == RETRIES
+
+
+def test_a_job_of_an_earlier_version_keeps_its_policy(former: Manifest) -> None:
+    """The images of such a job do not end it otherwise."""
+    former["spec"].pop("podReplacementPolicy")
+    former["spec"]["podFailurePolicy"] = {"rules": []}
+    spec = next_job(former, RUN)["spec"]
+    assert spec["podFailurePolicy"] == {"rules": []} and "podReplacementPolicy" not in spec
 
 
 def test_model_and_token_stay() -> None:

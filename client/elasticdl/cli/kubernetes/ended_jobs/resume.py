@@ -111,12 +111,21 @@ def _create_again(
 
 def _wait_until_removed(api: KubernetesApi, job: JobId) -> None:
     end_s = time.monotonic() + REMOVAL_S_MAX
-    while any(_exists(api, kind, object_name(job)) for kind in (JOB, CONFIG_MAP, SECRET)) or (
-        api.list(POD, labels=selector(labels(job))).items
-    ):
+    while True:
+        objects = any(_exists(api, kind, object_name(job)) for kind in (JOB, CONFIG_MAP, SECRET))
+        pods = api.list(POD, labels=selector(labels(job))).items
+        if not objects and not pods:
+            return
         if time.monotonic() > end_s:
-            raise TransientError(f"Kubernetes has not removed all of them after {REMOVAL_S_MAX:g} s")
+            if objects or not all(map(_is_stuck, pods)):
+                raise TransientError(f"Kubernetes has not removed all of them after {REMOVAL_S_MAX:g} s")
+            return  # Their node is lost. The log and the registers of the ps ignore what is left of a former run.
         time.sleep(_POLL_S)
+
+
+def _is_stuck(pod: Manifest) -> bool:
+    """Whether a pod is still there although it is to be deleted: its node does not answer."""
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def _exists(api: KubernetesApi, kind: Kind, name: str) -> bool:

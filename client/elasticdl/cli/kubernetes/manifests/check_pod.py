@@ -1,4 +1,4 @@
-"""The Job of ``elasticdl doctor``: its pod starts all images, and uses NATS and storage as the pods of jobs do."""
+"""The Job of ``elasticdl doctor``: its pod starts all images, and uses the servers that the pods of jobs use."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from elasticdl.cli.kubernetes.manifests.one_time_job import one_time_job
 from elasticdl.cli.kubernetes.manifests.resources import Resources
 from elasticdl.cli.kubernetes.manifests.templates import PodSettings, bare_container, bare_pod
 from elasticdl.shared.kubernetes.kinds import Manifest
+from elasticdl.shared.kubernetes.names import SERVICE_ACCOUNT
 from elasticdl.shared.names import Service
 
 PURPOSE = "doctor"
@@ -36,5 +37,6 @@ def check_job(
     worker = settings.pop(Service.WORKER)
     checks = bare_container(Service.WORKER.value, ["-P", "-m", MODULE, storage, namespace], worker)
     pod = bare_pod(checks, pull_secrets)
+    pod |= {"serviceAccountName": SERVICE_ACCOUNT, "automountServiceAccountToken": True}
     pod["initContainers"] = [bare_container(name.value, ["-c", "pass"], each) for name, each in settings.items()]
     return one_time_job(f"elasticdl-{PURPOSE}-{suffix}", namespace, PURPOSE, pod)

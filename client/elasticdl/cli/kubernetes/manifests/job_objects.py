@@ -14,9 +14,11 @@ from elasticdl.shared.names import Service
 from elasticdl.shared.process.settings import variable
 
 RETRIES = 1_000_000
-"""Masters that may end without a result. The exit codes 1 and 2 end the job at once."""
+"""Masters that may end without a result. One that ends the job lowers it, see ``job_end``."""
 FAILED_CODES = (1, 2)
 """Exit codes of a job that failed, and of wrong input. After any other, Kubernetes starts the next master."""
+REPLACEMENT_POLICY = "TerminatingOrFailed"
+"""Start the next master when the former one is to be deleted: on a lost node it never fails. The log fences it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +68,7 @@ class JobManifest:
                 "suspend": True,
                 "backoffLimit": RETRIES,
                 "ttlSecondsAfterFinished": self.keep_finished_s,
-                "podFailurePolicy": {
-                    "rules": [
-                        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": list(FAILED_CODES)}},
-                        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                    ]
-                },
+                "podReplacementPolicy": REPLACEMENT_POLICY,
                 "template": pod,
             },
         }

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 
+from elasticdl.cli.kubernetes.manifests.job_objects import RETRIES
 from elasticdl.shared.kubernetes.kinds import CONFIG_MAP, JOB, SECRET, Kind, Manifest
 from elasticdl.shared.kubernetes.names import SUBMISSION_FILE
 from elasticdl.shared.process.settings import variable
 
-_JOB_FIELDS = ("backoffLimit", "ttlSecondsAfterFinished", "podFailurePolicy", "template")
+_JOB_FIELDS = ("ttlSecondsAfterFinished", "podReplacementPolicy", "podFailurePolicy", "template")
+"""What stays. Jobs of earlier versions have a ``podFailurePolicy``, and images that rely on it."""
 _CONTROLLER_LABELS = ("controller-uid", "job-name")
 """What Kubernetes adds to the labels of a Job's pods, with and without a prefix."""
 
@@ -21,7 +23,7 @@ def next_job(former: Manifest, run: str) -> Manifest:
         former: the Job of the former run, as the API server returned it.
         run: the id of the next run.
     """
-    spec = deepcopy({name: former["spec"][name] for name in _JOB_FIELDS})
+    spec = deepcopy({name: former["spec"][name] for name in _JOB_FIELDS if name in former["spec"]})
     metadata = spec["template"].get("metadata", {})
     metadata["labels"] = {
         name: value
@@ -32,7 +34,7 @@ def next_job(former: Manifest, run: str) -> Manifest:
         for each in container.get("env", ()):
             if each["name"] == variable("run"):
                 each["value"] = run
-    return {**_object(JOB, former), "spec": {"suspend": True, **spec}}
+    return {**_object(JOB, former), "spec": {"suspend": True, "backoffLimit": RETRIES, **spec}}
 
 
 def next_config_map(former: Manifest, submission: str) -> Manifest:

@@ -22,6 +22,10 @@ USER_ID = 65532
 """User and group of all processes; the images' user."""
 GRACE_S = 60
 """Seconds from SIGTERM to SIGKILL: a worker finishes its batch, and a ps saves a snapshot."""
+LOST_S = 30
+"""Seconds after which Kubernetes replaces the master of a node that does not answer; by default it waits for 300."""
+_LOST_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_EVICTS = "NoExecute"
 _TEMPORARY = "/tmp"  # noqa: S108 - a volume of the pod
 _JOB_VOLUME, _MODEL_VOLUME, _TEMPORARY_VOLUME = "job", "model", "temporary"
 
@@ -110,7 +114,18 @@ def master_template(job: JobSettings, master: PodSettings, worker: PodSettings) 
         "automountServiceAccountToken": True,
     }
     spec["volumes"] += [{"name": _JOB_VOLUME, "configMap": {"name": job.job}}, _model_volume(job)]
-    return _patched(job, master, spec)
+    return _leaving_lost_nodes(_patched(job, master, spec))
+
+
+def _leaving_lost_nodes(template: Manifest) -> Manifest:
+    """A pod template that leaves a lost node soon, unless its tolerations say something else."""
+    given = template["spec"].get("tolerations") or []
+    added = [
+        {"key": taint, "operator": "Exists", "effect": _EVICTS, "tolerationSeconds": LOST_S}
+        for taint in _LOST_TAINTS
+        if not any(each.get("key", taint) == taint and each.get("effect", _EVICTS) == _EVICTS for each in given)
+    ]
+    return {**template, "spec": {**template["spec"], "tolerations": [*given, *added]}}
 
 
 def service_template(job: JobSettings, pod: PodSettings) -> Manifest:
