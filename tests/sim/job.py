@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.job.spec import BestModel, DataSpec, JobKind, JobSpec, Limits, ModelSpec
@@ -56,6 +57,7 @@ class Shape:
         empty_every: every so many-th batch is filtered empty; 0: none.
         shared_address: all lives of a ps are found under one address, as behind a Kubernetes service.
         chain_max: snapshots in a chain.
+        part_bytes_max: the largest part of a core snapshot; by default none has several.
     """
 
     ps: int = 1
@@ -79,6 +81,7 @@ class Shape:
     empty_every: int = 0
     shared_address: bool = False
     chain_max: int = 3
+    part_bytes_max: int = BusSettings().part_bytes_max
 
 
 class SimJob:

@@ -94,7 +94,8 @@ class World:
         self.loop = VirtualLoop()
         self._clocks: dict[str, ProcessClock] = {}
         self.network = Network(self.loop, Random(schedule.seed + 1), schedule.weather)
-        self.broker = MemoryBroker(BusSettings(lease_s=LEASE_S), self.clock_of(BROKER))
+        settings = BusSettings(lease_s=LEASE_S, part_bytes_max=schedule.shape.part_bytes_max)
+        self.broker = MemoryBroker(settings, self.clock_of(BROKER))
         self.store = SimStore()
         self.job = SimJob(schedule.shape, added_epochs)
         self.adds_epochs = False

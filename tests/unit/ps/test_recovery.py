@@ -9,9 +9,9 @@ from tests.unit.ps.example import PLAN, signature, spec
 from elasticdl.ps.snapshots.reader import Chain
 from elasticdl.ps.snapshots.recovery import choose
 from elasticdl.shared.job.ledger import LedgerRecord
-from elasticdl.shared.messages.codec import encode_spec
 from elasticdl.shared.model.manifests import GroupState, Manifest
 from elasticdl.shared.model.placement import ALL, Ranges
+from elasticdl.shared.model.stored_spec import StoredSpec
 from elasticdl.shared.names import JobId, PodName, new_incarnation
 
 
@@ -23,7 +23,7 @@ def chain(uri: str, *groups: tuple[Ranges, int]) -> Chain:
         incarnation=new_incarnation(),
         number=0,
         plan=PLAN.fingerprint,
-        spec=encode_spec(spec("memory://job")),
+        spec_digest=StoredSpec(spec("memory://job")).digest,
         signature=signature().to_json(),
         placement_version=1,
         groups=tuple(

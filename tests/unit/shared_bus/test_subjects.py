@@ -19,6 +19,7 @@ def test_the_table_lists_what_the_functions_build() -> None:
         subjects.register(JOB, subjects.PLACEMENT),
         subjects.register(JOB, subjects.RING),
         subjects.core(JOB, "master").replace("master", "<service>"),
+        subjects.core(JOB, "master.a-0").replace("master.a-0", "<service>.<write>-<part>"),
         subjects.payload(JOB, "a-0").replace("a-0", "<digest>-<part>"),
         subjects.heartbeat(JOB, Service.PS, PS).replace("ps.ps-0", "<service>.<name>"),
         subjects.wake(JOB),
@@ -27,7 +28,7 @@ def test_the_table_lists_what_the_functions_build() -> None:
     assert {each.replace(JOB, "<job>") for each in built} == {row.subject for row in subjects.TABLE}
 
 
-@pytest.mark.parametrize("name", ["ps-0", subjects.PLACEMENT, subjects.RING])
+@pytest.mark.parametrize("name", ["ps-0", "ps-0.a-0", subjects.PLACEMENT, subjects.RING])
 def test_a_registers_name_comes_back_from_its_subject(name: str) -> None:
     assert subjects.register_name(JOB, subjects.register(JOB, name)) == name
 

@@ -21,6 +21,7 @@ from elasticdl.shared.errors import PermanentError, ProtocolError, UserError
 from elasticdl.shared.job.spec import JobKind, JobSpec
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import Event, JobResumed, JobSubmitted, LogRecord, LostLog
+from elasticdl.shared.model.manifests import DamagedError
 from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectStore, display
 
@@ -127,10 +128,16 @@ async def recover_without_log(former: FormerRun, store: ObjectStore) -> Recovere
         store: holds the snapshots.
 
     Raises:
-        UserError: there are none.
+        UserError: there are none, or the object that says what the job is is damaged.
         TransientError, PermanentError: the store.
     """
-    recovered = await asyncio.to_thread(recover_job, store, former.storage, former.job)
+    try:
+        recovered = await asyncio.to_thread(recover_job, store, former.storage, former.job)
+    except DamagedError as error:
+        raise UserError(
+            f"job {former.job} has no event log, and no snapshot says what the job is: {error}",
+            hint=f"Restore {display(error.uri)} from a backup and resume again, or start a new job.",
+        ) from error
     if recovered is None:
         raise UserError(
             f"job {former.job} has no event log, and no snapshot in {display(former.storage)}", hint=NOTHING_TO_RESUME

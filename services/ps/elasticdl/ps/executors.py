@@ -136,6 +136,7 @@ class StorageExecutor:
         return recovered
 
     def _cut(self, command: commands.CutSnapshot) -> NextCut:
+        command.spec.write_if_missing(self._store)
         damages = find_damages(self._store, self._own_folder, command.kept)
         newest = next((manifest for uri, manifest in reversed(command.kept) if uri not in damages), None)
         base = "" if command.base in damages else command.base

@@ -210,8 +210,7 @@ class KeyValue(Protocol):
         """Replace the value.
 
         Args:
-            name: name of a ps, ``subjects.PLACEMENT`` or ``subjects.RING``; of a service, where core snapshots are
-                kept.
+            name: name of a ps, ``subjects.PLACEMENT`` or ``subjects.RING``; ``NAME.PART`` lies below ``NAME``.
             value: the new value.
             after: ``seq`` of the entry to replace (0: there is none yet).
 
@@ -226,6 +225,30 @@ class KeyValue(Protocol):
 
     def watch(self) -> AsyncIterator[tuple[str, KeyValueEntry]]:
         """All present values, then changes as they arrive; a value that is replaced quickly may be skipped."""
+        ...
+
+    async def remove_below(self, name: str, *, before: int) -> None:
+        """Remove all values below a name (``NAME.PART``) that are older than the entry numbered ``before``.
+
+        Raises:
+            TransientError: NATS was unreachable for longer than the settings allow.
+        """
+        ...
+
+
+class LargeValues(Protocol):
+    """Named registers whose values may be larger than a message."""
+
+    async def read(self, name: str) -> KeyValueEntry | None:
+        """The present value, if any: a whole one, also while another process replaces it. Empty if a part is lost.
+
+        Raises:
+            TransientError: NATS was unreachable for longer than the settings allow.
+        """
+        ...
+
+    async def write(self, name: str, value: bytes, *, after: int) -> int:
+        """Replace the value as a whole. Former ones are removed; arguments and errors as of ``KeyValue.write``."""
         ...
 
 
@@ -279,7 +302,7 @@ class Bus(Protocol):
         ...
 
     @property
-    def core_snapshots(self) -> KeyValue:
+    def core_snapshots(self) -> LargeValues:
         """The core snapshots, by the name of the service."""
         ...
 

@@ -40,6 +40,8 @@ class BusSettings:
     not busy gets each record as it arrives. 0: they always arrive at once."""
     leases_max: int = 4096
     """Tasks that may be leased at a time, and workers that may wait for one; NATS delivers no more."""
+    part_bytes_max: int = 512 << 10
+    """Largest part of a core snapshot, bytes: brokers limit messages, usually to 1 MiB."""
     events_bytes_max: int = -1
     """Largest size of the event log, bytes; -1: limited by the disk."""
     replicas: int = 1

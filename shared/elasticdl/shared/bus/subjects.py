@@ -88,7 +88,14 @@ TABLE: tuple[Row, ...] = (
         stream="CORE",
         senders="master",
         receivers="master, tools",
-        content="core snapshot: the folded state with its place in the log and its schema",
+        content="core snapshot: the folded state with its place in the log and its schema, or the names of its parts",
+    ),
+    Row(
+        subject="edl.v1.<job>.core.<service>.<write>-<part>",
+        stream="CORE",
+        senders="master",
+        receivers="master, tools",
+        content="a part of a core snapshot that is too large for one message",
     ),
     Row(
         subject="edl.v1.<job>.payload.<digest>-<part>",
@@ -145,7 +152,7 @@ def decision(job: JobId) -> str:
 
 def register(job: JobId, name: str) -> str:
     """The subject of the register of a ps, of the placement, or of the ring."""
-    return _join(job, name) if name in (RING, PLACEMENT) else _join(job, "model", name)
+    return _join(job, name) if name in (RING, PLACEMENT) else _join(job, "model", *name.split("."))
 
 
 def register_name(job: JobId, subject: str) -> str:
@@ -154,8 +161,8 @@ def register_name(job: JobId, subject: str) -> str:
 
 
 def core(job: JobId, name: str) -> str:
-    """The subject of the latest core snapshot of a service."""
-    return _join(job, "core", name)
+    """The subject of the latest core snapshot of a service, or of a part of it: ``SERVICE.PART``."""
+    return _join(job, "core", *name.split("."))
 
 
 def core_name(job: JobId, subject: str) -> str:

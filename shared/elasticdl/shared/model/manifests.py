@@ -23,7 +23,9 @@ from elasticdl.shared.names import Incarnation, JobId, PodName
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore, join
 
-FORMAT = 2
+FORMAT = 3
+_FORMATS = (2, FORMAT)
+"""Those that are read. Manifests of format 2 contain the job's specification."""
 MANIFEST_NAME = "manifest"
 COPY_NAME = "copy"
 """Name of the manifest of a copy for a move, which is no snapshot of anybody."""
@@ -38,7 +40,8 @@ _OBJECT = re.compile(_NAME)
 """Name of an object beside its manifest."""
 _MAGIC = b"EDLM"
 _CHECKSUM_BYTES = 16
-_READS = 2
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+READS = 2
 """Times that an object is read before it counts as damaged: what was bent on its way is not bent in the store."""
 
 
@@ -126,7 +129,9 @@ class Manifest:
         number: 0, 1, 2... within that life.
         base: URI of the manifest that this one adds changed rows to; empty: it is a full snapshot.
         plan: fingerprint of the plan that the ledger is about.
-        spec: the encoded JobSpec: a job can be resumed without its event log.
+        spec_digest: names the object with the job's specification, see ``stored_spec``; empty: it is in ``spec``, or
+            the manifest is of no job.
+        spec: the encoded JobSpec, in manifests of earlier versions.
         signature: the model, canonical JSON.
         placement_version: version of the placement.
         groups: the groups in it.
@@ -139,7 +144,8 @@ class Manifest:
     number: int
     base: str = ""
     plan: str
-    spec: bytes
+    spec_digest: str = ""
+    spec: bytes = b""
     signature: str
     placement_version: int
     groups: tuple[GroupState, ...]
@@ -203,7 +209,7 @@ def read_manifest(store: ObjectStore, uri: str) -> Manifest:
         DamagedError: it is missing or damaged.
     """
     try:
-        for _ in range(_READS - 1):
+        for _ in range(READS - 1):
             with contextlib.suppress(DamagedError):
                 return _checked(decode_manifest(store.read(uri), uri), uri)
         return _checked(decode_manifest(store.read(uri), uri), uri)
@@ -220,7 +226,7 @@ def read_chunk(store: ObjectStore, manifest: str, chunk: Chunk) -> bytearray:
     """
     uri = chunk_uri(chunk.of or manifest, chunk.name)
     try:
-        for _ in range(_READS):
+        for _ in range(READS):
             data = bytearray(store.read(uri))
             if len(data) == chunk.size_bytes and checksum_of(data) == chunk.checksum:
                 return data
@@ -241,6 +247,8 @@ def _checked(manifest: Manifest, uri: str) -> Manifest:
     for other in {manifest.base, *(chunk.of for chunk in manifest.chunks)} - {""}:
         if not other.startswith(folder) or not _MANIFEST.fullmatch(other.removeprefix(folder)):
             raise DamagedError(uri, f"refers to {other!r}, which is outside of {folder}")
+    if manifest.spec_digest and not _DIGEST.fullmatch(manifest.spec_digest):
+        raise DamagedError(uri, f"names the job {manifest.spec_digest!r}, which is no digest")
     for chunk in manifest.chunks:
         if not _OBJECT.fullmatch(chunk.name):
             raise DamagedError(uri, f"names {chunk.name!r}, which is outside of its folder")
@@ -258,6 +266,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         base=manifest.base,
         plan=manifest.plan,
         spec=manifest.spec,
+        spec_digest=manifest.spec_digest,
         signature=manifest.signature,
         placement_version=manifest.placement_version,
         groups=[_encode_group(group) for group in manifest.groups],
@@ -290,7 +299,7 @@ def decode_manifest(data: bytes, uri: str) -> Manifest:
         raise DamagedError(uri, "is damaged: its checksum differs")
     try:
         message = wire_pb2.Manifest.FromString(body)
-        if message.format != FORMAT:
+        if message.format not in _FORMATS:
             raise DamagedError(uri, f"has format {message.format}, this version reads {FORMAT}")
         return _manifest(message)
     except (DecodeError, ValueError) as error:
@@ -306,6 +315,7 @@ def _manifest(message: wire_pb2.Manifest) -> Manifest:
         base=message.base,
         plan=message.plan,
         spec=message.spec,
+        spec_digest=message.spec_digest,
         signature=message.signature,
         placement_version=message.placement_version,
         groups=tuple(_decode_group(group) for group in message.groups),

@@ -857,6 +857,7 @@ class Manifest(_message.Message):
     PLACEMENT_VERSION_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    SPEC_DIGEST_FIELD_NUMBER: _builtins.int
     format: _builtins.int
     job: _builtins.str
     ps: _builtins.str
@@ -867,10 +868,12 @@ class Manifest(_message.Message):
     plan: _builtins.str
     """fingerprint"""
     spec: _builtins.bytes
-    """the encoded JobSpec"""
+    """format 2: the encoded JobSpec"""
     signature: _builtins.str
     """canonical JSON"""
     placement_version: _builtins.int
+    spec_digest: _builtins.str
+    """names the object with the JobSpec"""
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Chunk]: ...
     @_builtins.property
@@ -890,10 +893,11 @@ class Manifest(_message.Message):
         placement_version: _builtins.int = ...,
         chunks: _abc.Iterable[Global___Chunk] | None = ...,
         groups: _abc.Iterable[Global___GroupState] | None = ...,
+        spec_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "chunks", b"chunks", "format", b"format", "groups", b"groups", "incarnation", b"incarnation", "job", b"job", "number", b"number", "placement_version", b"placement_version", "plan", b"plan", "ps", b"ps", "signature", b"signature", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base", b"base", "chunks", b"chunks", "format", b"format", "groups", b"groups", "incarnation", b"incarnation", "job", b"job", "number", b"number", "placement_version", b"placement_version", "plan", b"plan", "ps", b"ps", "signature", b"signature", "spec", b"spec", "spec_digest", b"spec_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,7 +9,7 @@ import structlog
 from elasticdl.master.core import State
 from elasticdl.master.snapshots import core_snapshot
 from elasticdl.master.snapshots.recovery import Recovered
-from elasticdl.shared.bus.ports import KeyValue
+from elasticdl.shared.bus.ports import LargeValues
 from elasticdl.shared.errors import FencedError, PermanentError, TransientError
 from elasticdl.shared.names import MASTER
 
@@ -28,7 +28,7 @@ class CoreSnapshotWriter:
         recovered: the state in which this term began.
     """
 
-    def __init__(self, register: KeyValue, every: int, recovered: Recovered) -> None:
+    def __init__(self, register: LargeValues, every: int, recovered: Recovered) -> None:
         self._register = register
         self._every = every
         self._entry_seq = recovered.entry_seq

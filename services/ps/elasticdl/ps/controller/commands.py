@@ -21,6 +21,7 @@ from elasticdl.shared.messages.registers import PsRegister
 from elasticdl.shared.model.manifests import Manifest
 from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.model.stored_spec import StoredSpec
 
 
 class Lane(Enum):
@@ -121,6 +122,7 @@ class CutSnapshot:
         base: manifest URI that an incremental snapshot would build on; empty: the snapshot has to be full.
         dropped_rows: ``core.dropped_rows`` when the last snapshot was cut.
         flush: apply half-filled accumulators first.
+        spec: the object with the job's specification, which is written first if it is not there.
     """
 
     lane: ClassVar[Lane] = Lane.STORAGE
@@ -128,6 +130,7 @@ class CutSnapshot:
     base: str
     dropped_rows: int
     flush: bool
+    spec: StoredSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,7 +169,7 @@ class Snapshots:
         base = self.history.base(extend=extend)
         kept = self.history.snapshots
         following: NextCut = yield commands.CutSnapshot(
-            kept=kept, base=base, dropped_rows=self._dropped_rows, flush=flush
+            kept=kept, base=base, dropped_rows=self._dropped_rows, flush=flush, spec=self._writer.stored_spec
         )
         yield from self._forget(following.damages)
         cut = following.cut

@@ -10,7 +10,6 @@ from elasticdl.shared.bus.ports import KeyValue
 from elasticdl.shared.bus.subjects import PLACEMENT
 from elasticdl.shared.errors import FencedError
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.codec import decode_spec
 from elasticdl.shared.messages.events import LostLog
 from elasticdl.shared.messages.registers import PsRegister, decode_register, encode_register
 from elasticdl.shared.model.manifests import (
@@ -22,6 +21,7 @@ from elasticdl.shared.model.manifests import (
     snapshots_folder,
 )
 from elasticdl.shared.model.placement import PARTITIONS, Placement, encode_placement
+from elasticdl.shared.model.stored_spec import read_spec_of
 from elasticdl.shared.names import NOBODY, JobId, PodName, Service, pod_name, pod_number
 from elasticdl.shared.storage import ObjectNotFoundError, ObjectStore
 
@@ -45,7 +45,7 @@ class RecoveredJob:
     placement: Placement
 
 
-def recover_job(store: ObjectStore, storage: str, job: JobId) -> RecoveredJob | None:
+def recover_job(store: ObjectStore, storage: str, job: JobId, known: JobSpec | None = None) -> RecoveredJob | None:
     """Read a job's snapshots; None: none of them can be read.
 
     Of each ps the snapshot with the most batches counts, whether it was registered or not: in each snapshot weights and
@@ -56,9 +56,11 @@ def recover_job(store: ObjectStore, storage: str, job: JobId) -> RecoveredJob | 
         store: where they are.
         storage: the job's storage, a URI.
         job: which job.
+        known: its specification; None: it is read from the snapshots too.
 
     Raises:
         TransientError, PermanentError: the store.
+        DamagedError: there are snapshots, but none of them says what the job is.
     """
     found = list(_manifests(store, storage, job))
     if not found:
@@ -67,7 +69,7 @@ def recover_job(store: ObjectStore, storage: str, job: JobId) -> RecoveredJob | 
     for uri, manifest in found:
         of_ps.setdefault(manifest.ps, []).append((uri, manifest))
     newest = [max(snapshots, key=_order)[1] for snapshots in of_ps.values()]
-    spec = decode_spec(newest[0].spec)
+    spec = known or _spec(store, found)
     return RecoveredJob(
         spec=spec,
         registers={ps: _register(snapshots) for ps, snapshots in sorted(of_ps.items())},
@@ -110,7 +112,7 @@ async def settle_placement(
     """
     if lost is None:
         return None
-    recovered = recovered or await asyncio.to_thread(recover_job, store, spec.storage, spec.job)
+    recovered = recovered or await asyncio.to_thread(recover_job, store, spec.storage, spec.job, spec)
     found = recovered.placement if recovered else Placement.even(spec.ps)
     if found.version == 1 and await registers.read(PLACEMENT) is None:
         return None
@@ -155,7 +157,7 @@ async def restore_registers(
             former = decode_register(entry.value) if entry else PsRegister(address="", incarnation=NOBODY)
             if await asyncio.to_thread(_names_something, store, former):
                 break
-            recovered = recovered or await asyncio.to_thread(recover_job, store, spec.storage, spec.job)
+            recovered = recovered or await asyncio.to_thread(recover_job, store, spec.storage, spec.job, spec)
             if recovered is None or ps not in recovered.registers:
                 break
             try:
@@ -183,6 +185,22 @@ def _manifests(store: ObjectStore, storage: str, job: JobId) -> Iterator[_Found]
             yield uri, read_manifest(store, uri)
         except DamagedError:
             continue  # Its ps says so, should it have been registered.
+
+
+def _spec(store: ObjectStore, found: list[_Found]) -> JobSpec:
+    """The job by its newest snapshot or, if the object that this one refers to is damaged, by the next older one."""
+    first: DamagedError | None = None
+    damaged: set[str] = set()
+    for uri, manifest in sorted(found, key=_order, reverse=True):
+        if manifest.spec_digest in damaged:
+            continue
+        try:
+            return read_spec_of(store, uri, manifest)
+        except DamagedError as error:
+            first = first or error
+            damaged |= {manifest.spec_digest} - {""}
+    assert first is not None
+    raise first
 
 
 def _placement(spec: JobSpec, newest: list[Manifest]) -> Placement:

@@ -1,6 +1,7 @@
 """What the objects of a snapshot are: chunks of a cut, encoded one at a time, and the manifest last.
 
     STORAGE/JOB/snapshots/PS/INCARNATION-NUMBER/{dense,rows-TABLE-CHUNK,...,manifest}
+    STORAGE/JOB/snapshots/job-DIGEST
     STORAGE/JOB/snapshots/RECIPIENT/INCARNATION-NUMBER/{dense,rows-TABLE-CHUNK,...,copy}
 
 A snapshot is full, or adds the rows that changed since its base; a chain of bases ends in a full snapshot. No key is
@@ -27,7 +28,6 @@ from elasticdl.ps.snapshots.requests import CopyTarget
 from elasticdl.ps.snapshots.uploads import COPY_WRITERS, SnapshotUpload
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.codec import encode_spec
 from elasticdl.shared.model.manifests import (
     CHUNK_BYTES,
     COPY_NAME,
@@ -43,6 +43,7 @@ from elasticdl.shared.model.manifests import (
 from elasticdl.shared.model.partitioning import mask_of
 from elasticdl.shared.model.placement import ALL, Ranges
 from elasticdl.shared.model.signature import ModelSignature
+from elasticdl.shared.model.stored_spec import StoredSpec
 from elasticdl.shared.names import Incarnation, PodName
 
 _Floats = npt.NDArray[np.float32]
@@ -60,7 +61,8 @@ class SnapshotWriter:
 
     def __init__(self, spec: JobSpec, ps: PodName, incarnation: Incarnation) -> None:
         self._spec = spec
-        self._encoded_spec = encode_spec(spec)
+        self.stored_spec = StoredSpec(spec)
+        """The object that all manifests refer to; it has to be there before one of them is written."""
         self.ps = ps
         self._incarnation = incarnation
 
@@ -147,7 +149,7 @@ class SnapshotWriter:
             number=number,
             base=base,
             plan=core.plan.fingerprint,
-            spec=self._encoded_spec,
+            spec_digest=self.stored_spec.digest,
             signature=signature.to_json(),
             placement_version=core.placement.version,
             groups=tuple(groups),

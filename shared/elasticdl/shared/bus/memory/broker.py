@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from elasticdl.shared.bus.large_values import SplitValues
 from elasticdl.shared.bus.memory.log import MemoryEventLog, Records
 from elasticdl.shared.bus.memory.register import Entries, MemoryKeyValue
 from elasticdl.shared.bus.memory.signals import MemorySignals, Subscriptions
@@ -61,7 +62,8 @@ class MemoryBus:
         self.log = MemoryEventLog(client, broker.records, Payloads(MemoryKeyValue(client, broker.payloads, "payload")))
         self.tasks = MemoryTaskQueue(client, broker.queue)
         self.registers = MemoryKeyValue(client, broker.registers, "register")
-        self.core_snapshots = MemoryKeyValue(client, broker.core_snapshots, "core")
+        snapshots = MemoryKeyValue(client, broker.core_snapshots, "core")
+        self.core_snapshots = SplitValues(snapshots, client.settings.part_bytes_max)
         self.signals = MemorySignals(client, broker.subscriptions)
 
     async def close(self) -> None:

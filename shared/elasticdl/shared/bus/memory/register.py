@@ -47,6 +47,12 @@ class Entries:
         _, name = min(fresh)
         return name, self.former[name][-1]
 
+    def remove_below(self, name: str, before: int) -> None:
+        """Remove the values below a name that are older than an entry."""
+        for each in [each for each in self.former if each.startswith(f"{name}.")]:
+            if self.former[each][-1].seq < before:
+                del self.former[each]
+
     def cut(self, name: str, length: int) -> None:
         """Lose all values of a name but the first ``length``, as a disk that lost its last writes."""
         del self.former[name][length:]
@@ -98,3 +104,7 @@ class MemoryKeyValue:
                 seen = fresh[1].seq
                 yield fresh
             await self._entries.changes.wait(self._client, ready=self._entries.above(seen) is not None)
+
+    async def remove_below(self, name: str, *, before: int) -> None:
+        """Remove old values below a name."""
+        await self._client.ask(f"{self._kind}.remove", lambda: self._entries.remove_below(name, before))

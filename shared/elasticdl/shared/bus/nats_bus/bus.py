@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from elasticdl.shared.bus import subjects
+from elasticdl.shared.bus.large_values import SplitValues
 from elasticdl.shared.bus.nats_bus.connection import Connection
 from elasticdl.shared.bus.nats_bus.log import NatsEventLog
 from elasticdl.shared.bus.nats_bus.register import NatsKeyValue
@@ -24,7 +25,8 @@ class NatsBus:
         self.log = NatsEventLog(connection, Payloads(payloads))
         self.tasks = NatsTaskQueue(connection)
         self.registers = NatsKeyValue(connection, subjects.model_stream(job), subjects.register, subjects.register_name)
-        self.core_snapshots = NatsKeyValue(connection, subjects.core_stream(job), subjects.core, subjects.core_name)
+        snapshots = NatsKeyValue(connection, subjects.core_stream(job), subjects.core, subjects.core_name)
+        self.core_snapshots = SplitValues(snapshots, connection.settings.part_bytes_max)
         self.signals = NatsSignals(connection)
 
     async def close(self) -> None:

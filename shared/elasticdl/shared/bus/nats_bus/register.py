@@ -63,6 +63,11 @@ class NatsKeyValue:
             name = self._name_of(self._connection.job, message.subject)
             yield name, KeyValueEntry(value=message.data, seq=message.seq)
 
+    async def remove_below(self, name: str, *, before: int) -> None:
+        """Remove old values below a name."""
+        subject = f"{self._subject_of(self._connection.job, name)}.*"
+        await self._connection.api(f"STREAM.PURGE.{self._stream}", {"filter": subject, "seq": before})
+
     async def _last(self, name: str) -> dict[str, Any] | None:
         request = {"last_by_subj": self._subject_of(self._connection.job, name)}
         try:
