@@ -19,15 +19,16 @@ from elasticdl.ps.engine.tracked_rows import TableFigures
 from elasticdl.ps.service import PsService
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
-from elasticdl.ps.shard.table_figures import table_figures
+from elasticdl.ps.shard.table_figures import count_tables, table_figures
 from elasticdl.ps.snapshots.kept_versions import kept_versions
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.messages.events import ModelInitialised, PsStarted
+from elasticdl.shared.messages.codec import encode_envelope
+from elasticdl.shared.messages.events import Envelope, ModelInitialised, PsStarted, TableCounted
 from elasticdl.shared.model.manifests import ChunkPart, read_manifest
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.model.signature import ModelSignature
-from elasticdl.shared.names import JobId
+from elasticdl.shared.names import JobId, PodName, Service, new_incarnation
 from elasticdl.shared.storage import MemoryStore, open_store
 from elasticdl.shared.wire.messages import Floats, TableIds
 from elasticdl.worker.ps_client import PsClient
@@ -189,11 +190,11 @@ def test_another_job_starts_from_the_rows_that_a_pull_gives(make_job: MakeJob, t
 def test_in_synchronous_training_the_order_within_a_round_changes_nothing() -> None:
     rounds = Rounds(plan=PLAN, tasks_per_cohort=3)
     cores = [synchronous_core(rounds) for _ in range(2)]
-    ordered = sorted(BATCHES, key=lambda one: rounds.key(*one))  # type: ignore[arg-type]
+    ordered = sorted(BATCHES, key=lambda one: rounds.key(*one))
     for task, batch in ordered:
         cores[0].push(wire_push(task, batch))
     while ordered:
-        members = rounds.members(*ordered[0])  # type: ignore[arg-type]
+        members = rounds.members(*ordered[0])
         for task, batch in reversed(ordered[: len(members)]):
             cores[1].push(wire_push(task, batch))
         del ordered[: len(members)]
@@ -236,3 +237,35 @@ def test_a_snapshot_without_such_tables_is_what_it_was(make_job: MakeJob) -> Non
         assert max(chunk.table for chunk in manifest.chunks) == 1
     finally:
         job.close()
+
+
+def test_an_ordered_snapshot_says_what_each_table_holds(make_job: MakeJob) -> None:
+    job, client, services = make_job()
+    train(client, BATCHES)
+    taken = snapshot(job, 1, flush=True)
+    counted = [one.event for one in job.log() if isinstance(one.event, TableCounted)]
+    assert {one.table: (one.rows, one.candidates, one.admitted, one.dropped) for one in counted} == {
+        name: (one.rows, one.candidates, one.admitted, one.dropped) for name, one in figures(services).items()
+    }
+    kinds = [type(one.event) for one in job.log()]
+    last = len(kinds) - 1 - kinds[::-1].index(type(taken))
+    assert kinds[last - 2 : last] == [TableCounted] * 2, "the figures are on the log before the snapshot"
+
+
+def test_the_count_of_a_table_with_a_very_long_name_is_a_small_event() -> None:
+    long = replace(model(), tables=tuple(replace(one, name=one.name * 5000) for one in model().tables))
+    core = PsCore(plan=PLAN, placement=Placement.even(1), number=0, policy=UpdatePolicy())
+    core.initialise(replace(initialise(), signature=long.to_json()))
+    first, second = count_tables(core)
+    assert first.table != second.table
+    largest = replace(first, rows=2**50, candidates=2**50, admitted=2**60, dropped=2**60)
+    envelope = Envelope(
+        service=Service.PS,
+        name=PodName("ps-100"),
+        incarnation=new_incarnation(),
+        number=2**31,
+        time_s=1e9,
+        cause=str(new_incarnation()) * 2,
+        event=largest,
+    )
+    assert len(encode_envelope(envelope)) <= 512

@@ -249,8 +249,7 @@ def test_rows_and_candidates_that_are_over_are_removed_from_memory() -> None:
     assert store.figures(EVERYWHERE).admitted == 5000
     assert store.rows <= 50 * 8
     assert len(store.candidates.index) <= 50 * 8
-    ids = array([100 * 99 + one for one in range(50)])
-    assert (store.index.find(ids) >= 0).all()
+    assert (store.index.find(array([100 * 99 + one for one in range(50)])) >= 0).all()
 
 
 def test_nothing_is_removed_while_a_cut_is_open() -> None:

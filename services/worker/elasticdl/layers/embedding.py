@@ -160,7 +160,7 @@ def check_updates(name: str, value: object) -> None:
         time = (
             ""
             if isinstance(value, int | float)
-            else (" Time can't be used: a batch that is computed again after a failure must find the same rows.")
+            else (" Time can't be used: a batch that is trained again after a failure must find the same rows.")
         )
         raise ValueError(
             f"{name}={value!r}; expected a number of updates of the model from 1 to {UPDATES_MAX:,}.{time}"

@@ -148,7 +148,8 @@ class Candidates(SweptRowStore):
         """Whether an id got its row, or was not seen for too long."""
         # One that was removed, and came back with the base of an incremental snapshot, has its row already.
         has_row = self._has_row(self.index.ids[start:stop])
-        return (self._places()[start:stop, 0] == 0) | has_row | self._expired(start, stop)
+        over: Mask = (self._places()[start:stop, 0] == 0) | has_row | self._expired(start, stop)
+        return over
 
 
 class TrackedRowStore(SweptRowStore):

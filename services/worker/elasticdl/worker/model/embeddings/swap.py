@@ -188,8 +188,8 @@ def _size(layer: Any) -> int:
 def _options(layer: Any) -> str:
     """When rows of a served layer come and go, for people."""
     min_count, expire_after = getattr(layer, "min_count", 1), getattr(layer, "expire_after", None)
-    admitted = f", rows from update {min_count} of an id on" if min_count > 1 else ""
-    return admitted + (f", removed {expire_after:,} updates after the last one" if expire_after else "")
+    admitted = f", trained from update {min_count:,} of an id on" if min_count > 1 else ""
+    return admitted + (f", removed after {expire_after:,} updates without it" if expire_after else "")
 
 
 def bytes_text(size: int) -> str:
