@@ -77,8 +77,8 @@ def gathered_from_several() -> Iterator[None]:
 
 @mutation("rows are loaded for a move only while its outcome is unknown", protects=Protects.EXACTLY_ONCE)
 def late_rows_are_not_loaded() -> Iterator[None]:
-    def hold_rows(self: Any, move: int, table: int, ids: Any, slabs: Any, *, saved: bool) -> None:
-        self.shard.tables[table].load(ids, slabs, saved=saved)
+    def hold_rows(self: Any, move: int, store: int, ids: Any, slabs: Any, *, saved: bool) -> None:
+        self.shard.stores[store].load(ids, slabs, saved=saved)
 
     with replaced(PsCore, "hold_rows", hold_rows):
         yield

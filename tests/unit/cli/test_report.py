@@ -15,6 +15,7 @@ from elasticdl.cli.display import report
 from elasticdl.cli.display.history import epoch_rows, history_lines
 from elasticdl.cli.display.incidents import incident_lines
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
+from elasticdl.cli.display.tables import table_texts
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
@@ -165,6 +166,17 @@ def test_a_damaged_snapshot_is_reported_everywhere(log: Log) -> None:
     out = io.StringIO()
     report.print_summary(facts, Console(file=out, width=200))
     assert "damaged: /s/2/dense is missing; ps-0 used /s/1/manifest instead" in out.getvalue()
+
+
+def test_the_figures_of_tables_are_the_sums_over_the_ps_that_have_the_model(log: Log) -> None:
+    counts = {"rows": 1000, "candidates": 7, "admitted": 1500, "dropped": 20}
+    log.add(Service.PS, PS, events.TableCounted(table="users", **counts))
+    log.add(Service.PS, PodName("ps-7"), events.TableCounted(table="gone", **counts))
+    expected = {"users": {"rows": 1000, "candidates": 7, "admitted": 1500, "expired": 500, "dropped_gradients": 20}}
+    facts = report.build(log.state)
+    assert facts["tables"] == expected
+    (row,) = table_texts(facts["tables"])
+    assert row == ("table users", "1,000 rows of 1,500 admitted, 500 expired; 7 candidates, 20 gradients were dropped")
 
 
 def test_every_documented_key_is_in_the_report(log: Log) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tests.unit.master.driver import job_spec
-from tests.unit.worker_model.conftest import WriteModule
+from tests.unit.worker_model.conftest import WriteModule, columns, runner_of
 
 from elasticdl.layers import adapting
 from elasticdl.shared.data.schema import Metadata
@@ -48,7 +48,7 @@ def test_the_callbacks_of_the_guide_are_accepted(write_module: WriteModule) -> N
 
 
 def test_the_compiled_model_of_the_guide_is_a_model_file() -> None:
-    code, _ = blocks("model-file.md")
+    code, *_ = blocks("model-file.md")
     ports = Ports.of(run(code)["custom_model"](), Path("model.py"))
     data = Metadata(format="csv", column_names=("age", "income", "buys"), column_types=("int64", "float64", "int64"))
     records = {name: tf.constant([1, 2]) for name in data.column_names}
@@ -57,7 +57,7 @@ def test_the_compiled_model_of_the_guide_is_a_model_file() -> None:
 
 
 def test_the_adapted_layers_of_the_guide_are_adapted(tmp_path: Path) -> None:
-    _, code = blocks("model-file.md")
+    _, code, _ = blocks("model-file.md")
     columns = {"age": np.array([20, 40]), "income": np.array([1.0, 3.0]), "city": np.array(["Rome", "Oslo"], object)}
     types = {"age": "int64", "income": "float64", "city": "string", "bought": "int64"}
     path = Path("model.py")
@@ -83,3 +83,19 @@ def test_the_processor_of_the_guide_gives_columns() -> None:
     _, processor = blocks("predict.md")
     written = run(processor)["PredictionOutputsProcessor"]().process(np.array([[0.2, 0.8], [0.9, 0.1]]), 0)
     assert {name: column.tolist() for name, column in written.items()} == {"digit": [1, 0], "probability": [0.8, 0.9]}
+
+
+def test_the_tables_of_the_guide_have_their_options(write_module: WriteModule) -> None:
+    *_, code = blocks("model-file.md")
+    body = f"""{code}
+def feed_batch(records, mode, metadata):
+    return {{"user": records["user"], "item": records["item"][:, :1]}}, records["label"]
+"""
+    runner, _ = runner_of(write_module(body), columns())
+    found = {table.name: (table.min_count, table.expire_after, table.input_dim) for table in runner.tables}
+    assert found == {"users": (3, 0, 0), "items": (2, 100_000, 50_000)}
+    options = ", trained from update 2 of an id on, removed after 100,000 updates without it"
+    assert runner.describe()[:2] == [
+        "embedding users: any number of ids x 16 served by the ps, trained from update 3 of an id on",
+        f"embedding items: 50,000 x 16 (3.05 MiB) served by the ps{options}",
+    ]

@@ -73,6 +73,10 @@ them.
                             because a worker died or was too slow
 ``overflows``               of all runs, how many batches were absorbed without gradients, because these overflowed
                             float16 (repeated ones count again); the loss scale was halved each time
+``tables``                  table with ``min_count`` or ``expire_after`` -> what it held at the end of a run: ``rows``;
+                            ``candidates``, ids that wait for a row; and since training began the rows that were
+                            ``admitted`` and ``expired``, each as often as it happened, and the ``dropped_gradients``
+                            of candidates
 ``services``                of this run, after its end: name -> ``cpu_s``, ``rss_max_bytes``, ``restarts`` (after a
                             death; starts by scaling do not count)
 ``resumes``                 how often the job was resumed, according to the log
@@ -108,6 +112,7 @@ from elasticdl.cli.display.incidents import damaged_rows, lost_rows, lost_text
 from elasticdl.cli.display.progress_snapshot import records_of
 from elasticdl.cli.display.quantities import count, size, times
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
+from elasticdl.cli.display.tables import table_rows, table_texts
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.shared.job.spec import JobKind
@@ -166,6 +171,7 @@ def build(state: State) -> Report:
         else {},
         "staleness": staleness_facts(state),
         "overflows": state.training.statistics.overflows if state.training else 0,
+        "tables": table_rows(state),
         "services": {
             name: {"cpu_s": each.cpu_s, "rss_max_bytes": each.rss_max_bytes, "restarts": each.restarts}
             for name, each in sorted(state.processes.items())
@@ -272,6 +278,7 @@ def _summary(report: Report) -> Iterator[tuple[str, str]]:
     if best := report["best"]:
         exported = ", exported" if best["exported"] else ""
         yield "best", f"{best['metric']} {best['value']:.4f} at step {best['step']}, epoch {best['epoch']}{exported}"
+    yield from table_texts(report["tables"])
     yield from _performance(report)
     for name, usage in report["services"].items():
         restarts = f", restarted {times(usage['restarts'])}" if usage["restarts"] else ""

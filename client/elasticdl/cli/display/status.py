@@ -14,6 +14,7 @@ from elasticdl.cli.display.live import progress_line
 from elasticdl.cli.display.progress_snapshot import progress_snapshot
 from elasticdl.cli.display.quantities import count, size, time_of_day
 from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
+from elasticdl.cli.display.tables import table_rows, table_texts
 from elasticdl.cli.jobs.handle import Condition
 from elasticdl.cli.jobs.run_directory import INTERRUPTED
 from elasticdl.master.core import State
@@ -79,6 +80,7 @@ def status_facts(job: JobId, condition: Condition, state: State) -> dict[str, An
         "evaluations": evaluation_rows(state),
         "warnings": validation_warnings(state),
         "staleness": staleness_facts(state),
+        "tables": table_rows(state),
         "pods": pods,
         "snapshots": {"damaged": damaged_rows(state)},
         "log": {"lost": lost_rows(state)},
@@ -107,6 +109,8 @@ def print_state(state: State, console: Console, now_s: float, *, evaluations: in
     for warning in validation_warnings(state):
         console.print(f"warning: {warning}")
     for name, text in staleness_rows(staleness_facts(state)):
+        console.print(f"{name}: {text}")
+    for name, text in table_texts(table_rows(state)):
         console.print(f"{name}: {text}")
     for ps, snapshot in sorted(state.snapshots.items()):
         taken = f"{time_of_day(snapshot.time_s)}, {size(snapshot.size_bytes)}"

@@ -11,6 +11,7 @@ import structlog
 from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.events import CommandFailed, CommandSucceeded
 from elasticdl.ps.shard.core import PsCore
+from elasticdl.ps.shard.table_figures import count_tables
 from elasticdl.ps.snapshots.deletion import delete_objects, delete_snapshot, garbage
 from elasticdl.ps.snapshots.kept_versions import read_warm_start
 from elasticdl.ps.snapshots.next_cut import NextCut, next_cut
@@ -89,8 +90,8 @@ class StorageExecutor:
                 return None
             case commands.CutSnapshot():
                 return self._cut(command)
-            case commands.FindDamages(kept=kept):
-                return find_damages(store, self._own_folder, kept)
+            case commands.CountTables() | commands.FindDamages():
+                return self._examine(command)
             case commands.CutCopy(since=since):
                 return core.cut(dirty_only=False, flush=False, since=since)
             case commands.CloseCut(cut=cut, finished=finished):
@@ -107,6 +108,15 @@ class StorageExecutor:
                 return load.load_next(store)
             case _:
                 return self._remove(command)
+
+    def _examine(self, command: commands.CountTables | commands.FindDamages) -> Any:
+        match command:
+            case commands.CountTables():
+                return count_tables(self._core)
+            case commands.FindDamages(kept=kept):
+                return find_damages(self._store, self._own_folder, kept)
+            case _:
+                assert_never(command)
 
     def _remove(
         self, command: commands.ListGarbage | commands.DeleteObjects | commands.DeleteSnapshot | commands.DropRows

@@ -10,6 +10,7 @@ from keras import ops
 from keras.src.utils.naming import auto_name
 
 from elasticdl.layers import serving
+from elasticdl.shared.model.signature import UPDATES_MAX
 
 COMBINERS = (None, "sum", "mean", "sqrtn")
 ROWS_SUFFIX = "_rows"
@@ -30,6 +31,10 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         embeddings_regularizer: added to the loss; sees the rows of the batch only.
         mask_zero: id 0 is padding: it is masked, and left out by ``combiner``.
         combiner: None gives one row per id; ``sum``, ``mean`` or ``sqrtn`` combine the ids of the last axis.
+        min_count: how many updates of the model must contain an id until its row is trained and stored. Before that
+            the id has its initial row, and its gradients are dropped.
+        expire_after: a row is removed after so many updates that do not contain its id, which then starts like one that
+            was never seen. None: rows stay.
 
     Input shape:
         Integer ids (batch, ids); with a combiner also ``tf.RaggedTensor`` and ``tf.SparseTensor``.
@@ -53,10 +58,15 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         embeddings_regularizer: Any = None,
         mask_zero: bool = False,
         combiner: str | None = None,
+        min_count: int = 1,
+        expire_after: int | None = None,
         **kwargs: Any,
     ) -> None:
         if combiner not in COMBINERS:
             raise ValueError(f"combiner={combiner!r}; expected None, 'sum', 'mean' or 'sqrtn'")
+        check_updates("min_count", min_count)
+        if expire_after is not None:
+            check_updates("expire_after", expire_after)
         super().__init__(**kwargs)
         self.output_dim = output_dim
         self.input_dim = input_dim
@@ -64,6 +74,8 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
         self.mask_zero = mask_zero
         self.combiner = combiner
+        self.min_count = min_count
+        self.expire_after = expire_after
         self.supports_masking = mask_zero
         self.autocast = False
         self.__dict__["_construction"] = serving.construction()
@@ -109,6 +121,11 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         config: dict[str, Any] = super().get_config()
+        # A layer without these options has the configuration that it had before they existed, so a job can be resumed.
+        options = {"min_count": self.min_count, "expire_after": self.expire_after}
+        config |= {
+            name: value for name, value in options.items() if value is not None and (name, value) != ("min_count", 1)
+        }
         return config | {
             "output_dim": self.output_dim,
             "input_dim": self.input_dim,
@@ -133,6 +150,23 @@ class Embedding(keras.layers.Layer):  # type: ignore[misc]
         return ops.cast(sums / _divisor(counts, self.combiner), self.compute_dtype)
 
 
+def check_updates(name: str, value: object) -> None:
+    """Refuse a number of updates that is none.
+
+    Raises:
+        ValueError: with what to write instead.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= UPDATES_MAX:
+        time = (
+            ""
+            if isinstance(value, int | float)
+            else (" Time can't be used: a batch that is trained again after a failure must find the same rows.")
+        )
+        raise ValueError(
+            f"{name}={value!r}; expected a number of updates of the model from 1 to {UPDATES_MAX:,}.{time}"
+        )
+
+
 def combine(rows: Any, kept: Any, combiner: str) -> Any:
     """Combine rows (..., ids, width) over the ids' axis where ``kept`` (..., ids) is 1; no id at all gives zeros."""
     sums = ops.sum(rows * ops.expand_dims(kept, -1), axis=-2)
@@ -150,6 +184,8 @@ def plain_embedding(
     *,
     combiner: str | None = None,
     mask_zero: bool = False,
+    min_count: int = 1,  # noqa: ARG001 (which rows were trained is over by then)
+    expire_after: int | None = None,  # noqa: ARG001
     **kwargs: Any,
 ) -> Any:
     """A plain Keras layer, or a small Keras model with a combiner, that computes what ``Embedding`` does.

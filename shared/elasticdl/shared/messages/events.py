@@ -427,6 +427,25 @@ class StepReached:
     step: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCounted:
+    """A ps has counted the rows of a table with ``min_count`` or ``expire_after``, for the last snapshot of a run.
+
+    Attributes:
+        table: its name, shortened if it is very long.
+        rows: stored in the partitions of the ps, and not expired.
+        candidates: ids that updates have contained, but not often enough for a row.
+        admitted: rows that were stored since training began, each as often as it was.
+        dropped: gradients of single rows that were dropped because their ids were candidates.
+    """
+
+    table: str
+    rows: int
+    candidates: int
+    admitted: int
+    dropped: int
+
+
 # --- the master -------------------------------------------------------------------------------------------------
 
 
@@ -521,6 +540,7 @@ Event = (
     | GroupHeld
     | ModelPinned
     | StepReached
+    | TableCounted
     | TermStarted
     | TimerFired
     | HeartbeatsMissed

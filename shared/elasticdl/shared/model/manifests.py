@@ -70,6 +70,7 @@ class ChunkPart(Enum):
     DENSE = wire_pb2.Chunk.DENSE
     ACCUMULATED_DENSE = wire_pb2.Chunk.ACCUMULATED_DENSE
     ACCUMULATED_ROWS = wire_pb2.Chunk.ACCUMULATED_ROWS
+    TALLIES = wire_pb2.Chunk.TALLIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ class Chunk:
         name: its name beside the manifest.
         of: URI of another manifest, whose object it is and beside which it lies; empty: it is this one's.
         part: what it holds.
-        table: rows: position of the table in the signature.
+        table: rows: position of the table in the signature; beyond its end: the candidates of a table.
         rows: rows: how many.
         group: position of the group whose it is; rows belong to the group that has their partition.
         size_bytes: its length.

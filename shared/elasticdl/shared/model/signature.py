@@ -21,6 +21,8 @@ _ELEMENTS_MAX = 1 << 40
 _WIDTH_MAX = 1 << 20
 """Floats per row: more than any embedding has, and few enough for a row to fit into memory."""
 _INT64_MAX = (1 << 63) - 1
+UPDATES_MAX = (1 << 31) - 2
+"""Largest ``min_count`` and ``expire_after``: a ps counts updates in 32 bits."""
 
 
 def _check(legal: bool, what: str) -> None:
@@ -155,6 +157,8 @@ class RowTable:
         initializer: distribution of a row that nobody has trained yet.
         input_dim: number of ids, or 0 when open-ended; ids outside are refused.
         kind: TRAINABLE or FROZEN.
+        min_count: how many updates must have had a gradient for an id until its row is stored; 1: the first stores it.
+        expire_after: a row is removed when so many updates have had no gradient for it; 0: never.
     """
 
     name: str
@@ -162,10 +166,28 @@ class RowTable:
     initializer: RowInitializer
     input_dim: int = 0
     kind: VariableKind = VariableKind.TRAINABLE
+    min_count: int = 1
+    expire_after: int = 0
 
     def __post_init__(self) -> None:
         legal = _is_integer(self.width, 1, _WIDTH_MAX) and _is_integer(self.input_dim, 0, _INT64_MAX)
         _check(legal and isinstance(self.name, str), f"table {self.name!r} is {self.input_dim!r} x {self.width!r}")
+        legal = _is_integer(self.min_count, 1, UPDATES_MAX) and _is_integer(self.expire_after, 0, UPDATES_MAX)
+        _check(legal, f"table {self.name!r} has min_count {self.min_count!r} and expire_after {self.expire_after!r}")
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether ids are counted before they get rows."""
+        return self.min_count > 1
+
+    @property
+    def is_tracked(self) -> bool:
+        """Whether rows are admitted by count, or expire."""
+        return self.has_candidates or self.expire_after > 0
+
+
+_OMITTED = MappingProxyType({"min_count": 1, "expire_after": 0})
+"""Facts of a table that its JSON lacks where they are these: signatures of earlier versions have the same text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +241,11 @@ class ModelSignature:
                 return value.value
             if isinstance(value, Mapping):
                 return dict(value)
-            return {field.name: getattr(value, field.name) for field in fields(value)}
+            facts = {field.name: getattr(value, field.name) for field in fields(value)}
+            for name, usual in _OMITTED.items() if isinstance(value, RowTable) else ():
+                if facts[name] == usual:
+                    del facts[name]
+            return facts
 
         return json.dumps(plain(self), sort_keys=True, default=plain)
 

@@ -2492,6 +2492,37 @@ class RoundDelayed(_message.Message):
 Global___RoundDelayed: _TypeAlias = RoundDelayed  # noqa: Y015
 
 @_typing.final
+class TableCounted(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    ADMITTED_FIELD_NUMBER: _builtins.int
+    DROPPED_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    rows: _builtins.int
+    candidates: _builtins.int
+    admitted: _builtins.int
+    dropped: _builtins.int
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        rows: _builtins.int = ...,
+        candidates: _builtins.int = ...,
+        admitted: _builtins.int = ...,
+        dropped: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "candidates", b"candidates", "dropped", b"dropped", "rows", b"rows", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableCounted: _TypeAlias = TableCounted  # noqa: Y015
+
+@_typing.final
 class StepReached(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2794,6 +2825,7 @@ class Envelope(_message.Message):
     GROUP_HELD_FIELD_NUMBER: _builtins.int
     ROUND_DELAYED_FIELD_NUMBER: _builtins.int
     POD_PENDING_FIELD_NUMBER: _builtins.int
+    TABLE_COUNTED_FIELD_NUMBER: _builtins.int
     RUN_MEASURED_FIELD_NUMBER: _builtins.int
     PROCESS_MEASURED_FIELD_NUMBER: _builtins.int
     service: Global___Service.ValueType
@@ -2861,6 +2893,8 @@ class Envelope(_message.Message):
     @_builtins.property
     def pod_pending(self) -> Global___PodPending: ...
     @_builtins.property
+    def table_counted(self) -> Global___TableCounted: ...
+    @_builtins.property
     def run_measured(self) -> Global___RunMeasured: ...
     @_builtins.property
     def process_measured(self) -> Global___ProcessMeasured: ...
@@ -2903,14 +2937,15 @@ class Envelope(_message.Message):
         group_held: Global___GroupHeld | None = ...,
         round_delayed: Global___RoundDelayed | None = ...,
         pod_pending: Global___PodPending | None = ...,
+        table_counted: Global___TableCounted | None = ...,
         run_measured: Global___RunMeasured | None = ...,
         process_measured: Global___ProcessMeasured | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "table_counted", b"table_counted", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "instance", b"instance", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run", b"run", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "commands_ran", b"commands_ran", "decided", b"decided", "event", b"event", "group_held", b"group_held", "heartbeats_missed", b"heartbeats_missed", "incarnation", b"incarnation", "instance", b"instance", "job_resumed", b"job_resumed", "job_submitted", b"job_submitted", "ledgers_read", b"ledgers_read", "model_initialised", b"model_initialised", "model_pinned", b"model_pinned", "name", b"name", "number", b"number", "pod_exited", b"pod_exited", "pod_pending", b"pod_pending", "pod_started", b"pod_started", "process_measured", b"process_measured", "ps_started", b"ps_started", "round_delayed", b"round_delayed", "run", b"run", "run_measured", b"run_measured", "scale_requested", b"scale_requested", "service", b"service", "snapshot_damaged", b"snapshot_damaged", "snapshot_taken", b"snapshot_taken", "step_reached", b"step_reached", "stop_requested", b"stop_requested", "table_counted", b"table_counted", "task_failed", b"task_failed", "task_finished", b"task_finished", "task_returned", b"task_returned", "task_taken", b"task_taken", "term_started", b"term_started", "time_s", b"time_s", "timer_fired", b"timer_fired", "worker_failed", b"worker_failed", "worker_started", b"worker_started", "worker_stopped", b"worker_stopped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held", "round_delayed", "pod_pending", "run_measured", "process_measured"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["job_submitted", "job_resumed", "stop_requested", "pod_started", "pod_exited", "worker_started", "worker_stopped", "worker_failed", "task_taken", "task_finished", "task_returned", "task_failed", "ps_started", "model_initialised", "snapshot_taken", "model_pinned", "step_reached", "term_started", "timer_fired", "heartbeats_missed", "ledgers_read", "commands_ran", "decided", "scale_requested", "snapshot_damaged", "group_held", "round_delayed", "pod_pending", "table_counted", "run_measured", "process_measured"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 

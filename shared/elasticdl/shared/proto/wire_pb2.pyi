@@ -711,24 +711,34 @@ class Chunk(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         PART_UNSPECIFIED: Chunk._Part.ValueType  # 0
         ROWS: Chunk._Part.ValueType  # 1
-        """ids int64[rows], slabs float32[rows, slab width]"""
+        """ids int64[rows], slabs float32[rows, slab width]; the last place of a slab whose table has"""
         DENSE: Chunk._Part.ValueType  # 2
-        """float32: weights, then each slot, of the trainable elements; then the fixed ones"""
+        """expire_after is an int32: the updates made when the row was touched. A candidate's slab
+        is an int32, the updates that have had a gradient for its id, and that place.
+        float32: weights, then each slot, of the trainable elements; then the fixed ones
+        """
         ACCUMULATED_DENSE: Chunk._Part.ValueType  # 3
         """float64: sum of the gradients that wait for their update; float32 from earlier versions"""
         ACCUMULATED_ROWS: Chunk._Part.ValueType  # 4
         """ids int64[rows], sums float64[rows, width]; float32 from earlier versions"""
+        TALLIES: Chunk._Part.ValueType  # 5
+        """int64[tables that are tracked, 2, 256]: admitted rows and dropped gradients by partition"""
 
     class Part(_Part, metaclass=_PartEnumTypeWrapper): ...
     PART_UNSPECIFIED: Chunk.Part.ValueType  # 0
     ROWS: Chunk.Part.ValueType  # 1
-    """ids int64[rows], slabs float32[rows, slab width]"""
+    """ids int64[rows], slabs float32[rows, slab width]; the last place of a slab whose table has"""
     DENSE: Chunk.Part.ValueType  # 2
-    """float32: weights, then each slot, of the trainable elements; then the fixed ones"""
+    """expire_after is an int32: the updates made when the row was touched. A candidate's slab
+    is an int32, the updates that have had a gradient for its id, and that place.
+    float32: weights, then each slot, of the trainable elements; then the fixed ones
+    """
     ACCUMULATED_DENSE: Chunk.Part.ValueType  # 3
     """float64: sum of the gradients that wait for their update; float32 from earlier versions"""
     ACCUMULATED_ROWS: Chunk.Part.ValueType  # 4
     """ids int64[rows], sums float64[rows, width]; float32 from earlier versions"""
+    TALLIES: Chunk.Part.ValueType  # 5
+    """int64[tables that are tracked, 2, 256]: admitted rows and dropped gradients by partition"""
 
     NAME_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
@@ -742,7 +752,7 @@ class Chunk(_message.Message):
     """object name beside the manifest, or beside ``of``"""
     part: Global___Chunk.Part.ValueType
     table: _builtins.int
-    """position in the signature, for rows"""
+    """position in the signature, for rows; after the tables come the candidates of those with some"""
     rows: _builtins.int
     bytes: _builtins.int
     checksum: _builtins.bytes

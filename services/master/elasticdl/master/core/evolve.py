@@ -14,7 +14,7 @@ from elasticdl.master.core.job import lifecycle
 from elasticdl.master.core.moves.apply import on_freeze_timeout, on_group_held
 from elasticdl.master.core.pods import apply as pods
 from elasticdl.master.core.pods.restarts import decide_pods
-from elasticdl.master.core.snapshots.apply import on_snapshot_damaged, on_snapshot_taken
+from elasticdl.master.core.snapshots.apply import on_snapshot_damaged, on_snapshot_taken, on_table_counted
 from elasticdl.master.core.state import State
 from elasticdl.master.core.training import apply as training
 from elasticdl.shared.messages import events
@@ -28,6 +28,7 @@ EVENTS_WITHOUT_POD_CHANGES = (
     events.TaskReturned,
     events.RoundDelayed,
     events.StepReached,
+    events.TableCounted,
     RunMeasured,
     ProcessMeasured,
 )
@@ -125,6 +126,7 @@ HANDLERS: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     events.GroupHeld: on_group_held,
     events.ModelPinned: on_model_pinned,
     events.StepReached: on_step_reached,
+    events.TableCounted: on_table_counted,
     events.LedgersRead: on_ledgers_read,
     events.TimerFired: on_timer_fired,
     events.CommandsRan: on_commands_ran,

@@ -19,7 +19,15 @@ from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.messages.events import Decided, FailureKind, LostLog, RunningBatch, SnapshotDamaged, TaskFailed
+from elasticdl.shared.messages.events import (
+    Decided,
+    FailureKind,
+    LostLog,
+    RunningBatch,
+    SnapshotDamaged,
+    TableCounted,
+    TaskFailed,
+)
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
 from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Service, pod_number
@@ -129,6 +137,8 @@ class State:
     snapshots: dict[PodName, RegisteredSnapshot] = field(default_factory=dict)
     damaged: dict[str, SnapshotDamaged] = field(default_factory=dict)
     """URI of a damaged object -> the report about its snapshot."""
+    tables: dict[str, dict[PodName, TableCounted]] = field(default_factory=dict)
+    """Table with ``min_count`` or ``expire_after`` -> ps -> what it has counted last."""
     repaired: int = 0
     """Tasks that an audit found missing in a ledger and that were dispatched again."""
     measured: RunMeasured | None = None

@@ -134,6 +134,13 @@ class CutSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CountTables:
+    """Count the rows of the tables with ``min_count`` or ``expire_after``; the result is a list of ``TableCounted``."""
+
+    lane: ClassVar[Lane] = Lane.STORAGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FindDamages:
     """Check that the kept snapshots, oldest first, are still there; the result says what is wrong, by manifest URI."""
 
@@ -317,6 +324,7 @@ StorageCommand = (
     RecoverShard
     | LoadInitialModel
     | CutSnapshot
+    | CountTables
     | FindDamages
     | CutCopy
     | CloseCut

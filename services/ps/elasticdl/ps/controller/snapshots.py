@@ -8,6 +8,7 @@ from elasticdl.ps.controller import commands
 from elasticdl.ps.controller.registration import Registration
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.shard_cut import ShardCut
+from elasticdl.ps.shard.table_figures import has_tracked_tables
 from elasticdl.ps.snapshots.history import Snapshot, SnapshotHistory
 from elasticdl.ps.snapshots.next_cut import NextCut
 from elasticdl.ps.snapshots.policy import SnapshotPolicy
@@ -15,7 +16,7 @@ from elasticdl.ps.snapshots.requests import CopyTarget, SnapshotRequest
 from elasticdl.ps.snapshots.uploads import Written
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.errors import ElasticDLError, FencedError, InvariantError, PermanentError, TransientError
-from elasticdl.shared.messages.events import GroupHeld, ModelInitialised, SnapshotTaken
+from elasticdl.shared.messages.events import GroupHeld, ModelInitialised, SnapshotTaken, TableCounted
 from elasticdl.shared.model.manifests import DamagedError, damage, decode_manifest
 from elasticdl.shared.process.procedures import Procedure
 
@@ -58,6 +59,8 @@ class Snapshots:
         self._unannounced: tuple[SnapshotTaken | GroupHeld, str] | None = None
         self._damages: list[DamagedError] = []
         """What was found to be wrong with kept snapshots and is not on the log yet."""
+        self._counted: list[TableCounted] = []
+        """What an ordered snapshot contains of each table and the log does not contain yet."""
         self._dropped_rows = 0
         self._number = 0
         self._planned = 0
@@ -117,6 +120,8 @@ class Snapshots:
         if request and request.damaged:
             self.history.discard(request.damaged)
         written = yield from self.write(flush=request is not None and request.flush)
+        if request is not None and has_tracked_tables(self._core):
+            self._counted = list((yield commands.CountTables()))
         self.plan_next()
         if written is None and request is None:
             return
@@ -151,6 +156,9 @@ class Snapshots:
             instead = self.history.newest[0] if self.history else ""
             yield commands.PublishEvent(event=damage(self._writer.ps, self._damages[0], instead))
             del self._damages[0]
+        while self._counted:
+            yield commands.PublishEvent(event=self._counted[0])
+            del self._counted[0]
         if self._unannounced is not None:
             event, cause = self._unannounced
             yield commands.PublishEvent(event=event, cause=cause)

@@ -31,6 +31,7 @@ class Rows(Protocol):
     generation: int
     snapshotted: int
     cuts: list[RowCut]
+    clocks: NDArray[np.int32] | None
     owner_idle: Event
 
     @property
@@ -84,6 +85,7 @@ class RowCut:
         self.generation = store.generation
         self._store = store
         self._since = since
+        self._clocks = store.clocks.copy() if store.clocks is not None and store.table.expire_after else None
         # Fresh pages: memory is used only where rows are saved, so a cut costs no time whatever the table's size.
         if room is None or room.rows < self.limit:
             room = CutRoom(self.limit, store.slab_width)
@@ -182,7 +184,10 @@ class RowCut:
         with store.lock:
             self._check_open()
             row_indices = store.index.find(ids)
-            self._gather(row_indices, store.table.width, out)
+            if self._clocks is None:
+                self._gather(row_indices, store.table.width, out)
+            else:
+                self._gather_unexpired(row_indices, self._clocks[partitions_of(ids)], out)
         store.initializer.fill_missing(ids, row_indices, self.limit, out.reshape(-1))
 
     def close(self, *, finished: bool = False) -> None:
@@ -218,6 +223,17 @@ class RowCut:
             self._saved_changed,
             self._used,
         )
+
+    def _gather_unexpired(
+        self, row_indices: NDArray[np.int64], now: NDArray[np.int32], out: NDArray[np.float32]
+    ) -> None:
+        """Copy weights to ``out`` float32[n, width]; the row index of a row that had expired becomes negative."""
+        store = self._store
+        found = np.zeros((row_indices.size, store.slab_width), np.float32)
+        self._gather(row_indices, store.slab_width, found)
+        out[:] = found[:, : store.table.width]
+        touched = np.ascontiguousarray(found[:, -1]).view(np.int32)
+        row_indices[now - touched >= store.table.expire_after] = -1
 
     def _gather(self, row_indices: NDArray[np.int64], width: int, out: NDArray[np.float32]) -> None:
         store = self._store

@@ -57,7 +57,7 @@ class RowStore:
     """The rows of one table that this ps holds, each a slab ``[weights | slots]`` of contiguous float32.
 
     A row exists once a push has touched it; a missing row is computed by the initializer. Rows are removed only when
-    their partition has gone to another ps (``drop``).
+    their partition has gone to another ps (``drop``). ``TrackedRowStore`` has tables where this is different.
 
     Args:
         table: name, width, initializer, bounds.
@@ -72,7 +72,7 @@ class RowStore:
         rule = rule_of(optimizer)
         slots = rule.slots if table.kind is VariableKind.TRAINABLE else ()
         self.table = table
-        self.slab_width = table.width * (1 + len(slots))
+        self.slab_width = table.width * (1 + len(slots)) + (1 if table.expire_after else 0)
         self.lock = threading.Lock()
         self.index = IdIndex()
         self.initializer = Initializer.of(table, seed)
@@ -85,11 +85,14 @@ class RowStore:
         self.snapshotted = 0
         """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
         self.cuts: list[RowCut] = []
+        self.clocks: NDArray[np.int32] | None = None
+        """By partition: updates that its group has made; None: rows do not expire."""
         self.owner_idle = threading.Event()
         """Not set while the owner waits for the lock beside an open cut: the cut lets it go first."""
         self.owner_idle.set()
         self._rule = rule
-        self._fresh_slots = np.repeat(np.array([slot.initial for slot in slots], np.float32), table.width)
+        fresh_slots = np.repeat(np.array([slot.initial for slot in slots], np.float32), table.width)
+        self._fresh_slots = np.append(fresh_slots, np.float32(0)) if table.expire_after else fresh_slots
 
     @property
     def rows(self) -> int:
@@ -174,16 +177,7 @@ class RowStore:
             return
         with self._locked():
             self._reserve(ids.size)
-            row_indices = self._touch(ids)
-            formulas.update_rows(
-                self._rule.formula,
-                self.state,
-                self.table.width,
-                self.slab_width,
-                row_indices,
-                gradients.reshape(-1),
-                self._rule.coefficients(update),
-            )
+            self._update(self._touch(ids), gradients, update)
 
     def load(self, ids: NDArray[np.int64], rows: NDArray[np.float32], *, saved: bool = False) -> None:
         """Insert or replace whole slabs, ``rows`` float32[n, slab_width]; they count as changed unless they are saved.
@@ -259,8 +253,7 @@ class RowStore:
                 return stop
             start = max(0, stop - _DROPPED_ROWS)
             row_indices = start + np.flatnonzero(~wanted[partitions_of(self.index.ids[start:stop])])[::-1]
-            sources = self.index.remove(np.ascontiguousarray(row_indices))
-            slabs.move(self.state, self.changed, sources, np.ascontiguousarray(row_indices), self.slab_width)
+            self._remove(np.ascontiguousarray(row_indices))
             return start
 
     def shrink(self) -> bool:
@@ -271,6 +264,22 @@ class RowStore:
                 return False
             self._grow(self.changed.size - piece)
             return True
+
+    def _update(self, row_indices: NDArray[np.int64], gradients: NDArray[np.float32], update: Update) -> None:
+        formulas.update_rows(
+            self._rule.formula,
+            self.state,
+            self.table.width,
+            self.slab_width,
+            row_indices,
+            gradients.reshape(-1),
+            self._rule.coefficients(update),
+        )
+
+    def _remove(self, row_indices: NDArray[np.int64]) -> None:
+        """Remove rows, int64[n], descending; rows from the end take their places. No cut may be open."""
+        sources = self.index.remove(row_indices)
+        slabs.move(self.state, self.changed, sources, row_indices, self.slab_width)
 
     def _locked(self) -> AbstractContextManager[object]:
         """The lock, for the owner."""

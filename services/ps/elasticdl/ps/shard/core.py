@@ -335,14 +335,14 @@ class PsCore:
         with self.lock:
             return self.shard is not None and self.shard.drop_some()
 
-    def hold_rows(self, move: int, table: int, ids: Ids, slabs: Floats, *, saved: bool) -> None:
+    def hold_rows(self, move: int, store: int, ids: Ids, slabs: Floats, *, saved: bool) -> None:
         """Load rows of a group that is to be held, as ``RowStore.load``: int64[n], float32[n, slab width].
 
         Loads nothing once the outcome of the move is known: no group would own the rows, nor would they be dropped.
         """
         with self.lock:
             if move > self.placement.version:
-                self._shard().tables[table].load(ids, slabs, saved=saved)
+                self._shard().stores[store].load(ids, slabs, saved=saved)
 
     def hold(self, move: int, cuts: Sequence[GroupCut]) -> tuple[GroupLedger, ...]:
         """Hold groups whose rows are loaded; they are served once the table says so.

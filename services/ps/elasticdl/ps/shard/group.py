@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elasticdl.ps.engine.accumulator import Accumulator, AccumulatorState, Gradients
 from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
+from elasticdl.ps.engine.tracked_rows import Clocks, TrackedRowStore
 from elasticdl.ps.shard.staleness_gate import GateSettings, StalenessGate
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.model.partitioning import dense_part
+from elasticdl.shared.model.partitioning import dense_part, mask_of
 from elasticdl.shared.model.placement import Ranges
 from elasticdl.shared.model.signature import ModelSignature, VariableKind
 from elasticdl.shared.names import TaskId
@@ -76,6 +78,7 @@ class GroupCut:
         iteration: optimizer updates made.
         rate: the last rate that a worker sent.
         move: not 0: it was held for this move and not served.
+        tallies: of each tracked table, int64[tables, 2, 256]: ``TrackedRowStore.tallies``; 0 in other partitions.
     """
 
     partitions: Ranges
@@ -85,6 +88,7 @@ class GroupCut:
     iteration: int
     rate: float
     move: int = 0
+    tallies: NDArray[np.int64]
 
 
 class Group:
@@ -95,13 +99,19 @@ class Group:
         partitions: which of its dense elements are here; of every table the rows that are pushed here.
         policy: when pushes become updates.
         tables: the ps' row stores, which its groups shard.
+        clocks: the time of each partition by which rows expire; a group that makes an update changes it.
 
     Raises:
         UserError: an optimizer, schedule or initializer that the engine does not know.
     """
 
     def __init__(
-        self, signature: ModelSignature, partitions: Ranges, policy: UpdatePolicy, tables: Sequence[RowStore]
+        self,
+        signature: ModelSignature,
+        partitions: Ranges,
+        policy: UpdatePolicy,
+        tables: Sequence[RowStore],
+        clocks: Clocks,
     ) -> None:
         self.signature = signature
         self.partitions = partitions
@@ -116,6 +126,9 @@ class Group:
         """Optimizer updates made."""
         self.move = 0
         """Not 0: the group is held for this move and not served yet."""
+        self._tracked = [store for store in tables if isinstance(store, TrackedRowStore)]
+        self._clocks = clocks
+        self._mask = mask_of(partitions)
         self._schedule = schedule_of(signature.optimizer)
         self._rate = signature.optimizer.learning_rate
         """The last rate that a worker sent, for a flush that no push triggers."""
@@ -198,6 +211,7 @@ class Group:
             iteration=self.iteration,
             rate=self._rate,
             move=self.move,
+            tallies=self._tallies(),
         )
 
     def load(self, cut: GroupCut) -> None:
@@ -212,6 +226,8 @@ class Group:
         self.iteration = cut.iteration
         self._rate = cut.rate
         self.move = cut.move
+        for store, tallies in zip(self._tracked, cut.tallies, strict=True):
+            store.tallies[:, self._mask] = tallies[:, self._mask]
 
     def may_merge(self, other: Group) -> bool:
         """Whether one ledger tells what both groups have absorbed, and both wait for the same gradients.
@@ -252,6 +268,18 @@ class Group:
             if store.table.name in gradients.rows:
                 store.push(*gradients.rows[store.table.name], update)
         self.iteration += 1
+        if self._tracked:
+            self.set_clocks()
+
+    def set_clocks(self) -> None:
+        """Have the rows of the group expire by its number of updates."""
+        self._clocks[self._mask] = self.iteration
+
+    def _tallies(self) -> NDArray[np.int64]:
+        tallies = np.zeros((len(self._tracked), 2, self._mask.size), np.int64)
+        for number, store in enumerate(self._tracked):
+            tallies[number][:, self._mask] = store.tallies[:, self._mask]
+        return tallies
 
     def _base_rate(self) -> float:
         rate = self._rate if self.signature.optimizer.rate_from_worker else self._schedule(self.iteration)

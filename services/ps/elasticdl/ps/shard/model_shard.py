@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom
 from elasticdl.ps.engine.rows import RowStore
+from elasticdl.ps.engine.tracked_rows import TrackedRowStore, row_store
 from elasticdl.ps.shard.group import Group, GroupCut, UpdatePolicy
 from elasticdl.ps.shard.regrouping import common, joined, lay_out, reduced, union
 from elasticdl.ps.shard.shard_cut import ShardCut
@@ -58,7 +59,13 @@ class ModelShard:
     def __init__(self, signature: ModelSignature, policy: UpdatePolicy) -> None:
         self.signature = signature
         self.policy = policy
-        self.tables = [RowStore(table, signature.optimizer, signature.seed) for table in signature.tables]
+        self._clocks = np.zeros(PARTITIONS, np.int32)
+        """By partition: updates that its group has made; 0 where no group is served, so that no row expires there."""
+        self.tables = [
+            row_store(table, signature.optimizer, signature.seed, self._clocks) for table in signature.tables
+        ]
+        self.stores: list[RowStore] = [*self.tables, *candidates_of(self.tables)]
+        """The tables, and the candidates of those that have some: whatever is saved, moved and dropped."""
         self.groups: list[Group] = []
         """Those that are served."""
         self.held: list[Group] = []
@@ -69,8 +76,8 @@ class ModelShard:
         """A move, and the partitions whose rows are being loaded for it."""
         self._here = mask_of(())
         """bool by partition: whether a group here owns its rows."""
-        self._undropped = [0] * len(self.tables)
-        """By table: the row index below which there may be rows without an owner."""
+        self._undropped = [0] * len(self.stores)
+        """By store: the row index below which there may be rows without an owner."""
         self._arrange()
 
     @property
@@ -91,7 +98,7 @@ class ModelShard:
     @property
     def nbytes(self) -> int:
         """Bytes allocated for weights and slots."""
-        return sum(one.dense.nbytes for one in self.groups + self.held) + sum(table.nbytes for table in self.tables)
+        return sum(one.dense.nbytes for one in self.groups + self.held) + sum(store.nbytes for store in self.stores)
 
     @property
     def iteration(self) -> int:
@@ -196,7 +203,7 @@ class ModelShard:
 
     def room_for_cut(self) -> Sequence[CutRoom]:
         """Memory for a ``cut`` that comes soon; needs no lock, so no push waits for it."""
-        return [table.room_for_cut() for table in self.tables]
+        return [store.room_for_cut() for store in self.stores]
 
     def cut(
         self,
@@ -209,12 +216,12 @@ class ModelShard:
 
         ``since``: otherwise those that have not changed since a cut with these ``generations``.
         """
-        rooms: Sequence[CutRoom | None] = room or [None] * len(self.tables)
-        before = since or [EVERYTHING] * len(self.tables)
+        rooms: Sequence[CutRoom | None] = room or [None] * len(self.stores)
+        before = since or [EVERYTHING] * len(self.stores)
         return ShardCut(
             rows=tuple(
-                table.cut(dirty_only=dirty_only, since=after, room=each)
-                for table, after, each in zip(self.tables, before, rooms, strict=True)
+                store.cut(dirty_only=dirty_only, since=after, room=each)
+                for store, after, each in zip(self.stores, before, rooms, strict=True)
             ),
             groups=tuple(group.cut() for group in self.groups + self.held),
             part=self.part,
@@ -237,7 +244,7 @@ class ModelShard:
 
     def create(self, partitions: Ranges) -> Group:
         """A group that has learned nothing yet, not installed."""
-        return Group(self.signature, partitions, self.policy, self.tables)
+        return Group(self.signature, partitions, self.policy, self.tables, self._clocks)
 
     def install(self, groups: Sequence[Group]) -> None:
         """Have these groups and no others; ``drop_some`` drops the rows without an owner."""
@@ -263,12 +270,12 @@ class ModelShard:
         Returns:
             False: there are none, or a cut is open and they have to wait.
         """
-        for number, table in enumerate(self.tables):
+        for number, store in enumerate(self.stores):
             before = self._undropped[number]
             if before:
-                self._undropped[number] = table.drop(before, self._here)
+                self._undropped[number] = store.drop(before, self._here)
                 return self._undropped[number] != before
-            if table.shrink():
+            if store.shrink():
                 return True
         return False
 
@@ -330,13 +337,15 @@ class ModelShard:
     def _arrange(self) -> None:
         self.part = dense_part(self.signature.dense, self.partitions)
         self._owners: npt.NDArray[np.int16] = np.full(PARTITIONS, _NO_GROUP, np.int16)
+        self._clocks.fill(0)
         for number, group in enumerate(self.groups):
             self._owners[mask_of(group.partitions)] = number
+            group.set_clocks()
 
     def _note_rows(self) -> None:
         here = mask_of(union([group.partitions for group in self.groups + self.held] + [self._awaited[1]]))
-        if (self._here & ~here).any() and self.rows:
-            self._undropped = [table.rows for table in self.tables]
+        if (self._here & ~here).any() and any(store.rows for store in self.stores):
+            self._undropped = [store.rows for store in self.stores]
             self.dropped_rows += 1
         self._here = here
 
@@ -356,6 +365,11 @@ class ModelShard:
             dense=take(push.dense, moving) if push.dense.size else NO_FLOATS,
             statistics=take(push.statistics, added) if push.statistics.size else NO_FLOATS,
         )
+
+
+def candidates_of(tables: Sequence[RowStore]) -> list[RowStore]:
+    """The stores of candidates, in the order of their tables."""
+    return [table.candidates for table in tables if isinstance(table, TrackedRowStore) and table.candidates is not None]
 
 
 def ledger_of(group: Group) -> GroupLedger:

@@ -50,6 +50,8 @@ def reduced(cut: GroupCut, partitions: Ranges, variables: Sequence[DenseVariable
         if place.start >= trainable
     )
     mask = mask_of(partitions)
+    tallies = cut.tallies.copy()
+    tallies[..., ~mask] = 0
     return replace(
         cut,
         partitions=partitions,
@@ -64,6 +66,7 @@ def reduced(cut: GroupCut, partitions: Ranges, variables: Sequence[DenseVariable
                 rows={name: _only(rows, mask[partitions_of(rows[0])]) for name, rows in sums.rows.items()},
             ),
         ),
+        tallies=tallies,
     )
 
 
@@ -97,6 +100,7 @@ def joined(cuts: Sequence[GroupCut], variables: Sequence[DenseVariable]) -> Grou
                 },
             ),
         ),
+        tallies=np.sum([cut.tallies for cut in cuts], axis=0),
     )
 
 

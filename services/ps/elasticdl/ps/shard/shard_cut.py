@@ -20,7 +20,7 @@ class ShardCut:
     """A shard at one moment between two pushes; close it when it is not needed any more.
 
     Attributes:
-        rows: copy-on-write cut of each table, in the signature's order.
+        rows: copy-on-write cut of each of ``ModelShard.stores``: the tables in the signature's order, then candidates.
         groups: the groups, those that are held included.
         part: dense elements of those that are served.
         parts: the same of each of them.

@@ -27,7 +27,7 @@ from elasticdl.shared.model.manifests import (
 )
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import ALL, Ranges
-from elasticdl.shared.model.signature import ModelSignature, Optimizer
+from elasticdl.shared.model.signature import ModelSignature, Optimizer, RowTable
 from elasticdl.shared.storage import ObjectStore
 
 Chain = list[Snapshot]
@@ -163,6 +163,7 @@ def read_groups(store: ObjectStore, shard: ModelShard, snapshot: tuple[str, Mani
             replace(
                 empty,
                 dense=_dense(store, uri, chunks, empty.dense),
+                tallies=_tallies(store, uri, chunks, empty.tallies),
                 accumulated=_accumulated(store, shard, uri, state, chunks, empty.accumulated.sums.dense.size)
                 if state.accumulated
                 else empty.accumulated,
@@ -200,8 +201,10 @@ def _shard_of(
     groups = []
     for chain, wanted in parts:
         for _, number, ids, slabs in read_rows(store, chain, common(union(wanted), rows)):
-            table = shard.tables[number]
-            table.load(ids, np.ascontiguousarray(slabs[:, : table.slab_width]))
+            if not weights_only:
+                shard.stores[number].load(ids, slabs)
+            elif number < len(shard.tables):
+                shard.stores[number].load(ids, _without_slots(shard.tables[number].table, slabs))
         for cut, partitions in zip(read_groups(store, shard, chain[-1]), wanted, strict=True):
             if partitions:
                 move = cut.move if held_since and cut.move >= held_since else 0
@@ -209,6 +212,12 @@ def _shard_of(
     shard.install(groups)
     shard.merge()
     return shard
+
+
+def _without_slots(table: RowTable, slabs: _Floats) -> _Floats:
+    """The weights, and when they were touched if the rows of the table expire."""
+    weights = slabs[:, : table.width]
+    return np.ascontiguousarray(np.hstack([weights, slabs[:, -1:]]) if table.expire_after else weights)
 
 
 def _rows(data: bytearray, chunk: Chunk) -> tuple[_Ids, _Floats]:
@@ -225,6 +234,13 @@ def _dense(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: DenseCut
         state=values[: like.state.size].reshape(like.state.shape),
         fixed=values[values.size - like.fixed.size :],
     )
+
+
+def _tallies(store: ObjectStore, uri: str, chunks: Sequence[Chunk], like: _Ids) -> _Ids:
+    for chunk in chunks:
+        if chunk.part is ChunkPart.TALLIES:
+            return np.frombuffer(read_chunk(store, uri, chunk), np.int64).reshape(like.shape)
+    return np.zeros_like(like)
 
 
 def _accumulated(

@@ -173,7 +173,9 @@ def _encoded(
 
     for number, group in enumerate(groups):
         yield _bytes(group.dense.state, group.dense.fixed), chunk(f"dense-{number}", ChunkPart.DENSE, group=number)
-    for table, (store, rows_cut) in enumerate(zip(shard.tables, cut.rows, strict=True)):
+        if group.tallies.size:
+            yield group.tallies.tobytes(), chunk(f"tallies-{number}", ChunkPart.TALLIES, group=number)
+    for table, (store, rows_cut) in enumerate(zip(shard.stores, cut.rows, strict=True)):
         rows_max = max(1, CHUNK_BYTES // (8 + 4 * store.slab_width))
         for number, (rows, data) in enumerate(rows_cut.packed(rows_max, partitions, buffers=buffers)):
             yield data.data, chunk(f"rows-{table}-{number:05d}", ChunkPart.ROWS, table, rows)

@@ -129,6 +129,8 @@ def _tables(layers: list[Any], census: Census) -> tuple[ServedTable, ...]:
             initializer=initializer,
             input_dim=layer.input_dim or 0,
             kind=VariableKind.TRAINABLE if layer.trainable else VariableKind.FROZEN,
+            min_count=getattr(layer, "min_count", 1) if layer.trainable else 1,
+            expire_after=(getattr(layer, "expire_after", None) or 0) if layer.trainable else 0,
         )
         tables.append(ServedTable(layer=layer, number=census.number(layer), spec=spec))
     return tuple(tables)

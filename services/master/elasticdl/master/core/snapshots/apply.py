@@ -8,7 +8,7 @@ from elasticdl.master.core.snapshots.state import RegisteredSnapshot
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import RETRY_S, SNAPSHOT_PAUSE
 from elasticdl.shared.messages.commands import JobState, TakeSnapshot
-from elasticdl.shared.messages.events import Envelope, SnapshotDamaged, SnapshotTaken
+from elasticdl.shared.messages.events import Envelope, SnapshotDamaged, SnapshotTaken, TableCounted
 
 
 def on_snapshot_taken(state: State, envelope: Envelope, event: SnapshotTaken) -> None:
@@ -41,6 +41,11 @@ def on_snapshot_damaged(state: State, _envelope: Envelope, event: SnapshotDamage
     """Apply that an object of a snapshot is missing or damaged."""
     state.damaged[event.object] = event
     on_final_snapshot_damaged(state, event)
+
+
+def on_table_counted(state: State, envelope: Envelope, event: TableCounted) -> None:
+    """Apply what a ps has counted in a table; the last count of a ps counts."""
+    state.tables.setdefault(event.table, {})[envelope.name] = event
 
 
 def apply_take_snapshot(state: State, command: TakeSnapshot, now_s: float) -> None:

@@ -112,6 +112,7 @@ class Census:
             else f"embedding {layer.name}: {rows} x {layer.output_dim}"
             + (f" ({bytes_text(size)})" if size else "")
             + " served by the ps"
+            + _options(layer)
         )
         return not reason
 
@@ -182,6 +183,13 @@ class ShapesOnly:
 
 def _size(layer: Any) -> int:
     return (layer.input_dim or 0) * int(layer.output_dim) * FLOAT_BYTES
+
+
+def _options(layer: Any) -> str:
+    """When rows of a served layer come and go, for people."""
+    min_count, expire_after = getattr(layer, "min_count", 1), getattr(layer, "expire_after", None)
+    admitted = f", trained from update {min_count:,} of an id on" if min_count > 1 else ""
+    return admitted + (f", removed after {expire_after:,} updates without it" if expire_after else "")
 
 
 def bytes_text(size: int) -> str:
