@@ -6,10 +6,10 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elasticdl.shared.data.formats import tfrecord
+from elasticdl.shared.data.formats import idx, numpy_file, tfrecord
 from elasticdl.shared.data.formats.gzip_content import SUFFIX, is_compressed, open_content
 from elasticdl.shared.data.schema import DataFormat
 from elasticdl.shared.errors import UserError
@@ -33,6 +33,8 @@ _FORMATS = {
     "jsonl": DataFormat.JSON_LINES,
     "ndjson": DataFormat.JSON_LINES,
     "json": DataFormat.JSON_LINES,
+    "npy": DataFormat.NUMPY,
+    "npz": DataFormat.NUMPY,
 }
 _COMPRESSED = {"gzip", "bz2", "xz", "zst", "zip", "lz4"}
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
@@ -107,7 +109,18 @@ def discover(paths: str, store: ObjectStore) -> list[DataObject]:
                 f"{display(item.info.uri)} is {item.name_of_format}",
                 hint="Give a glob that matches one format, such as 'folder/*.csv'.",
             )
+    if first.format is DataFormat.IDX:
+        return [replace(first, info=info) for info in idx.sources(store, [item.info for item in objects.values()])]
     return list(objects.values())
+
+
+def source_info(store: ObjectStore, uri: str, data_format: DataFormat) -> ObjectInfo:
+    """Size and etag of a source as it is now; it may be more than one object.
+
+    Raises:
+        ObjectNotFoundError: it does not exist.
+    """
+    return idx.source_info(store, uri) if data_format is DataFormat.IDX else store.info(uri)
 
 
 def would_find(path: str, uri: str) -> bool:
@@ -225,10 +238,10 @@ def _format_of(info: ObjectInfo, store: ObjectStore) -> DataFormat:
     if extension is None:
         return _sniffed(info, store)
     kind = extension[1].lower()
-    if kind == "parquet" and is_compressed(info.uri):
+    if kind in ("parquet", "npz") and is_compressed(info.uri):
         raise UserError(
-            f"{display(info.uri)} is a Parquet file in a gzip file",
-            hint="Decompress it (gunzip); Parquet has its own compression.",
+            f"{display(info.uri)} is {'a Parquet' if kind == 'parquet' else 'an .npz'} file in a gzip file",
+            hint="Decompress it (gunzip); the format has its own compression.",
         )
     if kind in _FORMATS:
         return _FORMATS[kind]
@@ -238,7 +251,7 @@ def _format_of(info: ObjectInfo, store: ObjectStore) -> DataFormat:
             hint="Decompress it first, or convert it to Parquet, which has its own compression.",
         )
     raise UserError(
-        f"{display(info.uri)} is not a supported data file (.csv, .tsv, .jsonl, .tfrecord, .parquet)",
+        f"{display(info.uri)} is not a supported data file (.csv, .tsv, .jsonl, .tfrecord, .parquet, .npy, .npz)",
         hint="Move it out of the folder, or give a glob such as 'folder/*.csv'.",
     )
 
@@ -248,6 +261,10 @@ def _sniffed(info: ObjectInfo, store: ObjectStore) -> DataFormat:
         start = stream.read(_SNIFF_BYTES)
     if start.startswith(b"PAR1"):
         return DataFormat.PARQUET
+    if start.startswith(numpy_file.MAGIC):
+        return DataFormat.NUMPY
+    if idx.begins_file(start):
+        return DataFormat.IDX
     if tfrecord.begins_with_record(start):
         return DataFormat.TFRECORD
     if re.match(rb"\s*\{\s*[\"}]", start):
@@ -255,6 +272,6 @@ def _sniffed(info: ObjectInfo, store: ObjectStore) -> DataFormat:
     if start and b"\0" not in start and not start.startswith(b"\x1f\x8b"):
         return DataFormat.CSV
     raise UserError(
-        f"{display(info.uri)} has no extension and is neither CSV, JSON lines, TFRecord nor Parquet",
-        hint="Give it the extension of its format: .csv, .jsonl, .tfrecord or .parquet.",
+        f"{display(info.uri)} has no extension and is neither CSV, JSON lines, TFRecord, Parquet, NumPy nor IDX",
+        hint="Give it the extension of its format: .csv, .jsonl, .tfrecord, .parquet or .npy.",
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from elasticdl.shared.data.column_types import FoundColumn, FoundSource
 from elasticdl.shared.data.discovery import DataObject
-from elasticdl.shared.data.formats import csv_file, json_lines, parquet, tfrecord
+from elasticdl.shared.data.formats import array_file, csv_file, json_lines, parquet, tfrecord
 from elasticdl.shared.data.formats.segments import Positions, Segment
 from elasticdl.shared.data.hashing import Hashes, add, bind, total
 from elasticdl.shared.data.schema import DataFormat, ReaderOptions
@@ -29,10 +29,11 @@ class SourceIndex:
     Attributes:
         number: the source's number in the plan; part of every record's hash.
         source: the indexed source.
-        names: of all columns of a CSV file; of those that are read from a Parquet file; empty for other formats.
+        names: of all columns of a CSV file; of those that are read from Parquet and files of arrays; empty for other
+            formats.
         marks: record number of each mark, ascending, shape ``[m + 1]``.
-        positions: where that record begins: a byte offset, in Parquet the number of its row group, of a reader of the
-            model file the number of the record; shape ``[m + 1]``.
+        positions: where that record begins: a byte offset, in Parquet the number of its row group, in files of arrays
+            and of a reader of the model file the number of the record; shape ``[m + 1]``.
         sums: sum of the hashes of all records before the mark modulo 2**64, shape ``[m + 1]``.
     """
 
@@ -183,6 +184,12 @@ def scan_source(store: ObjectStore, data: DataObject, number: int, options: Read
             for segment in parquet_scan:
                 marks.take(segment)
             found = parquet_scan.columns
+            names = tuple(column.name for column in found)
+        case DataFormat.NUMPY | DataFormat.IDX:
+            array_scan = array_file.Scan(store, data.info, data.format, options)
+            for segment in array_scan:
+                marks.take(segment)
+            found = array_scan.columns
             names = tuple(column.name for column in found)
     records, positions, sums = marks.arrays()
     info = data.info

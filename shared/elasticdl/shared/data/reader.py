@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from elasticdl.shared.data.blocks import ColumnBatch, RecordBlock
-from elasticdl.shared.data.formats import csv_file, json_lines, parquet, tfrecord
+from elasticdl.shared.data.discovery import source_info
+from elasticdl.shared.data.formats import array_file, csv_file, json_lines, parquet, tfrecord
 from elasticdl.shared.data.formats.gzip_content import GzipContent, is_compressed
 from elasticdl.shared.data.formats.segments import changed
 from elasticdl.shared.data.hashing import Hashes, bind, content_hashes
@@ -45,7 +46,11 @@ class Reader:
         self._same: set[ObjectInfo] = set()
         self._indices: dict[int, SourceIndex] = {}
         self._gzip = GzipContent(store)
-        self._row_groups = parquet.RowGroups(store, schema.columns)
+        self._typed: parquet.RowGroups | array_file.ArrayFiles | None = None
+        if schema.format is DataFormat.PARQUET:
+            self._typed = parquet.RowGroups(store, schema.columns)
+        elif schema.format in array_file.FORMATS:
+            self._typed = array_file.ArrayFiles(store, schema.format, schema.columns)
 
     @property
     def schema(self) -> DataSchema:
@@ -63,8 +68,8 @@ class Reader:
         if not 0 <= shard.start < shard.end <= source.records:
             raise IndexError(f"{shard} is not within {source}")
         info = self._verified(shard.source)
-        if self._schema.format is DataFormat.PARQUET:
-            rows = self._row_groups.read(info, shard.start, shard.end)
+        if self._typed is not None:
+            rows = self._typed.read(info, shard.start, shard.end)
             hashes = bind(rows.hashes, shard.source, shard.start)
             return RecordBlock(shard=shard, lines=None, hashes=hashes, parse=lambda: rows.columns)
         lines = self._lines(shard)
@@ -96,7 +101,7 @@ class Reader:
     def _verified(self, number: int) -> ObjectInfo:
         source = self._sources[number]
         try:
-            info = self._store.info(source.uri)
+            info = source_info(self._store, source.uri, self._schema.format)
         except ObjectNotFoundError as error:
             raise changed(source.uri) from error
         if (info.size_bytes, info.etag) != (source.size_bytes, source.etag) and info not in self._same:

@@ -20,6 +20,8 @@ class DataFormat(Enum):
     TFRECORD = "tfrecord"
     PARQUET = "parquet"
     JSON_LINES = "json"
+    NUMPY = "numpy"
+    IDX = "idx"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,8 @@ class Column:
 
     Attributes:
         name: unique.
-        type: ``string``, ``binary``, the name of a numpy dtype, ``list<TYPE>``, or ``TYPE[N]`` for lists of fixed size.
+        type: ``string``, ``binary``, the name of a numpy dtype, ``list<TYPE>``, or ``TYPE[N]``
+            and ``TYPE[NxM]`` for arrays of fixed size.
         fill: text of the value that replaces missing ones; None: NaN, an empty string, and for other types an error.
     """
 
@@ -70,10 +73,10 @@ class Metadata:
     """Description of the data, which a user's ``feed`` gets.
 
     Attributes:
-        format: ``csv``, ``json``, ``tfrecord`` or ``parquet``.
+        format: ``csv``, ``json``, ``tfrecord``, ``parquet``, ``numpy`` or ``idx``.
         column_names: in the order of the columns; empty for TFRecord.
         column_types: for each column ``string`` (object arrays of ``str``), ``binary`` (of ``bytes``), the name of a
-            numpy dtype, ``list<TYPE>`` (ragged) or ``TYPE[N]`` (N values in each record).
+            numpy dtype, ``list<TYPE>`` (ragged), ``TYPE[N]`` (N values in each record) or ``TYPE[NxM]`` (a matrix).
     """
 
     format: str
