@@ -86,3 +86,16 @@ def test_arrays(capsys: pytest.CaptureFixture[str]) -> None:
         "  image: [[0, 1], [2, 3]]",
         "  name: 'a'",
     ]
+
+
+def test_images_in_folders(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("cat/1.png", "dog/1.png", "dog/2.png"):
+        Path("d", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("d", name).write_bytes(b"\x89PNG\r\n\x1a\n")
+    inspect_data("d", DataFlags(columns="label,image"), samples=0)
+    assert capsys.readouterr().out.splitlines() == [
+        "d: 3 records in 3 files (images), 24 bytes",
+        "Columns:",
+        "  label: int64 (0 is cat, 1 is dog)",
+        "  image: binary",
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,8 @@ def npy_bytes(array: Array) -> bytes:
 
 def npz_bytes(*, compressed: bool = False, **arrays: Array) -> bytes:
     file = io.BytesIO()
-    (np.savez_compressed if compressed else np.savez)(file, **arrays)
+    save: Callable[..., None] = np.savez_compressed if compressed else np.savez
+    save(file, **arrays)
     return file.getvalue()
 
 

@@ -21,6 +21,7 @@ from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, display, open_store
 
 Progress = Callable[[str], None]
+_KIND = {False: "data that the model file reads", True: "images in folders"}
 
 
 def check_model_files(run: RunDirectory, record: JobRecord) -> None:
@@ -49,7 +50,8 @@ def check_model_files(run: RunDirectory, record: JobRecord) -> None:
 def check_data(spec: JobSpec, progress: Progress) -> None:
     """Refuse data that is not the data that the job was planned with, and rebuild lost or damaged indices.
 
-    A file that was only copied or touched is the same. Data that the model file reads is compared when workers read it.
+    A file that was only copied or touched is the same. Data that the model file reads, and images in folders, are
+    compared when workers read them.
 
     Args:
         spec: the job.
@@ -59,7 +61,7 @@ def check_data(spec: JobSpec, progress: Progress) -> None:
         UserError: names the source that is missing or changed.
         TransientError, PermanentError: the storage.
     """
-    if spec.data.reader:
+    if spec.data.reader or spec.data.format == DataFormat.IMAGES.value:
         _check_indices(spec)
         return
     _check_sizes(spec)
@@ -83,14 +85,14 @@ def _check_sizes(spec: JobSpec) -> None:
 
 
 def _check_indices(spec: JobSpec) -> None:
-    """Refuse a job without the indices of data that the model file reads: its workers can't compare the records."""
+    """Refuse a job without the indices of data that workers compare record by record."""
     for plan, data in _data_sets(spec):
         for number, source in enumerate(plan.sources):
             try:
                 IndexStore.of_job(spec.storage).load(source, number, options_of(data))
             except IndexLostError as error:
                 raise UserError(
-                    f"{error}. An index of data that the model file reads can't be rebuilt.",
+                    f"{error}. An index of {_KIND[spec.data.reader is None]} can't be rebuilt.",
                     hint="Restore it, or start a new job with: elasticdl train",
                 ) from error
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elasticdl.shared.data.formats import idx, numpy_file, tfrecord
+from elasticdl.shared.data.formats import idx, image_folder, numpy_file, tfrecord
 from elasticdl.shared.data.formats.gzip_content import SUFFIX, is_compressed, open_content
 from elasticdl.shared.data.schema import DataFormat
 from elasticdl.shared.errors import UserError
@@ -36,6 +36,7 @@ _FORMATS = {
     "npy": DataFormat.NUMPY,
     "npz": DataFormat.NUMPY,
 }
+_FORMATS |= dict.fromkeys(image_folder.EXTENSIONS, DataFormat.IMAGES)
 _COMPRESSED = {"gzip", "bz2", "xz", "zst", "zip", "lz4"}
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
 _SNIFF_BYTES = 4096
@@ -48,10 +49,12 @@ class DataObject:
     Attributes:
         info: its name, size and etag.
         format: how its records are stored.
+        files: of images in folders, which are one object together: their names below the common folder.
     """
 
     info: ObjectInfo
     format: DataFormat
+    files: tuple[str, ...] = ()
 
     @property
     def delimiter(self) -> str:
@@ -109,13 +112,20 @@ def discover(paths: str, store: ObjectStore) -> list[DataObject]:
                 f"{display(item.info.uri)} is {item.name_of_format}",
                 hint="Give a glob that matches one format, such as 'folder/*.csv'.",
             )
-    if first.format is DataFormat.IDX:
-        return [replace(first, info=info) for info in idx.sources(store, [item.info for item in objects.values()])]
-    return list(objects.values())
+    files = [item.info for item in objects.values()]
+    match first.format:
+        case DataFormat.IDX:
+            return [replace(first, info=info) for info in idx.sources(store, files)]
+        case DataFormat.IMAGES:
+            return [replace(first, info=each.info, files=each.files) for each in image_folder.lists(files)]
+        case _:
+            return list(objects.values())
 
 
 def source_info(store: ObjectStore, uri: str, data_format: DataFormat) -> ObjectInfo:
     """Size and etag of a source as it is now; it may be more than one object.
+
+    Images in folders have none: they are compared one by one when they are read.
 
     Raises:
         ObjectNotFoundError: it does not exist.
@@ -251,7 +261,8 @@ def _format_of(info: ObjectInfo, store: ObjectStore) -> DataFormat:
             hint="Decompress it first, or convert it to Parquet, which has its own compression.",
         )
     raise UserError(
-        f"{display(info.uri)} is not a supported data file (.csv, .tsv, .jsonl, .tfrecord, .parquet, .npy, .npz)",
+        f"{display(info.uri)} is not a supported data file (.csv, .tsv, .jsonl, .tfrecord, .parquet, "
+        ".npy, .npz, .jpg, .png)",
         hint="Move it out of the folder, or give a glob such as 'folder/*.csv'.",
     )
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+
 from elasticdl.shared.data.blocks import ColumnBatch, RecordBlock
 from elasticdl.shared.data.discovery import source_info
-from elasticdl.shared.data.formats import array_file, csv_file, json_lines, parquet, tfrecord
+from elasticdl.shared.data.formats import array_file, csv_file, image_folder, json_lines, parquet, tfrecord
 from elasticdl.shared.data.formats.gzip_content import GzipContent, is_compressed
 from elasticdl.shared.data.formats.segments import changed
 from elasticdl.shared.data.hashing import Hashes, bind, content_hashes
@@ -72,6 +74,8 @@ class Reader:
             rows = self._typed.read(info, shard.start, shard.end)
             hashes = bind(rows.hashes, shard.source, shard.start)
             return RecordBlock(shard=shard, lines=None, hashes=hashes, parse=lambda: rows.columns)
+        if self._schema.format is DataFormat.IMAGES:
+            return self._images(shard)
         lines = self._lines(shard)
         hashes = bind(content_hashes(lines), shard.source, shard.start)
         raw = None if self._schema.format is DataFormat.JSON_LINES else lines
@@ -100,6 +104,8 @@ class Reader:
 
     def _verified(self, number: int) -> ObjectInfo:
         source = self._sources[number]
+        if self._schema.format is DataFormat.IMAGES:
+            return ObjectInfo(uri=source.uri, size_bytes=source.size_bytes, etag=source.etag)
         try:
             info = source_info(self._store, source.uri, self._schema.format)
         except ObjectNotFoundError as error:
@@ -109,6 +115,18 @@ class Reader:
                 raise changed(source.uri)
             self._same.add(info)
         return info
+
+    def _images(self, shard: Shard) -> RecordBlock:
+        """Images, each compared with the index."""
+        index, schema = self.index(shard.source), self._schema
+        images = image_folder.read(
+            self._store, index.source.uri, index.files[shard.start : shard.end], schema.columns, schema.class_names
+        )
+        hashes = bind(images.hashes, shard.source, shard.start)
+        wrong = np.flatnonzero(hashes != np.diff(index.sums[shard.start : shard.end + 1]))
+        if wrong.size:
+            raise changed(images.uri(int(wrong[0])))
+        return RecordBlock(shard=shard, lines=None, hashes=hashes, parse=lambda: images.columns)
 
     def _lines(self, shard: Shard) -> list[bytes]:
         uri = self._sources[shard.source].uri

@@ -22,6 +22,7 @@ class DataFormat(Enum):
     JSON_LINES = "json"
     NUMPY = "numpy"
     IDX = "idx"
+    IMAGES = "images"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class ReaderOptions:
         columns: names of the columns to read, in this order; empty: all.
         column_types: column -> type, where it is not to be inferred.
         fill_missing: column -> text of the value that replaces missing ones.
+        class_names: of images in folders, in the order of their labels; empty: they are found.
     """
 
     csv_header: bool = True
@@ -41,6 +43,7 @@ class ReaderOptions:
     columns: tuple[str, ...] = ()
     column_types: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     fill_missing: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         delimiter = self.csv_delimiter
@@ -73,15 +76,17 @@ class Metadata:
     """Description of the data, which a user's ``feed`` gets.
 
     Attributes:
-        format: ``csv``, ``json``, ``tfrecord``, ``parquet``, ``numpy`` or ``idx``.
+        format: ``csv``, ``json``, ``tfrecord``, ``parquet``, ``numpy``, ``idx`` or ``images``.
         column_names: in the order of the columns; empty for TFRecord.
         column_types: for each column ``string`` (object arrays of ``str``), ``binary`` (of ``bytes``), the name of a
             numpy dtype, ``list<TYPE>`` (ragged), ``TYPE[N]`` (N values in each record) or ``TYPE[NxM]`` (a matrix).
+        class_names: of images in folders: ``class_names[label]`` is the folder's name; empty for other formats.
     """
 
     format: str
     column_names: tuple[str, ...] = ()
     column_types: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +99,7 @@ class DataSchema:
         csv_delimiter: one character.
         file_columns: CSV: names of all columns in the files, in file order.
         reader: of the model file, which gives the records; None: they are in files.
+        class_names: of images in folders, in the order of their labels.
     """
 
     format: DataFormat
@@ -101,6 +107,7 @@ class DataSchema:
     csv_delimiter: str = ","
     file_columns: tuple[str, ...] = ()
     reader: ReaderSpec | None = None
+    class_names: tuple[str, ...] = ()
 
     @property
     def metadata(self) -> Metadata:
@@ -109,6 +116,7 @@ class DataSchema:
             format=self.format.value,
             column_names=tuple(column.name for column in self.columns),
             column_types=tuple(column.type for column in self.columns),
+            class_names=self.class_names,
         )
 
 
@@ -123,6 +131,7 @@ def spec_of(schema: DataSchema, *, csv_header: bool) -> DataSpec:
         file_columns=schema.file_columns,
         fill_missing={column.name: column.fill for column in schema.columns if column.fill is not None},
         reader=schema.reader,
+        class_names=schema.class_names,
     )
 
 
@@ -135,6 +144,7 @@ def schema_of(data: DataSpec) -> DataSchema:
         csv_delimiter=data.csv_delimiter,
         file_columns=data.file_columns or data.column_names,
         reader=data.reader,
+        class_names=data.class_names,
     )
 
 
@@ -146,4 +156,5 @@ def options_of(data: DataSpec) -> ReaderOptions:
         columns=data.column_names,
         column_types=dict(zip(data.column_names, data.column_types, strict=True)),
         fill_missing=data.fill_missing,
+        class_names=data.class_names,
     )

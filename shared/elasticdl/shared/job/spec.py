@@ -91,6 +91,7 @@ class DataSpec:
         fill_missing: column -> text of the value that replaces missing ones.
         reader: of the model file, which reads the records; its format is ``json`` if they are dicts, ``tfrecord`` if
             they are bytes. None: the sources are files.
+        class_names: of images in folders, in the order of their labels.
     """
 
     format: str
@@ -101,6 +102,7 @@ class DataSpec:
     file_columns: tuple[str, ...] = ()
     fill_missing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     reader: ReaderSpec | None = None
+    class_names: tuple[str, ...] = ()
 
 
 LEASE_S = 10.0
