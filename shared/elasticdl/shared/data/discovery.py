@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elasticdl.shared.data.formats import idx, image_folder, numpy_file, tfrecord
+from elasticdl.shared.data.formats import idx, image_folder, numpy_file, recordio, tfrecord
 from elasticdl.shared.data.formats.gzip_content import SUFFIX, is_compressed, open_content
 from elasticdl.shared.data.schema import DataFormat
 from elasticdl.shared.errors import UserError
@@ -35,6 +35,7 @@ _FORMATS = {
     "json": DataFormat.JSON_LINES,
     "npy": DataFormat.NUMPY,
     "npz": DataFormat.NUMPY,
+    "recordio": DataFormat.RECORDIO,
 }
 _FORMATS |= dict.fromkeys(image_folder.EXTENSIONS, DataFormat.IMAGES)
 _COMPRESSED = {"gzip", "bz2", "xz", "zst", "zip", "lz4"}
@@ -274,6 +275,8 @@ def _sniffed(info: ObjectInfo, store: ObjectStore) -> DataFormat:
         return DataFormat.PARQUET
     if start.startswith(numpy_file.MAGIC):
         return DataFormat.NUMPY
+    if start.startswith(recordio.MAGIC):
+        return DataFormat.RECORDIO
     if idx.begins_file(start):
         return DataFormat.IDX
     if tfrecord.begins_with_record(start):
@@ -283,6 +286,7 @@ def _sniffed(info: ObjectInfo, store: ObjectStore) -> DataFormat:
     if start and b"\0" not in start and not start.startswith(b"\x1f\x8b"):
         return DataFormat.CSV
     raise UserError(
-        f"{display(info.uri)} has no extension and is neither CSV, JSON lines, TFRecord, Parquet, NumPy nor IDX",
+        f"{display(info.uri)} has no extension and is neither CSV, JSON lines, TFRecord, RecordIO, Parquet, NumPy nor "
+        "IDX",
         hint="Give it the extension of its format: .csv, .jsonl, .tfrecord, .parquet or .npy.",
     )

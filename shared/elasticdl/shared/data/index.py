@@ -10,11 +10,11 @@ import numpy as np
 
 from elasticdl.shared.data.column_types import FoundColumn, FoundSource
 from elasticdl.shared.data.discovery import DataObject
-from elasticdl.shared.data.formats import array_file, csv_file, image_folder, json_lines, parquet, tfrecord
+from elasticdl.shared.data.formats import array_file, csv_file, image_folder, json_lines, parquet, recordio, tfrecord
 from elasticdl.shared.data.formats.segments import Positions, Segment
 from elasticdl.shared.data.hashing import Hashes, add, bind, total
 from elasticdl.shared.data.schema import DataFormat, ReaderOptions
-from elasticdl.shared.job.plan import Source
+from elasticdl.shared.job.plan import RECORDS_MAX, Source
 from elasticdl.shared.storage import ObjectStore
 
 STRIDE_RECORDS = 256
@@ -33,7 +33,8 @@ class SourceIndex:
         names: of all columns of a CSV file; of those that are read from Parquet and files of arrays; empty for other
             formats.
         marks: record number of each mark, ascending, shape ``[m + 1]``.
-        positions: where that record begins: a byte offset, in Parquet the number of its row group, in files of arrays
+        positions: where that record begins: a byte offset, in RecordIO
+            that of its chunk, in Parquet the number of its row group, in files of arrays
             and of a reader of the model file the number of the record; shape ``[m + 1]``.
         sums: sum of the hashes of all records before the mark modulo 2**64, shape ``[m + 1]``.
         files: of images in folders: the name of each record's file. Each record has a mark, and its position counts the
@@ -166,11 +167,15 @@ def scan_source(store: ObjectStore, data: DataObject, number: int, options: Read
         UserError: the file is not what its format demands, or a value is not of a given type; names file, record and
             place.
     """
-    marks = Marks(
-        number,
-        0 if data.format is DataFormat.PARQUET else STRIDE_BYTES_LOG2,
-        1 if data.format is DataFormat.IMAGES else STRIDE_RECORDS,
-    )
+    match data.format:
+        case DataFormat.PARQUET:
+            marks = Marks(number, position_shift=0)
+        case DataFormat.RECORDIO:
+            marks = Marks(number, position_shift=0, stride=RECORDS_MAX)
+        case DataFormat.IMAGES:
+            marks = Marks(number, position_shift=STRIDE_BYTES_LOG2, stride=1)
+        case _:
+            marks = Marks(number, position_shift=STRIDE_BYTES_LOG2)
     scan = _scan_of(store, data, options)
     for segment in scan:
         marks.take(segment)
@@ -208,6 +213,8 @@ def _scan_of(store: ObjectStore, data: DataObject, options: ReaderOptions) -> _S
     match data.format:
         case DataFormat.TFRECORD:
             return tfrecord.Scan(store, data.info)
+        case DataFormat.RECORDIO:
+            return recordio.Scan(store, data.info)
         case DataFormat.CSV:
             return csv_file.Scan(store, data.info, options)
         case DataFormat.JSON_LINES:

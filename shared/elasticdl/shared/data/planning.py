@@ -126,9 +126,10 @@ def with_columns_of(options: ReaderOptions, schema: DataSchema) -> ReaderOptions
 def _check_has_columns(options: ReaderOptions, data: DataObject, *, raw_lines: bool) -> None:
     """Refuse options about columns where the model's ``feed`` parses whole records."""
     given = [flag for flag in ("columns", "column_types", "fill_missing") if getattr(options, flag)]
-    if given and data.format is DataFormat.TFRECORD:
+    if given and not data.format.has_columns:
         raise UserError(
-            f"--{given[0]} has no effect on {display(data.info.uri)}, because TFRecord has no columns",
+            f"--{given[0]} has no effect on {display(data.info.uri)}, because "
+            f"{'RecordIO' if data.format is DataFormat.RECORDIO else 'TFRecord'} has no columns",
             hint="Parse the records in the model's feed, with tf.io.parse_single_example.",
             usage=True,
         )

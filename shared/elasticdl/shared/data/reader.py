@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from elasticdl.shared.data.blocks import ColumnBatch, RecordBlock
 from elasticdl.shared.data.discovery import source_info
-from elasticdl.shared.data.formats import array_file, csv_file, image_folder, json_lines, parquet, tfrecord
+from elasticdl.shared.data.formats import array_file, csv_file, image_folder, json_lines, parquet, recordio, tfrecord
 from elasticdl.shared.data.formats.gzip_content import GzipContent, is_compressed
 from elasticdl.shared.data.formats.segments import changed
 from elasticdl.shared.data.hashing import Hashes, bind, content_hashes
@@ -138,6 +139,9 @@ class Reader:
             lines = csv_file.cut(data, final=True)[0]
         elif self._schema.format is DataFormat.JSON_LINES:
             lines = json_lines.cut(data, final=True)[0]
+        elif self._schema.format is DataFormat.RECORDIO:
+            chunks = recordio.ChunkDecoder(uri, record=record, position=begin).chunks(io.BytesIO(data))
+            lines = [line for chunk in chunks for line in chunk]
         else:
             lines = tfrecord.records_in(data, uri, record, begin)
         wanted = lines[shard.start - record : shard.end - record]
@@ -146,7 +150,7 @@ class Reader:
         return wanted
 
     def _parse(self, shard: Shard, lines: list[bytes]) -> ColumnBatch:
-        if self._schema.format is DataFormat.TFRECORD:
+        if not self._schema.format.has_columns:
             return ColumnBatch.of({})
         schema, uri = self._schema, self._sources[shard.source].uri
         types = {column.name: column.type for column in schema.columns}

@@ -23,6 +23,12 @@ class DataFormat(Enum):
     NUMPY = "numpy"
     IDX = "idx"
     IMAGES = "images"
+    RECORDIO = "recordio"
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether records have columns; others are bytes that the model's feed parses."""
+        return self not in (DataFormat.TFRECORD, DataFormat.RECORDIO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +82,8 @@ class Metadata:
     """Description of the data, which a user's ``feed`` gets.
 
     Attributes:
-        format: ``csv``, ``json``, ``tfrecord``, ``parquet``, ``numpy``, ``idx`` or ``images``.
-        column_names: in the order of the columns; empty for TFRecord.
+        format: ``csv``, ``json``, ``tfrecord``, ``parquet``, ``numpy``, ``idx``, ``images`` or ``recordio``.
+        column_names: in the order of the columns; empty for TFRecord and RecordIO.
         column_types: for each column ``string`` (object arrays of ``str``), ``binary`` (of ``bytes``), the name of a
             numpy dtype, ``list<TYPE>`` (ragged), ``TYPE[N]`` (N values in each record) or ``TYPE[NxM]`` (a matrix).
         class_names: of images in folders: ``class_names[label]`` is the folder's name; empty for other formats.
