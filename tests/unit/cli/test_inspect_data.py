@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from elasticdl.cli.commands.inspect_data import inspect_data
@@ -72,3 +73,29 @@ def test_what_is_wrong_is_named() -> None:
     Path("a.csv").write_text("id,zip\n1,2\n3\n")
     with pytest.raises(UserError, match=r"a\.csv, record 1 .*: it has 1 columns instead of 2"):
         inspect_data("a.csv", DataFlags(), samples=1)
+
+
+def test_arrays(capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez("a.npz", image=np.arange(8, dtype=np.uint8).reshape(2, 2, 2), name=np.array(["a", "b"]))
+    inspect_data("a.npz", DataFlags(), samples=1)
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "Columns:",
+        "  image: uint8[2x2]",
+        "  name: string",
+        "Record 0:",
+        "  image: [[0, 1], [2, 3]]",
+        "  name: 'a'",
+    ]
+
+
+def test_images_in_folders(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("cat/1.png", "dog/1.png", "dog/2.png"):
+        Path("d", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("d", name).write_bytes(b"\x89PNG\r\n\x1a\n")
+    inspect_data("d", DataFlags(columns="label,image"), samples=0)
+    assert capsys.readouterr().out.splitlines() == [
+        "d: 3 records in 3 files (images), 24 bytes",
+        "Columns:",
+        "  label: int64 (0 is cat, 1 is dog)",
+        "  image: binary",
+    ]

@@ -220,7 +220,7 @@ def test_the_launcher_gets_what_the_process_has_planned(tmp_path: Path) -> None:
 
 def test_the_documented_reader_reads_a_database(tmp_path: Path) -> None:
     page = Path(__file__).resolve().parents[3] / "docs" / "data.md"
-    (code,) = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    *_, code = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)
     file = tmp_path / "orders.db"

@@ -15,9 +15,13 @@ from tests.unit.master.driver import job_spec
 from tests.unit.worker_model.conftest import WriteModule, columns, runner_of
 
 from elasticdl.layers import adapting
+from elasticdl.shared.data import Reader, ReaderOptions, plan_sources
 from elasticdl.shared.data.schema import Metadata
+from elasticdl.shared.job.plan import Shard
+from elasticdl.shared.storage import open_store
 from elasticdl.worker.model.adapted.adapter import JobAdapter, adapt_to
 from elasticdl.worker.model.user.callbacks.accepted import ModelFacts, check_callbacks, make_callbacks
+from elasticdl.worker.model.user.columns import ColumnPacker
 from elasticdl.worker.model.user.default_feed import ColumnChoice, DefaultFeed, Ports
 
 pytestmark = pytest.mark.tensorflow
@@ -54,6 +58,25 @@ def test_the_compiled_model_of_the_guide_is_a_model_file() -> None:
     records = {name: tf.constant([1, 2]) for name in data.column_names}
     features, labels = DefaultFeed(ports, data, "train", ColumnChoice(), Path("model.py"))(records, "train", data)
     assert [one.shape for one in (*features, labels)] == [(2, 1)] * 3
+
+
+def test_the_feed_of_the_guide_decodes_images_in_folders(tmp_path: Path) -> None:
+    for name, side in (("rose/1.png", 3), ("tulip/1.png", 5), ("tulip/2.png", 8)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        image = tf.cast(tf.fill((side, side, 1), 10 * side), tf.uint8)
+        (tmp_path / name).write_bytes(tf.io.encode_png(image).numpy())
+    store = open_store(str(tmp_path))
+    data = plan_sources(str(tmp_path), ReaderOptions(), store)
+    reader = Reader(store=store, sources=data.sources, schema=data.schema, index=data.indices.__getitem__)
+    columns = reader.read(Shard(source=0, start=0, end=3)).columns
+    feed_batch, packer = run(blocks("data.md")[0])["feed_batch"], ColumnPacker()
+    packed = packer.pack(columns)
+    feed = tf.function(lambda records: feed_batch(packer.unpack(records), "train", data.schema.metadata))
+    images, labels = feed(packed)
+    assert images.shape == (3, 64, 64, 3)
+    values = dict(zip(columns["file"].tolist(), images.numpy()[:, 0, 0, 0].tolist(), strict=True))
+    assert values == {"rose/1.png": 30, "tulip/1.png": 50, "tulip/2.png": 80}
+    assert [data.schema.metadata.class_names[label] for label in labels] == columns["class"].tolist()
 
 
 def test_the_adapted_layers_of_the_guide_are_adapted(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def inspect_data(path: str, flags: DataFlags, samples: int) -> None:
 def _summary(path: str, data: PlannedData) -> str:
     records = sum(source.records for source in data.sources)
     size_bytes = sum(source.size_bytes for source in data.sources)
-    files = count(len(data.sources), "file")
+    files = count(sum(len(index.files) or 1 for index in data.indices), "file")
     return f"{path}: {count(records, 'record')} in {files} ({data.schema.format.value}), {size(size_bytes)}"
 
 

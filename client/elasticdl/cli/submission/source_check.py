@@ -10,10 +10,10 @@ from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
 from elasticdl.cli.submission.model_digest import changed_files, file_digests
 from elasticdl.cli.submission.submit import checksum
 from elasticdl.shared.data import IndexStore, PlannedData, scan_source
-from elasticdl.shared.data.discovery import DataObject
+from elasticdl.shared.data.discovery import DataObject, source_info
 from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.index_store import IndexLostError
-from elasticdl.shared.data.schema import options_of, schema_of
+from elasticdl.shared.data.schema import DataFormat, options_of, schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec
@@ -21,6 +21,7 @@ from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, display, open_store
 
 Progress = Callable[[str], None]
+_KIND = {False: "data that the model file reads", True: "images in folders"}
 
 
 def check_model_files(run: RunDirectory, record: JobRecord) -> None:
@@ -49,7 +50,8 @@ def check_model_files(run: RunDirectory, record: JobRecord) -> None:
 def check_data(spec: JobSpec, progress: Progress) -> None:
     """Refuse data that is not the data that the job was planned with, and rebuild lost or damaged indices.
 
-    A file that was only copied or touched is the same. Data that the model file reads is compared when workers read it.
+    A file that was only copied or touched is the same. Data that the model file reads, and images in folders, are
+    compared when workers read them.
 
     Args:
         spec: the job.
@@ -59,7 +61,7 @@ def check_data(spec: JobSpec, progress: Progress) -> None:
         UserError: names the source that is missing or changed.
         TransientError, PermanentError: the storage.
     """
-    if spec.data.reader:
+    if spec.data.reader or spec.data.format == DataFormat.IMAGES.value:
         _check_indices(spec)
         return
     _check_sizes(spec)
@@ -69,10 +71,10 @@ def check_data(spec: JobSpec, progress: Progress) -> None:
 
 def _check_sizes(spec: JobSpec) -> None:
     """Refuse data of another size: the ledgers count records of the old data."""
-    for plan in (spec.plan, spec.validation):
-        for source in plan.sources if plan else ():
+    for plan, data in _data_sets(spec):
+        for source in plan.sources:
             try:
-                info = _info(source)
+                info = _info(source, data)
             except ObjectNotFoundError as error:
                 raise UserError(
                     f"{display(source.uri)}, a data source of job {spec.job}, does not exist any more",
@@ -83,14 +85,14 @@ def _check_sizes(spec: JobSpec) -> None:
 
 
 def _check_indices(spec: JobSpec) -> None:
-    """Refuse a job without the indices of data that the model file reads: its workers can't compare the records."""
+    """Refuse a job without the indices of data that workers compare record by record."""
     for plan, data in _data_sets(spec):
         for number, source in enumerate(plan.sources):
             try:
                 IndexStore.of_job(spec.storage).load(source, number, options_of(data))
             except IndexLostError as error:
                 raise UserError(
-                    f"{error}. An index of data that the model file reads can't be rebuilt.",
+                    f"{error}. An index of {_KIND[spec.data.reader is None]} can't be rebuilt.",
                     hint="Restore it, or start a new job with: elasticdl train",
                 ) from error
 
@@ -119,7 +121,7 @@ def _check_contents(spec: JobSpec, progress: Progress) -> None:
     for plan, data in _data_sets(spec):
         saved = IndexStore.of_job(spec.storage)
         for number, source in enumerate(plan.sources):
-            now = _info(source)
+            now = _info(source, data)
             if now.etag == source.etag:
                 continue
             progress(f"{display(source.uri)} was copied, touched or changed. Comparing its content.")
@@ -136,7 +138,7 @@ def _data_sets(spec: JobSpec) -> list[tuple[Plan, DataSpec]]:
 
 def _as_it_is(indices: Sequence[SourceIndex], data: DataSpec) -> PlannedData:
     """The data with its present etags, so that it can be read."""
-    present = [replace(index, source=replace(index.source, etag=_info(index.source).etag)) for index in indices]
+    present = [replace(index, source=replace(index.source, etag=_info(index.source, data).etag)) for index in indices]
     return PlannedData(
         sources=tuple(index.source for index in present),
         schema=schema_of(data),
@@ -147,7 +149,7 @@ def _as_it_is(indices: Sequence[SourceIndex], data: DataSpec) -> PlannedData:
 
 
 def _index(job: JobId, source: Source, number: int, data: DataSpec, *, can_verify: bool) -> SourceIndex:
-    info = _info(source)
+    info = _info(source, data)
     found = DataObject(info=info, format=schema_of(data).format)
     index = scan_source(open_store(source.uri), found, number, options_of(data)).index
     if index.source.records != source.records or (info.etag != source.etag and not can_verify):
@@ -155,8 +157,8 @@ def _index(job: JobId, source: Source, number: int, data: DataSpec, *, can_verif
     return replace(index, source=source)
 
 
-def _info(source: Source) -> ObjectInfo:
-    return open_store(source.uri).info(source.uri)
+def _info(source: Source, data: DataSpec) -> ObjectInfo:
+    return source_info(open_store(source.uri), source.uri, DataFormat(data.format))
 
 
 def _changed(job: JobId, source: Source) -> UserError:

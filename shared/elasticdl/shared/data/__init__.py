@@ -1,4 +1,4 @@
-"""Reads data sets by exact record ranges: CSV, JSON lines, TFRecord and Parquet, from any object store.
+"""Reads data sets by exact record ranges, from files of several formats in any object store.
 
 A record has a number in its source and a 64-bit hash. The index of a source has the position of every N-th record and
 the sum of the hashes before it, so any range can be read alone and has an exact checksum.

@@ -6,10 +6,10 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from elasticdl.shared.data.formats import tfrecord
+from elasticdl.shared.data.formats import idx, image_folder, numpy_file, recordio, tfrecord
 from elasticdl.shared.data.formats.gzip_content import SUFFIX, is_compressed, open_content
 from elasticdl.shared.data.schema import DataFormat
 from elasticdl.shared.errors import UserError
@@ -33,7 +33,11 @@ _FORMATS = {
     "jsonl": DataFormat.JSON_LINES,
     "ndjson": DataFormat.JSON_LINES,
     "json": DataFormat.JSON_LINES,
+    "npy": DataFormat.NUMPY,
+    "npz": DataFormat.NUMPY,
+    "recordio": DataFormat.RECORDIO,
 }
+_FORMATS |= dict.fromkeys(image_folder.EXTENSIONS, DataFormat.IMAGES)
 _COMPRESSED = {"gzip", "bz2", "xz", "zst", "zip", "lz4"}
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
 _SNIFF_BYTES = 4096
@@ -46,10 +50,12 @@ class DataObject:
     Attributes:
         info: its name, size and etag.
         format: how its records are stored.
+        files: of images in folders, which are one object together: their names below the common folder.
     """
 
     info: ObjectInfo
     format: DataFormat
+    files: tuple[str, ...] = ()
 
     @property
     def delimiter(self) -> str:
@@ -107,7 +113,25 @@ def discover(paths: str, store: ObjectStore) -> list[DataObject]:
                 f"{display(item.info.uri)} is {item.name_of_format}",
                 hint="Give a glob that matches one format, such as 'folder/*.csv'.",
             )
-    return list(objects.values())
+    files = [item.info for item in objects.values()]
+    match first.format:
+        case DataFormat.IDX:
+            return [replace(first, info=info) for info in idx.sources(store, files)]
+        case DataFormat.IMAGES:
+            return [replace(first, info=each.info, files=each.files) for each in image_folder.lists(files)]
+        case _:
+            return list(objects.values())
+
+
+def source_info(store: ObjectStore, uri: str, data_format: DataFormat) -> ObjectInfo:
+    """Size and etag of a source as it is now; it may be more than one object.
+
+    Images in folders have none: they are compared one by one when they are read.
+
+    Raises:
+        ObjectNotFoundError: it does not exist.
+    """
+    return idx.source_info(store, uri) if data_format is DataFormat.IDX else store.info(uri)
 
 
 def would_find(path: str, uri: str) -> bool:
@@ -225,10 +249,10 @@ def _format_of(info: ObjectInfo, store: ObjectStore) -> DataFormat:
     if extension is None:
         return _sniffed(info, store)
     kind = extension[1].lower()
-    if kind == "parquet" and is_compressed(info.uri):
+    if kind in ("parquet", "npz") and is_compressed(info.uri):
         raise UserError(
-            f"{display(info.uri)} is a Parquet file in a gzip file",
-            hint="Decompress it (gunzip); Parquet has its own compression.",
+            f"{display(info.uri)} is {'a Parquet' if kind == 'parquet' else 'an .npz'} file in a gzip file",
+            hint="Decompress it (gunzip); the format has its own compression.",
         )
     if kind in _FORMATS:
         return _FORMATS[kind]
@@ -238,7 +262,8 @@ def _format_of(info: ObjectInfo, store: ObjectStore) -> DataFormat:
             hint="Decompress it first, or convert it to Parquet, which has its own compression.",
         )
     raise UserError(
-        f"{display(info.uri)} is not a supported data file (.csv, .tsv, .jsonl, .tfrecord, .parquet)",
+        f"{display(info.uri)} is not a supported data file (.csv, .tsv, .jsonl, .tfrecord, .parquet, "
+        ".npy, .npz, .jpg, .png)",
         hint="Move it out of the folder, or give a glob such as 'folder/*.csv'.",
     )
 
@@ -248,6 +273,12 @@ def _sniffed(info: ObjectInfo, store: ObjectStore) -> DataFormat:
         start = stream.read(_SNIFF_BYTES)
     if start.startswith(b"PAR1"):
         return DataFormat.PARQUET
+    if start.startswith(numpy_file.MAGIC):
+        return DataFormat.NUMPY
+    if start.startswith(recordio.MAGIC):
+        return DataFormat.RECORDIO
+    if idx.begins_file(start):
+        return DataFormat.IDX
     if tfrecord.begins_with_record(start):
         return DataFormat.TFRECORD
     if re.match(rb"\s*\{\s*[\"}]", start):
@@ -255,6 +286,7 @@ def _sniffed(info: ObjectInfo, store: ObjectStore) -> DataFormat:
     if start and b"\0" not in start and not start.startswith(b"\x1f\x8b"):
         return DataFormat.CSV
     raise UserError(
-        f"{display(info.uri)} has no extension and is neither CSV, JSON lines, TFRecord nor Parquet",
-        hint="Give it the extension of its format: .csv, .jsonl, .tfrecord or .parquet.",
+        f"{display(info.uri)} has no extension and is neither CSV, JSON lines, TFRecord, RecordIO, Parquet, NumPy nor "
+        "IDX",
+        hint="Give it the extension of its format: .csv, .jsonl, .tfrecord, .parquet or .npy.",
     )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol, assert_never
 
 import numpy as np
 
 from elasticdl.shared.data.column_types import FoundColumn, FoundSource
 from elasticdl.shared.data.discovery import DataObject
-from elasticdl.shared.data.formats import csv_file, json_lines, parquet, tfrecord
+from elasticdl.shared.data.formats import array_file, csv_file, image_folder, json_lines, parquet, recordio, tfrecord
 from elasticdl.shared.data.formats.segments import Positions, Segment
 from elasticdl.shared.data.hashing import Hashes, add, bind, total
 from elasticdl.shared.data.schema import DataFormat, ReaderOptions
-from elasticdl.shared.job.plan import Source
+from elasticdl.shared.job.plan import RECORDS_MAX, Source
 from elasticdl.shared.storage import ObjectStore
 
 STRIDE_RECORDS = 256
@@ -29,11 +30,15 @@ class SourceIndex:
     Attributes:
         number: the source's number in the plan; part of every record's hash.
         source: the indexed source.
-        names: of all columns of a CSV file; of those that are read from a Parquet file; empty for other formats.
+        names: of all columns of a CSV file; of those that are read from Parquet and files of arrays; empty for other
+            formats.
         marks: record number of each mark, ascending, shape ``[m + 1]``.
-        positions: where that record begins: a byte offset, in Parquet the number of its row group, of a reader of the
-            model file the number of the record; shape ``[m + 1]``.
+        positions: where that record begins: a byte offset, in RecordIO
+            that of its chunk, in Parquet the number of its row group, in files of arrays
+            and of a reader of the model file the number of the record; shape ``[m + 1]``.
         sums: sum of the hashes of all records before the mark modulo 2**64, shape ``[m + 1]``.
+        files: of images in folders: the name of each record's file. Each record has a mark, and its position counts the
+            bytes before it.
     """
 
     number: int
@@ -42,6 +47,7 @@ class SourceIndex:
     marks: Positions
     positions: Positions
     sums: Hashes
+    files: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -161,32 +167,63 @@ def scan_source(store: ObjectStore, data: DataObject, number: int, options: Read
         UserError: the file is not what its format demands, or a value is not of a given type; names file, record and
             place.
     """
-    marks = Marks(number, 0 if data.format is DataFormat.PARQUET else STRIDE_BYTES_LOG2)
-    names: tuple[str, ...] = ()
-    found: tuple[FoundColumn, ...] = ()
     match data.format:
-        case DataFormat.TFRECORD:
-            for segment in tfrecord.scan(store, data.info):
-                marks.take(segment)
-        case DataFormat.CSV:
-            csv_scan = csv_file.Scan(store, data.info, options)
-            for segment in csv_scan:
-                marks.take(segment)
-            names, found = csv_scan.names, csv_scan.columns
-        case DataFormat.JSON_LINES:
-            json_scan = json_lines.Scan(store, data.info, options)
-            for segment in json_scan:
-                marks.take(segment)
-            found = json_scan.columns
         case DataFormat.PARQUET:
-            parquet_scan = parquet.Scan(store, data.info, options)
-            for segment in parquet_scan:
-                marks.take(segment)
-            found = parquet_scan.columns
-            names = tuple(column.name for column in found)
+            marks = Marks(number, position_shift=0)
+        case DataFormat.RECORDIO:
+            marks = Marks(number, position_shift=0, stride=RECORDS_MAX)
+        case DataFormat.IMAGES:
+            marks = Marks(number, position_shift=STRIDE_BYTES_LOG2, stride=1)
+        case _:
+            marks = Marks(number, position_shift=STRIDE_BYTES_LOG2)
+    scan = _scan_of(store, data, options)
+    for segment in scan:
+        marks.take(segment)
+    found = scan.columns
+    names: tuple[str, ...] = ()
+    if isinstance(scan, csv_file.Scan):
+        names = scan.names
+    elif data.format in (DataFormat.PARQUET, *array_file.FORMATS):
+        names = tuple(column.name for column in found)
     records, positions, sums = marks.arrays()
     info = data.info
     source = Source(uri=info.uri, size_bytes=info.size_bytes, etag=info.etag, records=marks.records)
-    index = SourceIndex(number=number, source=source, names=names, marks=records, positions=positions, sums=sums)
+    index = SourceIndex(
+        number=number,
+        source=source,
+        names=names,
+        marks=records,
+        positions=positions,
+        sums=sums,
+        files=data.files,
+    )
     found_source = FoundSource(uri=info.uri, records=marks.records, columns=found)
     return ScannedSource(index=index, found=found_source)
+
+
+class _Scan(Protocol):
+    """Reads a source from beginning to end; then ``columns`` is what was found in it."""
+
+    @property
+    def columns(self) -> tuple[FoundColumn, ...]: ...
+    def __iter__(self) -> Iterator[Segment]: ...
+
+
+def _scan_of(store: ObjectStore, data: DataObject, options: ReaderOptions) -> _Scan:
+    match data.format:
+        case DataFormat.TFRECORD:
+            return tfrecord.Scan(store, data.info)
+        case DataFormat.RECORDIO:
+            return recordio.Scan(store, data.info)
+        case DataFormat.CSV:
+            return csv_file.Scan(store, data.info, options)
+        case DataFormat.JSON_LINES:
+            return json_lines.Scan(store, data.info, options)
+        case DataFormat.PARQUET:
+            return parquet.Scan(store, data.info, options)
+        case DataFormat.NUMPY | DataFormat.IDX:
+            return array_file.Scan(store, data.info, data.format, options)
+        case DataFormat.IMAGES:
+            return image_folder.Scan(store, data.info.uri, data.files, options)
+        case _:
+            assert_never(data.format)

@@ -32,6 +32,7 @@ def to_bytes(index: SourceIndex) -> bytes:
         "number": index.number,
         "source": asdict(index.source),
         "names": index.names,
+        "files": index.files,
     }
     file = io.BytesIO()
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
@@ -50,6 +51,7 @@ def from_bytes(data: bytes) -> SourceIndex:
             marks=archive["marks"],
             positions=archive["positions"],
             sums=archive["sums"],
+            files=tuple(header.get("files", ())),
         )
 
 

@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 from elasticdl.shared.data.column_types import check_options, remarks, resolve, with_the_same_columns
 from elasticdl.shared.data.discovery import DataObject, discover
+from elasticdl.shared.data.formats.image_folder import class_names
 from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_source
 from elasticdl.shared.data.schema import DataFormat, DataSchema, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Source
 from elasticdl.shared.storage import ObjectStore, display
+
+_CLASSES_SHOWN = 10
 
 
 class PlannedData(NamedTuple):
@@ -72,14 +75,22 @@ def plan_sources(
         columns=columns,
         csv_delimiter=options.csv_delimiter,
         file_columns=names if csv else (),
+        class_names=options.class_names,
     )
     return PlannedData(
         sources=tuple(index.source for index in indices),
         schema=planned,
         indices=indices,
         options=replace(options, columns=planned.metadata.column_names),
-        remarks={} if csv and raw_lines else remarks(found, columns),
+        remarks={} if csv and raw_lines else {**remarks(found, columns), **_class_remark(options.class_names)},
     )
+
+
+def _class_remark(names: Sequence[str]) -> Mapping[str, str]:
+    """The classes of images in folders, as a remark about their labels."""
+    shown = [f"{label} is {name}" for label, name in enumerate(names[:_CLASSES_SHOWN])]
+    more = [f"{len(names) - len(shown)} more"] if len(names) > len(shown) else []
+    return {"label": ", ".join(shown + more)} if names else {}
 
 
 def _completed(
@@ -90,6 +101,8 @@ def _completed(
     check_options(options)
     _check_has_columns(options, objects[0], raw_lines=raw_lines)
     if schema is None:
+        if objects[0].format is DataFormat.IMAGES:
+            return replace(options, class_names=class_names([(item.info.uri, item.files) for item in objects]))
         return options
     if objects[0].format is not schema.format:
         raise UserError(
@@ -102,15 +115,21 @@ def _completed(
 def with_columns_of(options: ReaderOptions, schema: DataSchema) -> ReaderOptions:
     """Options that read the columns of a schema, with its types."""
     names = schema.metadata.column_names
-    return replace(options, columns=names, column_types=dict(zip(names, schema.metadata.column_types, strict=True)))
+    return replace(
+        options,
+        columns=names,
+        column_types=dict(zip(names, schema.metadata.column_types, strict=True)),
+        class_names=schema.class_names,
+    )
 
 
 def _check_has_columns(options: ReaderOptions, data: DataObject, *, raw_lines: bool) -> None:
     """Refuse options about columns where the model's ``feed`` parses whole records."""
     given = [flag for flag in ("columns", "column_types", "fill_missing") if getattr(options, flag)]
-    if given and data.format is DataFormat.TFRECORD:
+    if given and not data.format.has_columns:
         raise UserError(
-            f"--{given[0]} has no effect on {display(data.info.uri)}, because TFRecord has no columns",
+            f"--{given[0]} has no effect on {display(data.info.uri)}, because "
+            f"{'RecordIO' if data.format is DataFormat.RECORDIO else 'TFRecord'} has no columns",
             hint="Parse the records in the model's feed, with tf.io.parse_single_example.",
             usage=True,
         )

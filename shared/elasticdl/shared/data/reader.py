@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+
 from elasticdl.shared.data.blocks import ColumnBatch, RecordBlock
-from elasticdl.shared.data.formats import csv_file, json_lines, parquet, tfrecord
+from elasticdl.shared.data.discovery import source_info
+from elasticdl.shared.data.formats import array_file, csv_file, image_folder, json_lines, parquet, recordio, tfrecord
 from elasticdl.shared.data.formats.gzip_content import GzipContent, is_compressed
 from elasticdl.shared.data.formats.segments import changed
 from elasticdl.shared.data.hashing import Hashes, bind, content_hashes
@@ -45,7 +49,11 @@ class Reader:
         self._same: set[ObjectInfo] = set()
         self._indices: dict[int, SourceIndex] = {}
         self._gzip = GzipContent(store)
-        self._row_groups = parquet.RowGroups(store, schema.columns)
+        self._typed: parquet.RowGroups | array_file.ArrayFiles | None = None
+        if schema.format is DataFormat.PARQUET:
+            self._typed = parquet.RowGroups(store, schema.columns)
+        elif schema.format in array_file.FORMATS:
+            self._typed = array_file.ArrayFiles(store, schema.format, schema.columns)
 
     @property
     def schema(self) -> DataSchema:
@@ -63,10 +71,12 @@ class Reader:
         if not 0 <= shard.start < shard.end <= source.records:
             raise IndexError(f"{shard} is not within {source}")
         info = self._verified(shard.source)
-        if self._schema.format is DataFormat.PARQUET:
-            rows = self._row_groups.read(info, shard.start, shard.end)
+        if self._typed is not None:
+            rows = self._typed.read(info, shard.start, shard.end)
             hashes = bind(rows.hashes, shard.source, shard.start)
             return RecordBlock(shard=shard, lines=None, hashes=hashes, parse=lambda: rows.columns)
+        if self._schema.format is DataFormat.IMAGES:
+            return self._images(shard)
         lines = self._lines(shard)
         hashes = bind(content_hashes(lines), shard.source, shard.start)
         raw = None if self._schema.format is DataFormat.JSON_LINES else lines
@@ -95,8 +105,10 @@ class Reader:
 
     def _verified(self, number: int) -> ObjectInfo:
         source = self._sources[number]
+        if self._schema.format is DataFormat.IMAGES:
+            return ObjectInfo(uri=source.uri, size_bytes=source.size_bytes, etag=source.etag)
         try:
-            info = self._store.info(source.uri)
+            info = source_info(self._store, source.uri, self._schema.format)
         except ObjectNotFoundError as error:
             raise changed(source.uri) from error
         if (info.size_bytes, info.etag) != (source.size_bytes, source.etag) and info not in self._same:
@@ -104,6 +116,18 @@ class Reader:
                 raise changed(source.uri)
             self._same.add(info)
         return info
+
+    def _images(self, shard: Shard) -> RecordBlock:
+        """Images, each compared with the index."""
+        index, schema = self.index(shard.source), self._schema
+        images = image_folder.read(
+            self._store, index.source.uri, index.files[shard.start : shard.end], schema.columns, schema.class_names
+        )
+        hashes = bind(images.hashes, shard.source, shard.start)
+        wrong = np.flatnonzero(hashes != np.diff(index.sums[shard.start : shard.end + 1]))
+        if wrong.size:
+            raise changed(images.uri(int(wrong[0])))
+        return RecordBlock(shard=shard, lines=None, hashes=hashes, parse=lambda: images.columns)
 
     def _lines(self, shard: Shard) -> list[bytes]:
         uri = self._sources[shard.source].uri
@@ -115,6 +139,9 @@ class Reader:
             lines = csv_file.cut(data, final=True)[0]
         elif self._schema.format is DataFormat.JSON_LINES:
             lines = json_lines.cut(data, final=True)[0]
+        elif self._schema.format is DataFormat.RECORDIO:
+            chunks = recordio.ChunkDecoder(uri, record=record, position=begin).chunks(io.BytesIO(data))
+            lines = [line for chunk in chunks for line in chunk]
         else:
             lines = tfrecord.records_in(data, uri, record, begin)
         wanted = lines[shard.start - record : shard.end - record]
@@ -123,7 +150,7 @@ class Reader:
         return wanted
 
     def _parse(self, shard: Shard, lines: list[bytes]) -> ColumnBatch:
-        if self._schema.format is DataFormat.TFRECORD:
+        if not self._schema.format.has_columns:
             return ColumnBatch.of({})
         schema, uri = self._schema, self._sources[shard.source].uri
         types = {column.name: column.type for column in schema.columns}

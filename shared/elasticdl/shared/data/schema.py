@@ -20,6 +20,15 @@ class DataFormat(Enum):
     TFRECORD = "tfrecord"
     PARQUET = "parquet"
     JSON_LINES = "json"
+    NUMPY = "numpy"
+    IDX = "idx"
+    IMAGES = "images"
+    RECORDIO = "recordio"
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether records have columns; others are bytes that the model's feed parses."""
+        return self not in (DataFormat.TFRECORD, DataFormat.RECORDIO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +41,7 @@ class ReaderOptions:
         columns: names of the columns to read, in this order; empty: all.
         column_types: column -> type, where it is not to be inferred.
         fill_missing: column -> text of the value that replaces missing ones.
+        class_names: of images in folders, in the order of their labels; empty: they are found.
     """
 
     csv_header: bool = True
@@ -39,6 +49,7 @@ class ReaderOptions:
     columns: tuple[str, ...] = ()
     column_types: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     fill_missing: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         delimiter = self.csv_delimiter
@@ -56,7 +67,8 @@ class Column:
 
     Attributes:
         name: unique.
-        type: ``string``, ``binary``, the name of a numpy dtype, ``list<TYPE>``, or ``TYPE[N]`` for lists of fixed size.
+        type: ``string``, ``binary``, the name of a numpy dtype, ``list<TYPE>``, or ``TYPE[N]``
+            and ``TYPE[NxM]`` for arrays of fixed size.
         fill: text of the value that replaces missing ones; None: NaN, an empty string, and for other types an error.
     """
 
@@ -70,15 +82,17 @@ class Metadata:
     """Description of the data, which a user's ``feed`` gets.
 
     Attributes:
-        format: ``csv``, ``json``, ``tfrecord`` or ``parquet``.
-        column_names: in the order of the columns; empty for TFRecord.
+        format: ``csv``, ``json``, ``tfrecord``, ``parquet``, ``numpy``, ``idx``, ``images`` or ``recordio``.
+        column_names: in the order of the columns; empty for TFRecord and RecordIO.
         column_types: for each column ``string`` (object arrays of ``str``), ``binary`` (of ``bytes``), the name of a
-            numpy dtype, ``list<TYPE>`` (ragged) or ``TYPE[N]`` (N values in each record).
+            numpy dtype, ``list<TYPE>`` (ragged), ``TYPE[N]`` (N values in each record) or ``TYPE[NxM]`` (a matrix).
+        class_names: of images in folders: ``class_names[label]`` is the folder's name; empty for other formats.
     """
 
     format: str
     column_names: tuple[str, ...] = ()
     column_types: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +105,7 @@ class DataSchema:
         csv_delimiter: one character.
         file_columns: CSV: names of all columns in the files, in file order.
         reader: of the model file, which gives the records; None: they are in files.
+        class_names: of images in folders, in the order of their labels.
     """
 
     format: DataFormat
@@ -98,6 +113,7 @@ class DataSchema:
     csv_delimiter: str = ","
     file_columns: tuple[str, ...] = ()
     reader: ReaderSpec | None = None
+    class_names: tuple[str, ...] = ()
 
     @property
     def metadata(self) -> Metadata:
@@ -106,6 +122,7 @@ class DataSchema:
             format=self.format.value,
             column_names=tuple(column.name for column in self.columns),
             column_types=tuple(column.type for column in self.columns),
+            class_names=self.class_names,
         )
 
 
@@ -120,6 +137,7 @@ def spec_of(schema: DataSchema, *, csv_header: bool) -> DataSpec:
         file_columns=schema.file_columns,
         fill_missing={column.name: column.fill for column in schema.columns if column.fill is not None},
         reader=schema.reader,
+        class_names=schema.class_names,
     )
 
 
@@ -132,6 +150,7 @@ def schema_of(data: DataSpec) -> DataSchema:
         csv_delimiter=data.csv_delimiter,
         file_columns=data.file_columns or data.column_names,
         reader=data.reader,
+        class_names=data.class_names,
     )
 
 
@@ -143,4 +162,5 @@ def options_of(data: DataSpec) -> ReaderOptions:
         columns=data.column_names,
         column_types=dict(zip(data.column_names, data.column_types, strict=True)),
         fill_missing=data.fill_missing,
+        class_names=data.class_names,
     )

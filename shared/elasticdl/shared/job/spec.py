@@ -91,7 +91,7 @@ class DataSpec:
     """How the records of the plan's sources are read.
 
     Attributes:
-        format: ``csv``, ``tfrecord`` or ``parquet``.
+        format: value of a ``DataFormat``, ``csv`` for instance.
         column_names: the columns that are read, in their order; empty for TFRecord.
         column_types: ``int64``, ``float64``, ``string``... one per column, fixed when the job was planned.
         csv_header: whether the first line of each CSV file names the columns.
@@ -100,6 +100,7 @@ class DataSpec:
         fill_missing: column -> text of the value that replaces missing ones.
         reader: of the model file, which reads the records; its format is ``json`` if they are dicts, ``tfrecord`` if
             they are bytes. None: the sources are files.
+        class_names: of images in folders, in the order of their labels.
     """
 
     format: str
@@ -110,6 +111,7 @@ class DataSpec:
     file_columns: tuple[str, ...] = ()
     fill_missing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     reader: ReaderSpec | None = None
+    class_names: tuple[str, ...] = ()
 
 
 LEASE_S = 10.0

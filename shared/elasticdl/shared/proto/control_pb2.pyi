@@ -484,6 +484,7 @@ class DataSpec(_message.Message):
     FILE_COLUMNS_FIELD_NUMBER: _builtins.int
     FILL_MISSING_FIELD_NUMBER: _builtins.int
     READER_FIELD_NUMBER: _builtins.int
+    CLASS_NAMES_FIELD_NUMBER: _builtins.int
     format: _builtins.str
     csv_header: _builtins.bool
     csv_delimiter: _builtins.str
@@ -497,6 +498,8 @@ class DataSpec(_message.Message):
     def fill_missing(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def reader(self) -> Global___ReaderSpec: ...
+    @_builtins.property
+    def class_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -508,10 +511,11 @@ class DataSpec(_message.Message):
         file_columns: _abc.Iterable[_builtins.str] | None = ...,
         fill_missing: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         reader: Global___ReaderSpec | None = ...,
+        class_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["reader", b"reader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_names", b"column_names", "column_types", b"column_types", "csv_delimiter", b"csv_delimiter", "csv_header", b"csv_header", "file_columns", b"file_columns", "fill_missing", b"fill_missing", "format", b"format", "reader", b"reader"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_names", b"class_names", "column_names", b"column_names", "column_types", b"column_types", "csv_delimiter", b"csv_delimiter", "csv_header", b"csv_header", "file_columns", b"file_columns", "fill_missing", b"fill_missing", "format", b"format", "reader", b"reader"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -17,7 +17,7 @@ from elasticdl.cli.submission.plan_data import Progress, plan_data, reader_funct
 from elasticdl.cli.submission.preflight import check_destinations
 from elasticdl.cli.submission.submit import Submission, job_name, model_of, storage_of
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags, names
-from elasticdl.shared.data.schema import DataFormat, DataSchema, spec_of
+from elasticdl.shared.data.schema import DataSchema, spec_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import KERAS_FILE
 from elasticdl.shared.job.plan import Plan, Shuffle
@@ -121,7 +121,7 @@ def _submission(
 def _check_kept(kept: tuple[str, ...], schema: DataSchema) -> None:
     """Refuse columns that the data does not have."""
     there = schema.metadata.column_names
-    if kept and schema.format is DataFormat.TFRECORD:
+    if kept and not schema.format.has_columns:
         without = "its records have" if schema.reader else "TFRecord has"
         raise UserError(
             f"--keep_columns has no effect, because {without} no columns",

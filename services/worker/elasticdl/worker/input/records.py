@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from elasticdl.shared.data import RawBatch, RecordBlock, order
 from elasticdl.shared.data.ragged import Columns
-from elasticdl.shared.data.schema import DataFormat, DataSchema
+from elasticdl.shared.data.schema import DataSchema
 from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.names import TaskId
@@ -90,7 +90,7 @@ class TaskRecords:
     ) -> None:
         self.plan = plan
         self._reader = reader
-        self._columns = whole_batches and reader.schema.format is not DataFormat.TFRECORD
+        self._columns = whole_batches and reader.schema.format.has_columns
         self._keep_columns = keep_columns
         self._tasks: OrderedDict[TaskId, _Task] = OrderedDict()
 

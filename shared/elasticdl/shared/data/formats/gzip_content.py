@@ -1,4 +1,4 @@
-"""The content of gzip files: read from beginning to end, or from a position.
+"""The content of gzip files, and of deflated members of zip files: read from beginning to end, or from a position.
 
 A gzip file can only be decompressed from its beginning, or from a place at which the state of the decompressor was
 kept (``zlib`` can copy it, about 50 KB each). ``GzipContent`` keeps such states while it reads, so that later reads
@@ -123,20 +123,28 @@ class GzipContent:
     def __init__(self, store: ObjectStore, *, distance_bytes: int = DISTANCE_BYTES) -> None:
         self._store = store
         self._distance = distance_bytes
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int | None], _Kept] = OrderedDict()
 
-    def read(self, uri: str, start: int, length: int) -> bytes:
+    def read(self, uri: str, start: int, length: int, *, deflated_at: int | None = None) -> bytes:
         """Bytes ``[start, start + length)`` of the content, fewer where it ends.
+
+        Args:
+            uri: of the file.
+            start: position in the content.
+            length: bytes to read.
+            deflated_at: where in a zip file the content of a deflated member begins; None: it is a gzip file.
 
         Raises:
             UserError: the file is damaged.
         """
-        if uri not in self._kept:
-            self._kept[uri] = _Kept([_State(0, 0, zlib.decompressobj(_GZIP_FORMAT))], self._distance)
-        self._kept.move_to_end(uri)
+        key = uri, deflated_at
+        if key not in self._kept:
+            first = zlib.decompressobj(_GZIP_FORMAT if deflated_at is None else -zlib.MAX_WBITS)
+            self._kept[key] = _Kept([_State(0, deflated_at or 0, first)], self._distance)
+        self._kept.move_to_end(key)
         end, parts = start + length, []
         try:
-            for position, piece in self._pieces(uri, self._kept[uri], start):
+            for position, piece in self._pieces(uri, self._kept[key], start, has_members=deflated_at is None):
                 parts.append(piece[max(start - position, 0) : max(end - position, 0)])
                 if position + len(piece) >= end:
                     break
@@ -146,7 +154,7 @@ class GzipContent:
             self._kept.popitem(last=False)
         return b"".join(parts)
 
-    def _pieces(self, uri: str, kept: _Kept, start: int) -> Iterator[tuple[int, bytes]]:
+    def _pieces(self, uri: str, kept: _Kept, start: int, *, has_members: bool) -> Iterator[tuple[int, bytes]]:
         """The content from a state before ``start`` on, in pieces with the position of each."""
         state = kept.nearest(start)
         content, compressed, decompressor = state.content, state.compressed, state.decompressor.copy()
@@ -154,6 +162,8 @@ class GzipContent:
             while data := stream.read(_READ_BYTES):
                 while data:
                     if decompressor.eof:
+                        if not has_members:
+                            return
                         compressed += len(data)
                         data = data.lstrip(b"\0")  # Zeros may fill a block before the next member.
                         compressed -= len(data)

@@ -8,7 +8,6 @@ length and the elements of a list.
 
 from __future__ import annotations
 
-import io
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -21,6 +20,7 @@ import pyarrow.parquet
 from elasticdl.shared.data.blocks import ColumnBatch
 from elasticdl.shared.data.column_types import FoundColumn, selected
 from elasticdl.shared.data.formats.arrow_columns import arrays, converted, found, natural_type, row_hashes
+from elasticdl.shared.data.formats.ranged_file import RangedFile
 from elasticdl.shared.data.formats.segments import Segment
 from elasticdl.shared.data.schema import Column, ReaderOptions
 from elasticdl.shared.errors import UserError
@@ -35,41 +35,9 @@ PAGES_BYTES_MAX = 128 << 20
 _SCAN_ROWS = 1 << 16
 
 
-class _RangedFile(io.RawIOBase):
-    """A seekable view of a stored object."""
-
-    def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
-        super().__init__()
-        self._store = store
-        self._info = info
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._info.size_bytes}[whence]
-        self._position = origin + offset
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._store.read(self._info.uri, self._position, None if size < 0 else size)
-        self._position += len(data)
-        return data
-
-    def size(self) -> int:
-        return self._info.size_bytes
-
-
 def _open(store: ObjectStore, info: ObjectInfo) -> pa.parquet.ParquetFile:
     try:
-        return pa.parquet.ParquetFile(pa.PythonFile(_RangedFile(store, info), mode="r"), pre_buffer=True)
+        return pa.parquet.ParquetFile(pa.PythonFile(RangedFile(store, info), mode="r"), pre_buffer=True)
     except pa.ArrowException as error:
         raise UserError(
             f"{display(info.uri)} is not a complete Parquet file: {error}",

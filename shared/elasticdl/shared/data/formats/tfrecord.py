@@ -138,25 +138,39 @@ class FrameDecoder:
         )
 
 
-def scan(store: ObjectStore, info: ObjectInfo) -> Iterator[Segment]:
-    """Every record of a file in order.
+class Scan:
+    """Every record of a file in order; it has no columns.
 
-    Raises:
-        UserError: the file is corrupt, truncated or compressed.
+    Args:
+        store: holds the file.
+        info: the file.
     """
-    size = content_size(info)
-    decoder = FrameDecoder(info.uri, end=size)
-    with open_content(store, info.uri) as stream:
-        rest = b""
-        for chunk, final in chunks(stream, lambda: max(_CHUNK_BYTES, decoder.needed_bytes)):
-            data = rest + chunk if rest else chunk
-            begin = decoder.position
-            if final:
-                decoder.end = begin + len(data)
-            records, positions = decoder.decode(data)
-            rest = data[decoder.position - begin :]
-            yield Segment(contents=content_hashes(records), positions=positions, end=decoder.position)
-    check_unchanged(info.uri, size, decoder.position)
+
+    columns = ()
+
+    def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
+        self._store = store
+        self._info = info
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Segments of records.
+
+        Raises:
+            UserError: the file is corrupt, truncated or compressed.
+        """
+        uri, size = self._info.uri, content_size(self._info)
+        decoder = FrameDecoder(uri, end=size)
+        with open_content(self._store, uri) as stream:
+            rest = b""
+            for chunk, final in chunks(stream, lambda: max(_CHUNK_BYTES, decoder.needed_bytes)):
+                data = rest + chunk if rest else chunk
+                begin = decoder.position
+                if final:
+                    decoder.end = begin + len(data)
+                records, positions = decoder.decode(data)
+                rest = data[decoder.position - begin :]
+                yield Segment(contents=content_hashes(records), positions=positions, end=decoder.position)
+        check_unchanged(uri, size, decoder.position)
 
 
 def records_in(data: bytes, uri: str, record: int, position: int) -> list[bytes]:
