@@ -41,6 +41,7 @@ class Shape:
         tasks: tasks per epoch.
         batches: batches per full task; the last task of an epoch has one less, if there can be less.
         epochs: passes over the data.
+        global_shuffle: whether the records of a task are from the whole data set.
         grads_to_wait: batches per optimizer update.
         synchronous: whether the plan decides which batches these are.
         max_staleness: updates that a gradient may lack; None: any number.
@@ -65,6 +66,7 @@ class Shape:
     tasks: int = 6
     batches: int = 3
     epochs: int = 1
+    global_shuffle: bool = False
     grads_to_wait: int = 1
     synchronous: bool = False
     max_staleness: int | None = None
@@ -100,7 +102,7 @@ class SimJob:
         whole = replace(self.plan, epochs=self.epochs)
         self.batches = _batches(whole)
         self.numbers = {place: number for number, place in enumerate(self.batches)}
-        shards = [self.plan.shard(task) for task, _ in self.batches]
+        shards = [self.plan.shards(task)[0] for task, _ in self.batches]
         self.checksums = [
             derive_key(11, shard.start, batch) & ((1 << 64) - 1)
             for shard, (_, batch) in zip(shards, self.batches, strict=True)
@@ -217,6 +219,6 @@ def _plan(shape: Shape, *, epochs: int) -> Plan:
         minibatch_size=RECORDS_PER_BATCH,
         minibatches_per_task=shape.batches,
         epochs=epochs,
-        shuffle=Shuffle.TASKS,
+        shuffle=Shuffle.GLOBAL if shape.global_shuffle else Shuffle.TASKS,
         seed=3,
     )

@@ -214,6 +214,7 @@ def _schedule(seed: int) -> Schedule:
         tasks=random.randint(2, 7),
         batches=random.randint(1, 4),
         epochs=random.choice([1, 1, 2]),
+        global_shuffle=Random(seed * 7919 + 6).random() < 0.3,
         grads_to_wait=random.choice([1, 1, 1, 1, 2]),
         snapshot_s=random.choice([0.3, 0.7, 1.5]),
         compute_s=random.choice([0.02, 0.05, 0.15]),

@@ -66,7 +66,7 @@ def test_sources_checksum_and_indices_come_from_the_reader(tmp_path: Path) -> No
     spec = submission.spec
     assert [source.uri for source in spec.plan.sources] == ["shard:numbers[5:105]"]
     assert spec.validation is not None and spec.validation.records == 20
-    records = [spec.plan.shard(task) for task in spec.plan.task_ids()]
+    records = [shard for task in spec.plan.task_ids() for shard in spec.plan.shards(task)]
     expected = sum(
         record_hash(0, number, b"%d" % (number + 5)) for shard in records for number in range(shard.start, shard.end)
     )

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.global_order import block_records
 from elasticdl.shared.job.permutation import Permutation
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
 from elasticdl.shared.names import TaskId
@@ -32,13 +33,13 @@ def batches_of(plan: Plan) -> list[tuple[TaskId, int, list[tuple[int, int]]]]:
     """Every batch of the plan with its (source, record) pairs."""
     found = []
     for task in plan.task_ids():
-        shard = plan.shard(task)
+        places = [(shard.source, record) for shard in plan.shards(task) for record in range(shard.start, shard.end)]
         order = list(plan.record_order(task))
         for batch in range(plan.batches_of(task)):
             first = batch * plan.minibatch_size
             offsets = order[first : first + plan.minibatch_size]
             assert len(offsets) == plan.records_of(task, batch)
-            found.append((task, batch, [(shard.source, shard.start + offset) for offset in offsets]))
+            found.append((task, batch, [places[offset] for offset in offsets]))
     return found
 
 
@@ -82,16 +83,16 @@ def test_max_step_keeps_the_first_batches(plan: Plan, max_step: int) -> None:
     assert len(batches_of(short)) == min(max_step, plan.batches) == short.batches
     assert short.records == sum(len(records) for _, _, records in batches_of(short))
     whole_tasks = list(short.task_ids())[:-1]
-    assert all(short.shard(task) == plan.shard(task) for task in whole_tasks)
+    assert all(short.shards(task) == plan.shards(task) for task in whole_tasks)
 
 
 def test_epochs_are_shuffled_differently_and_the_same_every_time() -> None:
     plan = make([400], epochs=2)
     first, second = (
-        [plan.shard(TaskId(e * plan.tasks_per_epoch + i)) for i in range(plan.tasks_per_epoch)] for e in (0, 1)
+        [plan.shards(TaskId(e * plan.tasks_per_epoch + i)) for i in range(plan.tasks_per_epoch)] for e in (0, 1)
     )
     assert first != second
-    assert first == [make([400], epochs=2).shard(TaskId(i)) for i in range(plan.tasks_per_epoch)]
+    assert first == [make([400], epochs=2).shards(TaskId(i)) for i in range(plan.tasks_per_epoch)]
 
 
 def test_the_fingerprint_knows_everything_that_names_a_record() -> None:
@@ -100,6 +101,7 @@ def test_the_fingerprint_knows_everything_that_names_a_record() -> None:
         make([10, 21]),
         make([10, 20], seed=2),
         make([10, 20], shuffle=Shuffle.NONE),
+        make([10, 20], shuffle=Shuffle.GLOBAL),
         make([10, 20], minibatch_size=4),
         make([10, 20], minibatches_per_task=3),
         make([10, 20], epochs=2),
@@ -115,6 +117,33 @@ def test_the_records_of_a_batch_never_change_between_versions() -> None:
     assert [record for _, _, records in batches_of(plan)[:3] for _, record in records] == GOLDEN
 
 
+def test_a_global_shuffle_never_changes_between_versions() -> None:
+    plan = make([60, 0, 40], seed=42, shuffle=Shuffle.GLOBAL)
+    assert [record for _, _, records in batches_of(plan)[:3] for record in records] == GLOBAL_GOLDEN
+
+
+@given(plans.map(lambda plan: replace(plan, shuffle=Shuffle.GLOBAL)))
+def test_the_tasks_of_a_global_shuffle_are_full_and_few_ranges(plan: Plan) -> None:
+    for task in plan.task_ids():
+        is_last = (task + 1) % plan.tasks_per_epoch == 0
+        assert plan.task_size(task) == plan.task_records or is_last
+        shards = plan.shards(task)
+        assert [*shards] == sorted(shards, key=lambda shard: (shard.source, shard.start))
+        assert sum(shard.records for shard in shards) == plan.task_size(task)
+        blocks = -(-plan.task_size(task) // block_records(plan.task_records))
+        # A block may be cut by the task's ends, the end of the data, and the borders of files.
+        assert len(shards) <= (blocks + 2) * (len(plan.sources) + 1)
+
+
+def test_a_batch_of_a_global_shuffle_has_records_from_everywhere() -> None:
+    plan = make([1000] * 10, minibatch_size=32, minibatches_per_task=16, epochs=2, shuffle=Shuffle.GLOBAL)
+    sources = [len({source for source, _ in records}) for _, _, records in batches_of(plan)]
+    assert sum(sources) / len(sources) > 7
+    first, second = ([plan.shards(TaskId(epoch * plan.tasks_per_epoch + i)) for i in range(5)] for epoch in (0, 1))
+    assert first != second
+
+
+GLOBAL_GOLDEN = [(0, 36), (0, 9), (0, 41), (2, 33), (2, 11), (0, 35), (0, 43), (2, 5), (2, 28)]
 GOLDEN = [80, 78, 81, 83, 82, 79, 57, 58, 59]
 
 
@@ -131,11 +160,12 @@ def test_a_permutation_is_a_bijection(size: int, key: int) -> None:
     assert sorted(Permutation(size, key)) == list(range(size))
 
 
-def test_tasks_of_later_epochs_are_those_of_a_plan_with_more_epochs() -> None:
-    short = make([25, 7], minibatch_size=3, minibatches_per_task=2, shuffle=Shuffle.RECORDS)
+@pytest.mark.parametrize("shuffle", [Shuffle.RECORDS, Shuffle.GLOBAL])
+def test_tasks_of_later_epochs_are_those_of_a_plan_with_more_epochs(shuffle: Shuffle) -> None:
+    short = make([25, 7], minibatch_size=3, minibatches_per_task=2, shuffle=shuffle)
     longer = replace(short, epochs=3)
     for task in longer.task_ids():
-        assert short.shard(task) == longer.shard(task)
+        assert short.shards(task) == longer.shards(task)
         assert list(short.record_order(task)) == list(longer.record_order(task))
 
 
@@ -143,4 +173,4 @@ def test_a_plan_that_max_step_ends_has_no_later_tasks() -> None:
     plan = make([25], minibatch_size=3, minibatches_per_task=2, epochs=2, max_step=11)
     assert not plan.defines(plan.tasks)
     with pytest.raises(IndexError, match="is not in the plan"):
-        plan.shard(TaskId(plan.tasks))
+        plan.shards(TaskId(plan.tasks))

@@ -384,7 +384,7 @@ def test_a_feed_that_raises_names_the_record_and_the_worker_goes_on(make_job: Ma
 
 
 def numbers(plan: Plan, task: TaskId) -> range:
-    shard = plan.shard(task)
+    (shard,) = plan.shards(task)
     return range(shard.start, shard.end)
 
 

@@ -33,6 +33,9 @@ class Rows:
         return [{"x": row} for row in range(task.shard.start, task.shard.end)]
 
 
+TYPES = pa.schema({"x": pa.int64(), "name": pa.string(), "items": pa.list_(pa.int64())})
+
+
 def records_of_reader(shuffle: Shuffle) -> TaskRecords:
     custom = CheckedReader(Rows, function="rows", path=Path("m.py"), guard=lambda _: contextlib.nullcontext())
     spec = ReaderSpec(function="rows", origin="", records_per_task=3 * BATCH)
@@ -66,28 +69,55 @@ def test_a_batch_has_the_records_that_the_plan_says(tmp_path: Path, kind: str, s
     seen = []
     for task, batch in places:
         found = records.batch(task, batch)
-        order, first = plan.record_order(task), plan.shard(task).start
-        expected = [first + order[p] for p in range(batch * BATCH, batch * BATCH + plan.records_of(task, batch))]
-        assert found.records["x"].tolist() == found.numbers == expected
+        order = plan.record_order(task)
+        rows = [row for shard in plan.shards(task) for row in range(shard.start, shard.end)]
+        expected = [rows[order[p]] for p in range(batch * BATCH, batch * BATCH + plan.records_of(task, batch))]
+        assert found.records["x"].tolist() == expected
+        assert [records.located(task, place)[1] for place in found.places.tolist()] == expected
         assert found.count == len(expected)
-        alone = records.one(task, expected[-1])["x"].tolist()
+        alone = records.one(task, found.places.tolist()[-1])["x"].tolist()
         assert alone == [expected[-1]]
         seen += expected
     assert sorted(seen) == sorted([*range(ROWS), *range(ROWS)])
 
 
-def test_the_checksums_of_a_tasks_batches_add_up_to_the_index(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shuffle", [Shuffle.RECORDS, Shuffle.GLOBAL])
+def test_the_checksums_of_a_tasks_batches_add_up_to_the_index(tmp_path: Path, shuffle: Shuffle) -> None:
     pq.write_table(pa.table({"x": list(range(ROWS))}), tmp_path / "a.parquet")
-    records = records_of(tmp_path, Shuffle.RECORDS)
+    records = records_of(tmp_path, shuffle)
     assert isinstance(records._reader, Reader)
     plan = records.plan
     for task in range(plan.tasks_per_epoch):
         batches = [records.batch(TaskId(task), batch) for batch in range(plan.batches_of(TaskId(task)))]
         total = sum(batch.checksum for batch in batches) % 2**64
-        assert total == records._reader.checksum(plan.shard(TaskId(task)))
+        assert total == sum(map(records._reader.checksum, plan.shards(TaskId(task)))) % 2**64
 
 
 def test_a_batch_beyond_the_task_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": list(range(ROWS))}), tmp_path / "a.parquet")
     with pytest.raises(IndexError, match="has no batch 3"):
         records_of(tmp_path, Shuffle.TASKS).batch(TaskId(0), 3)
+
+
+def test_a_task_of_several_files(tmp_path: Path) -> None:
+    """Columns of every kind, and lines, of a task whose records are in many files."""
+    for number in range(9):
+        values = [10 * number + place for place in range(number)]
+        table = {"x": values, "name": [str(x) for x in values], "items": [[x] * (x % 3) for x in values]}
+        pq.write_table(pa.table(table, TYPES), tmp_path / f"{number}.parquet")
+    records = records_of(tmp_path, Shuffle.GLOBAL)
+    plan = records.plan
+    assert [len(plan.shards(task)) > 2 for task in plan.task_ids()] == [True] * plan.tasks
+    seen = []
+    for task in plan.task_ids():
+        for batch in range(plan.batches_of(task)):
+            found = records.batch(task, batch)
+            rows = found.records["x"].tolist()
+            assert found.records["name"].tolist() == [str(x) for x in rows]
+            assert found.records["items"].tolist() == [[x] * (x % 3) for x in rows]
+            places = [records.located(task, place) for place in found.places.tolist()]
+            assert [(int(uri.rpartition("/")[2][0]), number) for uri, number in places] == [divmod(x, 10) for x in rows]
+            seen += rows
+    rows = [10 * number + place for number in range(9) for place in range(number)]
+    assert sorted(seen[: len(rows)]) == sorted(seen[len(rows) :]) == rows
+    assert seen[: len(rows)] != seen[len(rows) :]

@@ -27,6 +27,7 @@ from elasticdl.master.verification import Verification, verify
 from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import present_records
 from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.job.plan import Plan, Shard
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import LogRecord
@@ -273,9 +274,15 @@ def _print_records(records: Iterable[LogRecord], console: Console) -> None:
 
 def _print_shard(state: State, number: TaskId, console: Console) -> None:
     plan = state.plan
-    shard = plan.shard(number)
-    source = display(plan.sources[shard.source].uri)
+    shard, *others = plan.shards(number)
+    records = _records(plan, shard) if not others else count(plan.task_size(number), "record")
     console.print(
-        f"task {number}: epoch {plan.epoch(number) + 1} of {plan.epochs}, records {shard.start} to {shard.end - 1} of "
-        f"{source}, {count(plan.batches_of(number), 'batch', 'batches')}"
+        f"task {number}: epoch {plan.epoch(number) + 1} of {plan.epochs}, {records}, "
+        f"{count(plan.batches_of(number), 'batch', 'batches')}"
     )
+    for each in (shard, *others) if others else ():
+        console.print(f"  {_records(plan, each)}")
+
+
+def _records(plan: Plan, shard: Shard) -> str:
+    return f"records {shard.start} to {shard.end - 1} of {display(plan.sources[shard.source].uri)}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
-from elasticdl.cli.display.quantities import times
+from elasticdl.cli.display.quantities import count, times
 from elasticdl.master.core import State
 from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.storage import display
@@ -70,11 +71,18 @@ def task_rows(state: State, wanted: TaskFilter | None, limit: int) -> tuple[list
             continue
         if len(rows) == limit:
             return rows, True
-        shard = plan.shard(number)
-        source = display(plan.sources[shard.source].uri).rpartition("/")[2]
-        records = f"{shard.start}-{shard.end - 1}"
+        source, records = _place(plan, number)
         rows.append((str(number), str(plan.epoch(number) + 1), source, records, str(plan.batches_of(number)), text))
     return rows, False
+
+
+def _place(plan: Plan, number: TaskId) -> tuple[str, str]:
+    """The source and the records of a task, or how many there are."""
+    shard, *others = plan.shards(number)
+    if others:
+        sources = {each.source for each in (shard, *others)}
+        return count(len(sources), "file"), f"{plan.task_size(number)} in {1 + len(others)} ranges"
+    return display(plan.sources[shard.source].uri).rpartition("/")[2], f"{shard.start}-{shard.end - 1}"
 
 
 def _candidates(state: State, wanted: TaskFilter | None) -> Iterator[TaskId]:

@@ -44,8 +44,8 @@ class TrainFlags(JobFlags):
     shuffle: Annotated[
         Shuffle,
         Flag(
-            "What to shuffle in each epoch: none, tasks (their order only), or records (tasks, and records within "
-            "each task).",
+            "What to shuffle in each epoch: none, tasks (their order only), records (tasks, and records within each "
+            "task), or global (blocks of records over the whole data set, and records within each task).",
             metavar="MODE",
             panel=DATA,
             sets="Plan.shuffle",

@@ -109,7 +109,8 @@ def _print_sources(name: str, plan: Plan, console: JobConsole) -> None:
         whole, tail = divmod(source.records, plan.task_records)
         batches = whole * plan.minibatches_per_task + -(-tail // plan.minibatch_size)
         tasks = whole + (tail > 0)
-        table.add_row(display(source.uri), f"{source.records:,}", f"{batches:,}", f"{tasks:,}")
+        shares = ("", "") if plan.is_global else (f"{batches:,}", f"{tasks:,}")
+        table.add_row(display(source.uri), f"{source.records:,}", *shares)
     table.add_section()
     table.add_row(
         "one epoch", f"{plan.records_per_epoch:,}", f"{plan.batches_per_epoch:,}", f"{plan.tasks_per_epoch:,}"

@@ -92,7 +92,7 @@ def prepare(
     flags.check()
     flags = with_seed(flags)
     model, digests = model_of(flags)
-    flags = replace(flags, custom_data_reader=reader_function(flags, model))
+    flags = _with_reader(flags, model)
     job = job or new_job_id(flags.job_name or job_name(Path(model.path).stem))
     envs = parse_envs(flags.envs)
     destinations = _checked_destinations(flags, root, job)
@@ -126,6 +126,18 @@ def prepare(
     return Submission(spec=spec, model_files=digests, data=data, validation=validation)
 
 
+def _with_reader(flags: TrainFlags, model: ModelSpec) -> TrainFlags:
+    """The flags with the name of the function in the model file that reads the data, if it has one."""
+    reader = reader_function(flags, model)
+    if reader and flags.shuffle is Shuffle.GLOBAL:
+        raise UserError(
+            f"--shuffle=global is not possible with {reader}() of {model.path}, whose ranges begin at minibatches",
+            hint="Let the reader give its records in a random order, and shuffle records within tasks.",
+            usage=True,
+        )
+    return replace(flags, custom_data_reader=reader)
+
+
 def _checked_destinations(flags: TrainFlags, root: Path | None, job: JobId) -> dict[str, Any]:
     """URIs to which the job can write; empty: it writes nothing there."""
     uris = {
@@ -157,7 +169,7 @@ def checksum(plan: Plan, data: PlannedData) -> int:
     sum_ = whole * sum(index.total for index in data.indices)
     rest = range(whole * plan.tasks_per_epoch, plan.tasks)
     if rest and data.schema.reader:
-        shards = [plan.shard(TaskId(task)) for task in rest]
+        shards = [shard for task in rest for shard in plan.shards(TaskId(task))]
         sum_ += sum(data.indices[each.source].checksum(each.start, each.end, _unread) for each in shards)
     elif rest:
         reader = Reader(
@@ -166,7 +178,7 @@ def checksum(plan: Plan, data: PlannedData) -> int:
             schema=data.schema,
             index=lambda number: data.indices[number],
         )
-        sum_ += sum(reader.checksum(plan.shard(TaskId(task))) for task in rest)
+        sum_ += sum(reader.checksum(shard) for task in rest for shard in plan.shards(TaskId(task)))
     return sum_ & ((1 << 64) - 1)
 
 

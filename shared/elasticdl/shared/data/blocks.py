@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from elasticdl.shared.data.hashing import Hashes, total
 from elasticdl.shared.data.ragged import Columns, ColumnValues, Ragged
-from elasticdl.shared.job.plan import Shard
 
 _STRING_BYTES = 64
 """Of a short Python string."""
@@ -63,6 +62,17 @@ class ColumnBatch(Mapping[str, ColumnValues]):
         stacks = [ColumnStack(tuple(names), np.stack([dense[name] for name in names])) for names in by_type.values()]
         return cls(tuple(columns), tuple(stacks), ragged)
 
+    @classmethod
+    def joined(cls, batches: Sequence[ColumnBatch]) -> ColumnBatch:
+        """The records of several batches of the same columns, at least one, one after the other."""
+        first = batches[0]
+        stacks = [
+            ColumnStack(parts[0].names, np.concatenate([part.values for part in parts], axis=1))
+            for parts in zip(*(batch.stacks for batch in batches), strict=True)
+        ]
+        ragged = {name: Ragged.joined([batch.ragged[name] for batch in batches]) for name in first.ragged}
+        return cls(first._names, tuple(stacks), ragged)
+
     def take(self, places: slice | npt.NDArray[np.int64]) -> ColumnBatch:
         """Some of the records; views for a slice."""
         return ColumnBatch(
@@ -104,18 +114,14 @@ def _taken(values: npt.NDArray[np.generic], places: slice | npt.NDArray[np.int64
 
 
 class RecordBlock:
-    """The records of one shard, in file order.
+    """The records of a shard, or of several one after the other.
 
     Attributes:
-        shard: which records.
         lines: raw bytes of each record (CSV: without line break); ``None`` for Parquet.
         hashes: record hashes, shape ``[records]``.
     """
 
-    def __init__(
-        self, *, shard: Shard, lines: list[bytes] | None, hashes: Hashes, parse: Callable[[], ColumnBatch]
-    ) -> None:
-        self.shard = shard
+    def __init__(self, *, lines: list[bytes] | None, hashes: Hashes, parse: Callable[[], ColumnBatch]) -> None:
         self.lines = lines
         self.hashes = hashes
         self._parse = parse
@@ -134,15 +140,27 @@ class RecordBlock:
         columns = self._parse()
         return columns if self._offsets is None else columns.take(self._offsets)
 
+    @classmethod
+    def joined(cls, blocks: Sequence[RecordBlock]) -> RecordBlock:
+        """The records of several blocks of one data set, at least one, one after the other."""
+        if len(blocks) == 1:
+            return blocks[0]
+        lines = [line for block in blocks for line in block.lines or ()]
+        return cls(
+            lines=None if blocks[0].lines is None else lines,
+            hashes=np.concatenate([block.hashes for block in blocks]),
+            parse=lambda: ColumnBatch.joined([block.columns for block in blocks]),
+        )
+
     def reordered(self, offsets: npt.NDArray[np.int64]) -> RecordBlock:
         """The same records in another order, copied once: batches of consecutive ones are then views.
 
         Args:
-            offsets: a permutation of ``range(len(self))``, counted from the shard's start.
+            offsets: a permutation of ``range(len(self))``.
         """
         lines = None if self.lines is None else [self.lines[offset] for offset in offsets.tolist()]
 
-        ordered = RecordBlock(shard=self.shard, lines=lines, hashes=self.hashes[offsets], parse=self._parse)
+        ordered = RecordBlock(lines=lines, hashes=self.hashes[offsets], parse=self._parse)
         ordered._offsets = offsets
         return ordered
 
@@ -150,7 +168,7 @@ class RecordBlock:
         """Some records in the given order.
 
         Args:
-            offsets: counted from the shard's start; a ``range``, any sequence or an array of integers.
+            offsets: places in the block; a ``range``, any sequence or an array of integers.
         """
         return RawBatch(self, offsets)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,14 @@ class Ragged:
     def __len__(self) -> int:
         """Number of records."""
         return len(self.splits) - 1
+
+    @classmethod
+    def joined(cls, parts: Sequence[Ragged]) -> Ragged:
+        """The lists of several columns, one after the other."""
+        splits = [np.zeros(1, np.int64)]
+        for part in parts:
+            splits.append(part.splits[1:] + splits[-1][-1])
+        return cls(values=np.concatenate([part.values for part in parts]), splits=np.concatenate(splits))
 
     def take(self, places: slice | npt.NDArray[np.int64]) -> Ragged:
         """The lists of some of the records; a view of the values for a slice."""

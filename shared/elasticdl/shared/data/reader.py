@@ -74,13 +74,13 @@ class Reader:
         if self._typed is not None:
             rows = self._typed.read(info, shard.start, shard.end)
             hashes = bind(rows.hashes, shard.source, shard.start)
-            return RecordBlock(shard=shard, lines=None, hashes=hashes, parse=lambda: rows.columns)
+            return RecordBlock(lines=None, hashes=hashes, parse=lambda: rows.columns)
         if self._schema.format is DataFormat.IMAGES:
             return self._images(shard)
         lines = self._lines(shard)
         hashes = bind(content_hashes(lines), shard.source, shard.start)
         raw = None if self._schema.format is DataFormat.JSON_LINES else lines
-        return RecordBlock(shard=shard, lines=raw, hashes=hashes, parse=partial(self._parse, shard, lines))
+        return RecordBlock(lines=raw, hashes=hashes, parse=partial(self._parse, shard, lines))
 
     def checksum(self, shard: Shard) -> int:
         """Sum of the record hashes of a range, from the index; reads at most its unaligned ends."""
@@ -127,7 +127,7 @@ class Reader:
         wrong = np.flatnonzero(hashes != np.diff(index.sums[shard.start : shard.end + 1]))
         if wrong.size:
             raise changed(images.uri(int(wrong[0])))
-        return RecordBlock(shard=shard, lines=None, hashes=hashes, parse=lambda: images.columns)
+        return RecordBlock(lines=None, hashes=hashes, parse=lambda: images.columns)
 
     def _lines(self, shard: Shard) -> list[bytes]:
         uri = self._sources[shard.source].uri

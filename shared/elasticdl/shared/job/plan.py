@@ -17,6 +17,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from elasticdl.shared.errors import check_range
+from elasticdl.shared.job.global_order import GlobalOrder, block_records
 from elasticdl.shared.job.permutation import Permutation, derive_key
 from elasticdl.shared.names import TaskId
 
@@ -38,6 +39,8 @@ class Shuffle(Enum):
     """The order of tasks changes each epoch, records stay in file order inside a task (sequential reads)."""
     RECORDS = "records"
     """Tasks as above, and the records inside each task are permuted, differently each epoch."""
+    GLOBAL = "global"
+    """Blocks of records are permuted over the whole data set, and the records inside each task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +124,26 @@ class Plan:
         """Number of shards before source ``i``; one more entry holds the total."""
         return (0, *accumulate(-(-source.records // self.task_records) for source in self.sources))
 
+    @cached_property
+    def _first_record(self) -> tuple[int, ...]:
+        """Number of records before source ``i``; one more entry holds the total."""
+        return (0, *accumulate(source.records for source in self.sources))
+
     @property
+    def is_global(self) -> bool:
+        """Whether a task has records of several ranges and sources."""
+        return self.shuffle is Shuffle.GLOBAL
+
+    @cached_property
     def tasks_per_epoch(self) -> int:
         """Tasks of one pass over the data, before any truncation."""
-        return self._first_shard[-1]
+        return -(-self.records_per_epoch // self.task_records) if self.is_global else self._first_shard[-1]
 
     @cached_property
     def batches_per_epoch(self) -> int:
         """Batches of one pass over the data: a task's last batch may be short, so this is a sum over shards."""
+        if self.is_global:
+            return -(-self.records_per_epoch // self.minibatch_size)
         full, total = self.task_records, 0
         for source in self.sources:
             tail = source.records % full
@@ -144,7 +159,7 @@ class Plan:
         epoch, left = divmod(self.max_step, self.batches_per_epoch)
         task = epoch * self.tasks_per_epoch
         while left > 0:
-            batches = -(-self._whole_shard(task).records // self.minibatch_size)
+            batches = -(-self._whole_records(task) // self.minibatch_size)
             task += 1
             if batches > left:
                 return task, left
@@ -185,46 +200,79 @@ class Plan:
             return 0
         epochs = (self.tasks - 1) // self.tasks_per_epoch
         rest = range(epochs * self.tasks_per_epoch, self.tasks)
-        return epochs * self.records_per_epoch + sum(self.shard(TaskId(task)).records for task in rest)
+        return epochs * self.records_per_epoch + sum(self.task_size(TaskId(task)) for task in rest)
 
     def epoch(self, task: TaskId) -> int:
         """The pass over the data, from 0, that a task belongs to."""
         return task // self.tasks_per_epoch
 
-    def shard(self, task: TaskId) -> Shard:
-        """The records of a task that the plan ``defines``.
+    def task_size(self, task: TaskId) -> int:
+        """Number of records of a task that the plan ``defines``.
 
         Raises:
             IndexError: no such task.
         """
         if not self.defines(task):
             raise IndexError(f"task {task} is not in the plan of {self.tasks} tasks")
-        shard = self._whole_shard(task)
-        last_batches = self._truncation[1]
+        records, last_batches = self._whole_records(task), self._truncation[1]
         if task == self.tasks - 1 and last_batches:
-            end = min(shard.end, shard.start + last_batches * self.minibatch_size)
-            return Shard(source=shard.source, start=shard.start, end=end)
-        return shard
+            return min(records, last_batches * self.minibatch_size)
+        return records
 
-    def _whole_shard(self, task: int) -> Shard:
-        shard = self._recent_shards.get(task)
-        if shard is None:
+    def shards(self, task: TaskId) -> tuple[Shard, ...]:
+        """The records of a task that the plan ``defines``: one range, or with a global shuffle several, ascending.
+
+        Raises:
+            IndexError: no such task.
+        """
+        records = self.task_size(task)
+        shards = self._recent_shards.get(task)
+        if shards is None:
             if len(self._recent_shards) >= _RECENT_SHARDS_MAX:
                 self._recent_shards.clear()
-            shard = self._recent_shards[task] = self._compute_shard(task)
-        return shard
+            shards = self._recent_shards[task] = self._compute_shards(task, records)
+        return shards
 
     @cached_property
-    def _recent_shards(self) -> dict[int, Shard]:
-        """Shards by task: every batch asks several times for the shard of its task."""
+    def _recent_shards(self) -> dict[int, tuple[Shard, ...]]:
+        """Shards by task: every batch asks several times for those of its task."""
         return {}
 
-    def _compute_shard(self, task: int) -> Shard:
+    def _whole_records(self, task: int) -> int:
+        """Records of a task, before any truncation."""
+        if self.is_global:
+            return min(self.task_records, self.records_per_epoch - task % self.tasks_per_epoch * self.task_records)
+        source, start = self._begin(task)
+        return min(self.task_records, self.sources[source].records - start)
+
+    def _compute_shards(self, task: int, records: int) -> tuple[Shard, ...]:
+        if not self.is_global:
+            source, start = self._begin(task)
+            return (Shard(source=source, start=start, end=start + records),)
         epoch, position = divmod(task, self.tasks_per_epoch)
-        number = self._order(epoch)[position] if self.shuffle is not Shuffle.NONE else position
-        source = bisect_right(self._first_shard, number) - 1
-        start = (number - self._first_shard[source]) * self.task_records
-        return Shard(source=source, start=start, end=min(start + self.task_records, self.sources[source].records))
+        first = position * self.task_records
+        ranges = self._global_order(epoch).ranges(first, first + records)
+        return tuple(Shard(source=source, start=start, end=end) for source, start, end in ranges)
+
+    def _begin(self, task: int) -> tuple[int, int]:
+        """Source and first record of a task that has one range."""
+        begin = self._recent_begins.get(task)
+        if begin is None:
+            if len(self._recent_begins) >= _RECENT_SHARDS_MAX:
+                self._recent_begins.clear()
+            epoch, position = divmod(task, self.tasks_per_epoch)
+            number = self._order(epoch)[position] if self.shuffle is not Shuffle.NONE else position
+            source = bisect_right(self._first_shard, number) - 1
+            begin = self._recent_begins[task] = source, (number - self._first_shard[source]) * self.task_records
+        return begin
+
+    @cached_property
+    def _recent_begins(self) -> dict[int, tuple[int, int]]:
+        """``_begin`` by task: every batch asks several times for the size of its task."""
+        return {}
+
+    def _global_order(self, epoch: int) -> GlobalOrder:
+        return GlobalOrder(self._first_record, block_records(self.task_records), self.seed, epoch)
 
     def _order(self, epoch: int) -> Permutation:
         order = self._recent_orders.get(epoch)
@@ -241,17 +289,17 @@ class Plan:
 
     def batches_of(self, task: TaskId) -> int:
         """Number of batches of a task (>= 1)."""
-        return -(-self.shard(task).records // self.minibatch_size)
+        return -(-self.task_size(task) // self.minibatch_size)
 
     def records_of(self, task: TaskId, batch: int) -> int:
         """Number of records of one batch."""
-        left = self.shard(task).records - batch * self.minibatch_size
+        left = self.task_size(task) - batch * self.minibatch_size
         return min(left, self.minibatch_size)
 
     def record_order(self, task: TaskId) -> Permutation | range:
-        """Order of the task's records: offsets from the shard's start, batch after batch."""
-        records = self.shard(task).records
-        if self.shuffle is Shuffle.RECORDS:
+        """Order of the task's records: their places in its shards, one after the other, batch after batch."""
+        records = self.task_size(task)
+        if self.shuffle in (Shuffle.RECORDS, Shuffle.GLOBAL):
             return Permutation(records, derive_key(self.seed, 2, task))
         return range(records)
 
@@ -263,4 +311,6 @@ class Plan:
     def fingerprint(self) -> str:
         """A digest (16 hex digits) of everything that determines the records of a batch."""
         facts = asdict(self) | {"shuffle": self.shuffle.value}
+        if self.is_global:
+            facts["block_records"] = block_records(self.task_records)
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

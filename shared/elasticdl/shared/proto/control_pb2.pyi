@@ -83,6 +83,7 @@ class _ShuffleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Shuffle.Value
     SHUFFLE_NONE: _Shuffle.ValueType  # 1
     SHUFFLE_TASKS: _Shuffle.ValueType  # 2
     SHUFFLE_RECORDS: _Shuffle.ValueType  # 3
+    SHUFFLE_GLOBAL: _Shuffle.ValueType  # 4
 
 class Shuffle(_Shuffle, metaclass=_ShuffleEnumTypeWrapper): ...
 
@@ -90,6 +91,7 @@ SHUFFLE_UNSPECIFIED: Shuffle.ValueType  # 0
 SHUFFLE_NONE: Shuffle.ValueType  # 1
 SHUFFLE_TASKS: Shuffle.ValueType  # 2
 SHUFFLE_RECORDS: Shuffle.ValueType  # 3
+SHUFFLE_GLOBAL: Shuffle.ValueType  # 4
 Global___Shuffle: _TypeAlias = Shuffle  # noqa: Y015
 
 class _JobState:

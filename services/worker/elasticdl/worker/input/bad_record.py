@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from elasticdl.shared.errors import UserError
@@ -13,6 +13,8 @@ from elasticdl.worker.model.user.calls import UserCodeError
 from elasticdl.worker.ports import FedBatch, Feeder
 
 Found = TypeVar("Found")
+Record = tuple[str, int]
+"""URI of the source of a record, and the record's number in it."""
 
 
 def feed_naming_records(
@@ -45,33 +47,39 @@ def feed_naming_records(
     except UserError as error:
         if not feeder.is_compiled:
             raise
-        source = display(records.source_uri(task))
-        raise name_record(error, source, batch.numbers, lambda number: feed(records.one(task, number))) from error
+        places = {records.located(task, place): place for place in batch.places.tolist()}
+        raise name_record(error, list(places), lambda record: feed(records.one(task, places[record]))) from error
 
 
-def name_record(error: UserError, source: str, numbers: list[int], feed_one: Callable[[int], object]) -> UserError:
+def name_record(error: UserError, batch: Sequence[Record], feed_one: Callable[[Record], object]) -> UserError:
     """The error with the record that it is about, found by feeding the records one at a time.
 
     Where each record fails alone it is the code, not a record.
 
     Args:
         error: what feeding the whole batch raised.
-        source: name of the data object that the records are from.
-        numbers: numbers of the batch's records in it, in the batch's order.
-        feed_one: feeds the record of a number; raises UserError for a bad one.
+        batch: its records, in its order.
+        feed_one: feeds a record; raises UserError for a bad one.
     """
     named, good = None, False
-    for number in numbers:
+    for record in batch:
         try:
-            feed_one(number)
+            feed_one(record)
             good = True
         except UserError as alone:
-            named = named or _located(f"record {number} (from 0) of {source}", alone)
+            named = named or _located(f"record {record[1]} (from 0) of {display(record[0])}", alone)
         if good and named is not None:
             return named
     if good:
-        return _located(f"records {min(numbers)} to {max(numbers)} (from 0) of {source} together", error)
-    return named if named is not None and len(numbers) == 1 else error
+        return _located(f"{_together(batch)} together", error)
+    return named if named is not None and len(batch) == 1 else error
+
+
+def _together(batch: Sequence[Record]) -> str:
+    sources = sorted({uri for uri, _ in batch})
+    (uri, first), (_, last) = min(batch), max(record for record in batch if record[0] == sources[0])
+    records = f"records {first} to {last} (from 0) of {display(uri)}"
+    return records if len(sources) == 1 else f"{records} and records of {len(sources) - 1} other sources"
 
 
 def _located(where: str, error: UserError) -> UserError:

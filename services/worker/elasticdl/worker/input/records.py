@@ -44,7 +44,7 @@ class BatchRecords:
         count: number of records.
         checksum: sum of their hashes modulo 2**64.
         seed: determines the random numbers of the user's feed.
-        places: int64, number of each record in its source, in the batch's order.
+        places: int64, place of each record in its task's shards, one after the other, in the batch's order.
         kept: typed columns that the feed need not give, see ``TaskRecords``.
     """
 
@@ -55,12 +55,6 @@ class BatchRecords:
     places: npt.NDArray[np.int64]
     kept: Columns = field(default_factory=dict)
 
-    @property
-    def numbers(self) -> list[int]:
-        """``places`` as Python integers; needed only to name a bad record."""
-        numbers: list[int] = self.places.tolist()
-        return numbers
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
@@ -68,7 +62,7 @@ class _Task:
 
     Attributes:
         block: the records.
-        places: int64, number of each record in its source.
+        places: int64, place of each record in the task's shards, one after the other.
     """
 
     block: RecordBlock
@@ -116,19 +110,28 @@ class TaskRecords:
             kept={name: raw.columns[name] for name in self._keep_columns},
         )
 
-    def one(self, task: TaskId, number: int) -> Any:
+    def one(self, task: TaskId, place: int) -> Any:
         """A single record, as a batch of one; for finding the one that the user's feed can't take.
 
         Args:
             task: the task.
-            number: number of the record in its source.
+            place: of the record, see ``BatchRecords``.
         """
         ordered = self._ordered(task)
-        return self._fed(ordered.block.take(np.flatnonzero(ordered.places == number)))
+        return self._fed(ordered.block.take(np.flatnonzero(ordered.places == place)))
 
-    def source_uri(self, task: TaskId) -> str:
-        """The data object that a task reads."""
-        return self.plan.sources[self.plan.shard(task).source].uri
+    def located(self, task: TaskId, place: int) -> tuple[str, int]:
+        """Where a record is: URI of its source, and its number in it.
+
+        Args:
+            task: the task.
+            place: of the record, see ``BatchRecords``.
+        """
+        for shard in self.plan.shards(task):
+            if place < shard.records:
+                return self.plan.sources[shard.source].uri, shard.start + place
+            place -= shard.records
+        raise IndexError(f"task {task} has no record at place {place} behind its last shard")
 
     def _fed(self, raw: RawBatch) -> Any:
         return raw.columns if self._columns else raw.records
@@ -137,11 +140,11 @@ class TaskRecords:
         """A task's records, read and put into the plan's order at its first batch."""
         ordered = self._tasks.get(task)
         if ordered is None:
-            block = self._reader.read(self.plan.shard(task))
+            block = RecordBlock.joined([self._reader.read(shard) for shard in self.plan.shards(task)])
             offsets = np.asarray(order.take(self.plan.record_order(task), 0, len(block)), np.int64)
             if not isinstance(self.plan.record_order(task), range):
                 block = block.reordered(offsets)
-            ordered = self._tasks[task] = _Task(block=block, places=offsets + block.shard.start)
+            ordered = self._tasks[task] = _Task(block=block, places=offsets)
             while len(self._tasks) > _TASKS_KEPT:
                 self._tasks.popitem(last=False)
         return ordered

@@ -68,10 +68,7 @@ def _joined(parts: Sequence[ColumnValues]) -> ColumnValues:
     lists = [part for part in parts if isinstance(part, Ragged)]
     if not lists:
         return np.concatenate([part for part in parts if not isinstance(part, Ragged)])
-    splits = [np.zeros(1, np.int64)]
-    for part in lists:
-        splits.append(part.splits[1:] + splits[-1][-1])
-    return Ragged(values=np.concatenate([part.values for part in lists]), splits=np.concatenate(splits))
+    return Ragged.joined(lists)
 
 
 def table(columns: Arrays) -> pa.Table:

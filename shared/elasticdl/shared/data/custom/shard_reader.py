@@ -68,7 +68,7 @@ class CustomShardReader:
                 "start a new job.",
             )
         parse = partial(self._parse, source.uri, shard.start, lines)
-        return RecordBlock(shard=shard, lines=None if has_columns else lines, hashes=hashes, parse=parse)
+        return RecordBlock(lines=None if has_columns else lines, hashes=hashes, parse=parse)
 
     def _is_planned(self, shard: Shard, hashes: Hashes) -> bool:
         """Whether the records are those of the index, as far as it has marks within the shard."""

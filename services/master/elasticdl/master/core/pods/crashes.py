@@ -63,10 +63,12 @@ def _place(state: State, running: RunningBatch) -> str:
 
 
 def _records(plan: Plan, task: TaskId, batch: int) -> str:
-    shard = plan.shard(task)
+    shard, *others = plan.shards(task)
     uri = plan.sources[shard.source].uri
     count = plan.records_of(task, batch)
-    if plan.shuffle is Shuffle.RECORDS:
+    if others:
+        return f"{count} of {plan.task_size(task)} records in {1 + len(others)} ranges, the first of which is in {uri}"
+    if plan.shuffle in (Shuffle.RECORDS, Shuffle.GLOBAL):
         return f"{count} of the records {shard.start} to {shard.end - 1} (from 0) of {uri}"
     first = shard.start + batch * plan.minibatch_size
     return f"records {first} to {first + count - 1} (from 0) of {uri}"

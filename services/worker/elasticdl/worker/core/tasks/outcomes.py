@@ -40,7 +40,7 @@ class FailedBatch:
     """Which records failed.
 
     Attributes:
-        source: URI of the data object; empty for tasks without data.
+        source: URI of the data object; empty for tasks without data, or with data of several ranges.
         shard: the task's records in it.
         batch: number of the batch in the task.
         step: step of the weights, if the batch was computed with weights.
@@ -54,7 +54,9 @@ class FailedBatch:
     @classmethod
     def of(cls, plan: Plan, task: TaskId, batch: int, step: int = 0) -> FailedBatch:
         """A batch of a plan's task."""
-        shard = plan.shard(task)
+        shard, *others = plan.shards(task)
+        if others:
+            return cls(batch=batch, step=step)
         return cls(source=plan.sources[shard.source].uri, shard=shard, batch=batch, step=step)
 
 
