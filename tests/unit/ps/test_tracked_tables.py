@@ -21,11 +21,14 @@ from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.table_figures import count_tables, table_figures
 from elasticdl.ps.snapshots.kept_versions import kept_versions
+from elasticdl.ps.snapshots.reader import gather, read_chain
+from elasticdl.ps.snapshots.recovery import choose
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import encode_envelope
 from elasticdl.shared.messages.events import Envelope, ModelInitialised, PsStarted, TableCounted
 from elasticdl.shared.model.manifests import ChunkPart, read_manifest
+from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import Placement
 from elasticdl.shared.model.signature import ModelSignature
 from elasticdl.shared.names import JobId, PodName, Service, new_incarnation
@@ -269,3 +272,31 @@ def test_the_count_of_a_table_with_a_very_long_name_is_a_small_event() -> None:
         event=largest,
     )
     assert len(encode_envelope(envelope)) <= 512
+
+
+@pytest.mark.parametrize("ps", [1, 3])
+def test_another_number_of_ps_takes_rows_counts_and_ages_over(make_job: MakeJob, ps: int) -> None:
+    job, client, services = make_job(2)
+    train(client, BATCHES[:12])
+    chains = [read_chain(job.store, snapshot(job, 1, number=number).manifest) for number in range(2)]
+    expected = weights(client)
+    found = [np.zeros_like(rows) for rows in expected[1:]]
+    sums: dict[str, list[int]] = {}
+    for number in range(ps):
+        core = PsCore(plan=PLAN, placement=Placement.even(ps), number=number, policy=UpdatePolicy())
+        shard = gather(job.store, core, choose(chains, core.owned))
+        for table, rows in enumerate(found):
+            ids = np.arange(len(rows))
+            ids = ids[mask_of(core.owned)[partitions_of(ids)]]
+            out = np.empty(ids.size * rows.shape[1], np.float32)
+            shard.pull([TableIds(table=table, width=rows.shape[1], ids=ids)], out, None)
+            rows[ids] = out.reshape(ids.size, -1)
+        for name, one in table_figures(shard).items():
+            counts = [one.rows, one.candidates, one.admitted, one.dropped]
+            sums[name] = [mine + other for mine, other in zip(counts, sums.get(name, [0] * 4), strict=True)]
+    for mine, theirs in zip(found, expected[1:], strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert sums == {
+        name: [one.rows, one.candidates, one.admitted, one.dropped] for name, one in figures(services).items()
+    }
+    assert any(shard_sums[3] for shard_sums in sums.values())

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
 from elasticdl.layers import Embedding
+from elasticdl.layers.embedding import plain_embedding
 from elasticdl.shared.model.signature import ModelSignature
 
 from .conftest import WriteModule, columns, runner_of
@@ -62,4 +64,6 @@ def test_a_layer_keeps_its_options_and_is_plain_outside_of_a_job() -> None:
     copied = Embedding.from_config(layer.get_config())
     assert (copied.min_count, copied.expire_after) == (2, 9)
     assert np.array_equal(layer(np.array([[1, 2]])), np.ones((1, 2, 4), np.float32))
+    plain = plain_embedding(4, 50, min_count=2, expire_after=9)
+    assert type(plain) is keras.layers.Embedding, "an exported table needs no such options"
     assert not {"min_count", "expire_after"} & Embedding(4, 50).get_config().keys()
