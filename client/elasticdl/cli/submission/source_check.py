@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
@@ -13,14 +14,15 @@ from elasticdl.shared.data import IndexStore, PlannedData, scan_source
 from elasticdl.shared.data.discovery import DataObject
 from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.index_store import IndexLostError
-from elasticdl.shared.data.schema import options_of, schema_of
+from elasticdl.shared.data.schema import ReaderOptions, options_of, schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec
 from elasticdl.shared.names import JobId
-from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, display, open_store
+from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, for_each, open_store
 
 Progress = Callable[[str], None]
+_Saved = SourceIndex | IndexLostError
 
 
 def check_model_files(run: RunDirectory, record: JobRecord) -> None:
@@ -69,17 +71,21 @@ def check_data(spec: JobSpec, progress: Progress) -> None:
 
 def _check_sizes(spec: JobSpec) -> None:
     """Refuse data of another size: the ledgers count records of the old data."""
-    for plan in (spec.plan, spec.validation):
-        for source in plan.sources if plan else ():
-            try:
-                info = _info(source)
-            except ObjectNotFoundError as error:
-                raise UserError(
-                    f"{display(source.uri)}, a data source of job {spec.job}, does not exist any more",
-                    hint="Restore it, then try again.",
-                ) from error
-            if info.size_bytes != source.size_bytes:
-                raise _changed(spec.job, source)
+
+    def check(source: Source, store: ObjectStore) -> None:
+        try:
+            info = store.info(source.uri)
+        except ObjectNotFoundError as error:
+            raise UserError(
+                f"{display(source.uri)}, a data source of job {spec.job}, does not exist any more",
+                hint="Restore it, then try again.",
+            ) from error
+        if info.size_bytes != source.size_bytes:
+            raise _changed(spec.job, source)
+
+    for plan, _ in _data_sets(spec):
+        for _ in for_each(plan.sources, partial(check, store=_store_of(plan))):
+            pass
 
 
 def _check_indices(spec: JobSpec) -> None:
@@ -100,14 +106,21 @@ def _rebuild_indices(spec: JobSpec, progress: Progress) -> None:
     for plan, data in _data_sets(spec):
         saved, options = IndexStore.of_job(spec.storage), options_of(data)
         indices, rebuilt = [], []
-        for number, source in enumerate(plan.sources):
+
+        def load(number: int, plan: Plan = plan, saved: IndexStore = saved, options: ReaderOptions = options) -> _Saved:
             try:
-                indices.append(saved.load(source, number, options))
+                return saved.load(plan.sources[number], number, options)
             except IndexLostError as error:
-                progress(f"{error}. Rebuilding it.")
+                return error
+
+        for number, found in enumerate(for_each(range(len(plan.sources)), load)):
+            if isinstance(found, IndexLostError):
+                progress(f"{found}. Rebuilding it.")
                 # Only the training data has a checksum that shows whether the content is the same.
-                rebuilt.append(_index(spec.job, source, number, data, can_verify=plan is spec.plan))
+                rebuilt.append(_index(spec.job, plan.sources[number], number, data, can_verify=plan is spec.plan))
                 indices.append(rebuilt[-1])
+            else:
+                indices.append(found)
         if rebuilt and plan is spec.plan and checksum(plan, _as_it_is(indices, data)) != spec.checksum:
             raise _changed(spec.job, rebuilt[0].source)
         for index in rebuilt:
@@ -118,8 +131,8 @@ def _check_contents(spec: JobSpec, progress: Progress) -> None:
     """Refuse data with other content; its indices are there."""
     for plan, data in _data_sets(spec):
         saved = IndexStore.of_job(spec.storage)
-        for number, source in enumerate(plan.sources):
-            now = _info(source)
+        infos = for_each([source.uri for source in plan.sources], _store_of(plan).info)
+        for number, (source, now) in enumerate(zip(plan.sources, infos, strict=True)):
             if now.etag == source.etag:
                 continue
             progress(f"{display(source.uri)} was copied, touched or changed. Comparing its content.")
@@ -153,6 +166,11 @@ def _index(job: JobId, source: Source, number: int, data: DataSpec, *, can_verif
     if index.source.records != source.records or (info.etag != source.etag and not can_verify):
         raise _changed(job, source)
     return replace(index, source=source)
+
+
+def _store_of(plan: Plan) -> ObjectStore:
+    """The store of all sources of a plan: connections to it are used again."""
+    return open_store(plan.sources[0].uri if plan.sources else "file:///")
 
 
 def _info(source: Source) -> ObjectInfo:
