@@ -45,8 +45,16 @@ def test_jobs_are_found_by_id_or_by_a_name_that_only_one_has(tmp_path: Path) -> 
     assert find(tmp_path, "digits-aaaaaa").job == find(tmp_path, "digits").job == "digits-aaaaaa"
     with pytest.raises(UserError, match="2 jobs are named 'clicks'"):
         find(tmp_path, "clicks")
-    with pytest.raises(UserError, match="there is no job 'other'"):
+    with pytest.raises(UserError, match="there is no job 'other'") as unknown:
         find(tmp_path, "other")
+    assert "clicks-cccccc" in unknown.value.hint and "elasticdl jobs" in unknown.value.hint
+
+
+def test_where_there_are_no_jobs_the_hint_does_not_send_users_to_a_list_of_them(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no job 'other'") as unknown:
+        find(tmp_path, "other")
+    assert "holds no jobs" in unknown.value.hint and "--run_dir" in unknown.value.hint
+    assert "elasticdl jobs" not in unknown.value.hint
 
 
 def test_the_default_folder_depends_on_the_environment() -> None:

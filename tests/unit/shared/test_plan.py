@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -109,6 +111,14 @@ def test_the_fingerprint_knows_everything_that_names_a_record() -> None:
     ]
     assert len({plan.fingerprint for plan in [base, *others]}) == 1 + len(others)
     assert base.fingerprint == make([10, 20]).fingerprint
+
+
+@pytest.mark.parametrize("sources", [0, 1, 999, 1000, 1001, 2500])
+def test_the_fingerprint_is_that_of_the_whole_plan_as_json(sources: int) -> None:
+    """Snapshots of earlier versions have it; it is computed in pieces now."""
+    plan = make([3] * sources, max_step=7)
+    facts = asdict(plan) | {"shuffle": plan.shuffle.value}
+    assert plan.fingerprint == hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def test_the_records_of_a_batch_never_change_between_versions() -> None:

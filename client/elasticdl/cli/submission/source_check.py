@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from elasticdl.cli.jobs.run_directory import JobRecord, RunDirectory
@@ -13,15 +14,16 @@ from elasticdl.shared.data import IndexStore, PlannedData, scan_source
 from elasticdl.shared.data.discovery import DataObject, source_info
 from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.index_store import IndexLostError
-from elasticdl.shared.data.schema import DataFormat, options_of, schema_of
+from elasticdl.shared.data.schema import DataFormat, ReaderOptions, options_of, schema_of
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Plan, Source
 from elasticdl.shared.job.spec import DataSpec, JobSpec
 from elasticdl.shared.names import JobId
-from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, display, open_store
+from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, for_each, open_store
 
 Progress = Callable[[str], None]
 _KIND = {False: "data that the model file reads", True: "images in folders"}
+_Saved = SourceIndex | IndexLostError
 
 
 def check_model_files(run: RunDirectory, record: JobRecord) -> None:
@@ -71,17 +73,21 @@ def check_data(spec: JobSpec, progress: Progress) -> None:
 
 def _check_sizes(spec: JobSpec) -> None:
     """Refuse data of another size: the ledgers count records of the old data."""
+
+    def check(source: Source, store: ObjectStore, data: DataSpec) -> None:
+        try:
+            info = _info(store, source, data)
+        except ObjectNotFoundError as error:
+            raise UserError(
+                f"{display(source.uri)}, a data source of job {spec.job}, does not exist any more",
+                hint="Restore it, then try again.",
+            ) from error
+        if info.size_bytes != source.size_bytes:
+            raise _changed(spec.job, source)
+
     for plan, data in _data_sets(spec):
-        for source in plan.sources:
-            try:
-                info = _info(source, data)
-            except ObjectNotFoundError as error:
-                raise UserError(
-                    f"{display(source.uri)}, a data source of job {spec.job}, does not exist any more",
-                    hint="Restore it, then try again.",
-                ) from error
-            if info.size_bytes != source.size_bytes:
-                raise _changed(spec.job, source)
+        for _ in for_each(plan.sources, partial(check, store=_store_of(plan), data=data)):
+            pass
 
 
 def _check_indices(spec: JobSpec) -> None:
@@ -102,14 +108,21 @@ def _rebuild_indices(spec: JobSpec, progress: Progress) -> None:
     for plan, data in _data_sets(spec):
         saved, options = IndexStore.of_job(spec.storage), options_of(data)
         indices, rebuilt = [], []
-        for number, source in enumerate(plan.sources):
+
+        def load(number: int, plan: Plan = plan, saved: IndexStore = saved, options: ReaderOptions = options) -> _Saved:
             try:
-                indices.append(saved.load(source, number, options))
+                return saved.load(plan.sources[number], number, options)
             except IndexLostError as error:
-                progress(f"{error}. Rebuilding it.")
+                return error
+
+        for number, found in enumerate(for_each(range(len(plan.sources)), load)):
+            if isinstance(found, IndexLostError):
+                progress(f"{found}. Rebuilding it.")
                 # Only the training data has a checksum that shows whether the content is the same.
-                rebuilt.append(_index(spec.job, source, number, data, can_verify=plan is spec.plan))
+                rebuilt.append(_index(spec.job, plan.sources[number], number, data, can_verify=plan is spec.plan))
                 indices.append(rebuilt[-1])
+            else:
+                indices.append(found)
         if rebuilt and plan is spec.plan and checksum(plan, _as_it_is(indices, data)) != spec.checksum:
             raise _changed(spec.job, rebuilt[0].source)
         for index in rebuilt:
@@ -120,8 +133,8 @@ def _check_contents(spec: JobSpec, progress: Progress) -> None:
     """Refuse data with other content; its indices are there."""
     for plan, data in _data_sets(spec):
         saved = IndexStore.of_job(spec.storage)
-        for number, source in enumerate(plan.sources):
-            now = _info(source, data)
+        infos = for_each(plan.sources, partial(_info, _store_of(plan), data=data))
+        for number, (source, now) in enumerate(zip(plan.sources, infos, strict=True)):
             if now.etag == source.etag:
                 continue
             progress(f"{display(source.uri)} was copied, touched or changed. Comparing its content.")
@@ -138,7 +151,11 @@ def _data_sets(spec: JobSpec) -> list[tuple[Plan, DataSpec]]:
 
 def _as_it_is(indices: Sequence[SourceIndex], data: DataSpec) -> PlannedData:
     """The data with its present etags, so that it can be read."""
-    present = [replace(index, source=replace(index.source, etag=_info(index.source, data).etag)) for index in indices]
+    store = open_store(indices[0].source.uri)
+    infos = [_info(store, index.source, data) for index in indices]
+    present = [
+        replace(index, source=replace(index.source, etag=info.etag)) for index, info in zip(indices, infos, strict=True)
+    ]
     return PlannedData(
         sources=tuple(index.source for index in present),
         schema=schema_of(data),
@@ -149,16 +166,22 @@ def _as_it_is(indices: Sequence[SourceIndex], data: DataSpec) -> PlannedData:
 
 
 def _index(job: JobId, source: Source, number: int, data: DataSpec, *, can_verify: bool) -> SourceIndex:
-    info = _info(source, data)
+    store = open_store(source.uri)
+    info = _info(store, source, data)
     found = DataObject(info=info, format=schema_of(data).format)
-    index = scan_source(open_store(source.uri), found, number, options_of(data)).index
+    index = scan_source(store, found, number, options_of(data)).index
     if index.source.records != source.records or (info.etag != source.etag and not can_verify):
         raise _changed(job, source)
     return replace(index, source=source)
 
 
-def _info(source: Source, data: DataSpec) -> ObjectInfo:
-    return source_info(open_store(source.uri), source.uri, DataFormat(data.format))
+def _store_of(plan: Plan) -> ObjectStore:
+    """The store of all sources of a plan: connections to it are used again."""
+    return open_store(plan.sources[0].uri if plan.sources else "file:///")
+
+
+def _info(store: ObjectStore, source: Source, data: DataSpec) -> ObjectInfo:
+    return source_info(store, source.uri, DataFormat(data.format))
 
 
 def _changed(job: JobId, source: Source) -> UserError:

@@ -6,6 +6,7 @@ mean: no plan, no ledger, no file format.
 
 from elasticdl.shared.storage.file_store import free_bytes, remove_empty_folders
 from elasticdl.shared.storage.memory_store import MemoryStore
+from elasticdl.shared.storage.parallel import for_each
 from elasticdl.shared.storage.settings import StorageSettings
 from elasticdl.shared.storage.store import ObjectInfo, ObjectNotFoundError, ObjectStore
 from elasticdl.shared.storage.stores import open_store
@@ -18,6 +19,7 @@ __all__ = [
     "ObjectStore",
     "StorageSettings",
     "display",
+    "for_each",
     "free_bytes",
     "join",
     "open_store",
