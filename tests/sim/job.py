@@ -11,7 +11,7 @@ import numpy as np
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan, Shuffle, Source
-from elasticdl.shared.job.spec import BestModel, DataSpec, JobKind, JobSpec, Limits, ModelSpec
+from elasticdl.shared.job.spec import BestModel, DataSpec, JobKind, JobSpec, Limits, ModelSpec, PredictionSpec
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.model.signature import (
     DenseVariable,
@@ -29,6 +29,7 @@ LEASE_S = 10.0
 ROWS = 24
 WIDTH = 2
 RECORDS_PER_BATCH = 3
+OUTPUT = "memory://output"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class Shape:
         snapshot_s: seconds between snapshots.
         compute_s: seconds that a batch takes.
         evaluates: the job evaluates a model and trains nothing; tasks and batches are those of its validation data.
+        predicts: likewise, the job predicts that data.
         evaluate: whether there is validation data.
         evaluate_epochs: with validation data, the end of each epoch is evaluated.
         patience: epochs without a better result after which training ends; 0: never. With it, the best model is saved.
@@ -74,6 +76,7 @@ class Shape:
     snapshot_s: float = 1.0
     compute_s: float = 0.05
     evaluates: bool = False
+    predicts: bool = False
     evaluate: bool = False
     evaluate_epochs: bool = False
     patience: int = 0
@@ -84,6 +87,13 @@ class Shape:
     shared_address: bool = False
     chain_max: int = 3
     part_bytes_max: int = BusSettings().part_bytes_max
+
+    @property
+    def kind(self) -> JobKind:
+        """What the job does."""
+        if self.predicts:
+            return JobKind.PREDICT
+        return JobKind.EVALUATE if self.evaluates else JobKind.TRAIN
 
 
 class SimJob:
@@ -97,7 +107,8 @@ class SimJob:
     def __init__(self, shape: Shape, added_epochs: int = 0) -> None:
         self.shape = shape
         self.validation = _plan(shape, epochs=1)
-        self.plan = replace(self.validation, sources=()) if shape.evaluates else _plan(shape, epochs=shape.epochs)
+        trains = shape.kind is JobKind.TRAIN
+        self.plan = _plan(shape, epochs=shape.epochs) if trains else replace(self.validation, sources=())
         self.epochs = shape.epochs + added_epochs
         whole = replace(self.plan, epochs=self.epochs)
         self.batches = _batches(whole)
@@ -109,17 +120,19 @@ class SimJob:
         ]
         evaluated = sum(self.evaluation_checksum(*each) for each in _batches(self.validation)) % (1 << 64)
         trained = sum(self.checksums[: self.plan.batches]) % (1 << 64)
+        has_validation = shape.evaluate or not trains
         self.spec = JobSpec(
-            kind=JobKind.EVALUATE if shape.evaluates else JobKind.TRAIN,
+            kind=shape.kind,
             job=JobId("sim-1"),
             created_s=0.0,
             plan=self.plan,
-            checksum=evaluated if shape.evaluates else trained,
+            checksum=trained if trains else evaluated,
             data=DataSpec(format="tfrecord"),
-            validation=self.validation if shape.evaluate or shape.evaluates else None,
-            validation_data=DataSpec(format="tfrecord") if shape.evaluate or shape.evaluates else None,
+            validation=self.validation if has_validation else None,
+            validation_data=DataSpec(format="tfrecord") if has_validation else None,
             model=ModelSpec(path="/model.py", symbol="model"),
-            output="memory://output" if shape.export else "",
+            output=OUTPUT if shape.export or shape.predicts else "",
+            prediction=PredictionSpec(format="csv") if shape.predicts else None,
             storage="memory://storage",
             workers=shape.workers,
             ps=shape.ps,
@@ -151,8 +164,11 @@ class SimJob:
 
     @cached_property
     def initial(self) -> Floats:
-        """Initial values of the dense variables."""
-        return np.zeros(PARTITIONS * (self._columns + 1), np.float32)
+        """Initial values of the dense variables: zeros to count in, or the weights of a model that is not trained."""
+        size = PARTITIONS * (self._columns + 1)
+        if self.shape.kind is JobKind.TRAIN:
+            return np.zeros(size, np.float32)
+        return np.arange(1, size + 1, dtype=np.float32)
 
     @property
     def _columns(self) -> int:

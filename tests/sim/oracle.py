@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from tests.sim.job import ROWS, WIDTH, SimJob, rows_of
+from tests.sim.job import OUTPUT, ROWS, WIDTH, SimJob, rows_of
 from tests.sim.log_oracle import checked_fold, evaluated_wrongly, exported_before_the_audit
+from tests.sim.predictor import predicted_wrongly
 
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import EvaluationPhase
@@ -23,13 +24,15 @@ from elasticdl.shared.messages.commands import JobState, OpenPin
 from elasticdl.shared.messages.events import Decided, JobSubmitted, LogRecord, TaskFinished, TermStarted
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import PARTITIONS, Placement
-from elasticdl.shared.names import PodName, Purpose
+from elasticdl.shared.names import Incarnation, PodName, Purpose
 from elasticdl.shared.wire.messages import Floats, TableIds
+from elasticdl.worker.predictions.output import SUCCESS, TEMPORARY
 
 Counts = npt.NDArray[np.int64]
 
 if TYPE_CHECKING:
     from tests.sim.master import MasterProcess
+    from tests.sim.store import SimStore
     from tests.sim.world import World
 
 
@@ -43,32 +46,46 @@ class Oracle:
         self._saved: set[int] = set()
         self._job = job
         self._pins: dict[tuple[int, PodName], Floats] = {}
-        self._pin_problems: list[str] = []
-        self._checkpoints: list[tuple[int, dict[str, str], dict[PodName, Floats]]] = []
+        self._seen: list[str] = []
+        """Problems that were seen while the job ran."""
+        self._checkpoints: list[tuple[int, dict[PodName, Incarnation], dict[PodName, Floats]]] = []
 
     def pinned(self, evaluation: int, dense: dict[PodName, Floats]) -> None:
         """An evaluation read the model: every batch of one evaluation must see the same one."""
         for ps, values in dense.items():
             first = self._pins.setdefault((evaluation, ps), values.copy())
             if not np.array_equal(first, values):
-                self._pin_problems.append(f"evaluation {evaluation} read two different states of {ps}")
+                self._seen.append(f"evaluation {evaluation} read two different states of {ps}")
 
     def saved(self, evaluation: int, dense: dict[PodName, Floats]) -> None:
         """The model of an evaluation was saved: it is the one that was evaluated."""
         self.pinned(evaluation, dense)
         self._saved.add(evaluation)
 
-    def checkpoint(self, epoch: int, instances: Mapping[str, str], dense: dict[PodName, Floats]) -> None:
-        """A hook saved the model at the end of an epoch, from 0, as these instances of the ps had it."""
+    def merged(self, records: float) -> None:
+        """The metrics of an evaluation were computed from so many records."""
+        if records != self._job.validation.records:
+            self._seen.append(f"an evaluation has metrics of {records:g} records")
+
+    def published(self, store: SimStore) -> None:
+        """A file of a prediction job was published."""
+        files = {info.uri for info in store.list(f"{OUTPUT}/") if f"/{TEMPORARY}/" not in info.uri}
+        if f"{OUTPUT}/{SUCCESS}" in files and len(files) <= self._job.validation.tasks:
+            self._seen.append("the predictions were complete before every file had its name")
+
+    def checkpoint(self, epoch: int, instances: Mapping[PodName, Incarnation], dense: dict[PodName, Floats]) -> None:
+        """A hook saved the model at the end of an epoch, from 0, as these instances of the ps have answered."""
         self._checkpoints.append((epoch, dict(instances), {ps: values.copy() for ps, values in dense.items()}))
 
     def judge(self, world: World, master: MasterProcess) -> list[str]:
         """Everything that is wrong with a finished job, besides what ``replayed`` tells when its master ends."""
         state = master.master.state
-        problems = list(self._pin_problems)
+        problems = list(self._seen)
         if state.job_state is not JobState.SUCCEEDED:
             reason = state.failure.message if state.failure else state.stop_reason
             return [*problems, f"the job is {state.job_state.value}: {reason}"]
+        if self._job.shape.predicts:
+            return problems + predicted_wrongly(world.store, self._job)
         if self._job.shape.evaluates:
             return problems + evaluated_wrongly(world.records(), state, self._job.spec)
         if state.closing.audit is None or not state.closing.audit.exact:

@@ -187,6 +187,15 @@ def cluster_schedule(seed: int) -> Schedule:
     return replace(schedule, faults=(*schedule.faults, *evictions))
 
 
+def callback_schedule(seed: int) -> Schedule:
+    """The schedule of a seed, for a job with callbacks; with every other seed, the hooks save the evaluated model."""
+    schedule = random_schedule(seed)
+    shape = replace(schedule.shape, epochs=3, patience=0, callback_epochs=1 + seed % 4)
+    if seed % 2:
+        shape = replace(shape, evaluate=True, evaluate_epochs=True)
+    return replace(schedule, shape=shape)
+
+
 def evaluation_schedule(seed: int) -> Schedule:
     """The schedule of a seed, for a job that evaluates a model instead of training one."""
     schedule = cluster_schedule(seed)
@@ -195,6 +204,22 @@ def evaluation_schedule(seed: int) -> Schedule:
         ps=shape.ps, workers=shape.workers, tasks=shape.tasks, batches=shape.batches, compute_s=2 * shape.compute_s
     )
     return replace(schedule, shape=replace(evaluates, evaluates=True, shared_address=shape.shared_address))
+
+
+def prediction_schedule(seed: int) -> Schedule:
+    """The schedule of a seed, for a job that predicts: workers also fail between the files that they publish."""
+    schedule, random = evaluation_schedule(seed), Random(seed * 7919 + 41)
+    faults = (
+        Fault(
+            probe=(f"worker-{random.randrange(schedule.shape.workers)}", what, random.randint(1, 4)),
+            action=action,
+            targets=(f"worker-{random.randrange(schedule.shape.workers)}",),
+            for_s=0.0 if action == "kill" else round(0.05 + 6.0 * random.random() ** 2, 3),
+        )
+        for what, action in ((random.choice(("predicted", "published")), random.choice(("kill", "kill", "freeze"))),)
+    )
+    shape = replace(schedule.shape, evaluates=False, predicts=True)
+    return replace(schedule, shape=shape, faults=(*schedule.faults, *faults))
 
 
 def _schedule(seed: int) -> Schedule:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,13 @@ from tests.sim.mutations.search import find
 from tests.sim.mutations.seeds import SEEDS as KNOWN
 from tests.sim.quiet import quiet
 from tests.sim.run import run_quietly, run_seed, tell
-from tests.sim.schedule import cluster_schedule, evaluation_schedule, random_schedule
+from tests.sim.schedule import (
+    callback_schedule,
+    cluster_schedule,
+    evaluation_schedule,
+    prediction_schedule,
+    random_schedule,
+)
 from tests.sim.world import simulate
 
 SEEDS = int(os.environ.get("ELASTICDL_SIM_SEEDS", "1000" if os.environ.get("CI") else "200"))
@@ -45,11 +50,7 @@ def test_finished_jobs_train_more_epochs(first: int) -> None:
 @pytest.mark.parametrize("first", range(0, SEEDS // 4, BLOCK))
 def test_jobs_with_callbacks_end_where_these_stop_them(first: int) -> None:
     for seed in range(first, min(first + BLOCK, SEEDS // 4)):
-        schedule = random_schedule(seed)
-        shape = replace(schedule.shape, epochs=3, patience=0, callback_epochs=1 + seed % 4)
-        if seed % 2:  # The hooks save the evaluated model.
-            shape = replace(shape, evaluate=True, evaluate_epochs=True)
-        schedule = replace(schedule, shape=shape)
+        schedule = callback_schedule(seed)
         with quiet():
             outcome = simulate(schedule)
         assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
@@ -68,6 +69,15 @@ def test_jobs_on_a_cluster_survive_their_faults(first: int) -> None:
 def test_evaluation_jobs_survive_their_faults(first: int) -> None:
     for seed in range(first, min(first + BLOCK, SEEDS // 4)):
         schedule = evaluation_schedule(seed)
+        with quiet():
+            outcome = simulate(schedule, is_cluster=bool(seed % 2))
+        assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS // 4, BLOCK))
+def test_prediction_jobs_survive_their_faults(first: int) -> None:
+    for seed in range(first, min(first + BLOCK, SEEDS // 4)):
+        schedule = prediction_schedule(seed)
         with quiet():
             outcome = simulate(schedule, is_cluster=bool(seed % 2))
         assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tests.sim.job import LEASE_S, ROWS, rows_of
 from tests.sim.links import drive, ps_calls, pull_replies
+from tests.sim.predictor import SimPredictor
 from tests.sim.process import Process
 from tests.sim.runner import SimRunner
 
@@ -28,7 +29,7 @@ from elasticdl.shared.process.procedures import Issued
 from elasticdl.shared.wire.messages import Floats
 from elasticdl.worker.core import BatchRef, CoreSettings, PipelineSettings, WorkerCore, commands, events
 from elasticdl.worker.core.commands import Command
-from elasticdl.worker.execution.broker_lane import Deliveries
+from elasticdl.worker.execution.broker_lane import PURPOSES, PURPOSES_OF_PREDICTION, Deliveries
 from elasticdl.worker.ps_client.requests import PushOutcome
 from elasticdl.worker.ps_client.rules import PinLostError, PullDelayedError
 from elasticdl.worker.ps_client.sent_requests import Settled
@@ -81,10 +82,13 @@ class WorkerProcess(Process):
         self._runner: SimRunner[events.Event, Command] = SimRunner(
             self, self._core, execute=self._execute, lane_of=commands.lane_of
         )
-        self._ps = ps_calls(self)
-        self._deliveries = Deliveries(self.bus.tasks)
+        self.ps = ps_calls(self)
+        self._predictor = SimPredictor(self) if spec.prediction else None
+        self._deliveries = Deliveries(self.bus.tasks, PURPOSES_OF_PREDICTION if spec.prediction else PURPOSES)
         self._known = asyncio.Event()
         self._weights: dict[BatchRef, Weights] = {}
+        self._measured = 0
+        """Records in the metrics of the model."""
         self._pushed: list[tuple[int, PushOutcome]] = []
         """Number and outcome of the last pushes."""
         self._handlers: Mapping[type, Callable[[Any], Awaitable[Any]]] = {
@@ -103,12 +107,13 @@ class WorkerProcess(Process):
             commands.EvaluateBatch: self._evaluate,
             commands.ReleaseBatch: self._release,
             commands.CollectMetrics: self._collect,
-            commands.DiscardMetrics: self._nothing,
+            commands.DiscardMetrics: self._discard,
             commands.MergeStates: self._merge,
             commands.RunCallbacks: self._run_callbacks,
             commands.ExportModel: self._export,
             commands.SaveModel: self._save,
             commands.Exit: self._exit,
+            **(self._predictor.handlers if self._predictor else {}),
         }
 
     def terminate(self) -> None:
@@ -167,17 +172,19 @@ class WorkerProcess(Process):
 
     async def _initialise(self, _: commands.InitialiseModel) -> None:
         await self._known.wait()
-        await drive(self, self._ps.initialise(self.world.job.initial))
+        await drive(self, self.ps.initialise(self.world.job.initial))
         if self.world.job.spec.kind is not JobKind.TRAIN:
-            await drive(self, self._ps.pull({}, dense=False))
+            await drive(self, self.ps.pull({}, dense=False))
 
     async def _ask_progress(self, command: commands.AskProgress) -> object:
-        return await drive(self, self._ps.next_batch(command.task, command.batches))
+        return await drive(self, self.ps.next_batch(command.task, command.batches))
 
     async def _pull(self, command: commands.PullBatch) -> events.Event:
+        if self._predictor:
+            return await self._predictor.pull(command, self._ids(command.ref))
         try:
             batch = None if command.pin else (command.ref.task.number, command.ref.batch)
-            settled = await drive(self, self._ps.pull(self._ids(command.ref), pin=command.pin, batch=batch))
+            settled = await drive(self, self.ps.pull(self._ids(command.ref), pin=command.pin, batch=batch))
         except PinLostError:
             return events.PinLost(ref=command.ref)
         except PullDelayedError:
@@ -191,10 +198,10 @@ class WorkerProcess(Process):
         iterations = weights.settled.iterations() if weights else {}
         push = self.world.job.push(TaskId(ref.task.number), ref.batch, iterations)
         if following is None:
-            outcome = await drive(self, self._ps.push(push))
+            outcome = await drive(self, self.ps.push(push))
         else:
             outcome, settled, _ = await drive(
-                self, self._ps.push_and_pull(push, self._ids(following), (following.task.number, following.batch))
+                self, self.ps.push_and_pull(push, self._ids(following), (following.task.number, following.batch))
             )
             if settled is not None:
                 self._weights[following] = Weights(settled)
@@ -213,9 +220,17 @@ class WorkerProcess(Process):
         weights = self._weights.pop(command.ref, None)
         if weights is not None:
             weights.is_released = True
+        if self._predictor:
+            self._predictor.release(command.ref)
 
     def _ids(self, ref: BatchRef) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
-        return {"rows": rows_of(self._number(ref))[0]} if ref.task.purpose is Purpose.TRAIN else {}
+        match ref.task.purpose:
+            case Purpose.TRAIN:
+                return {"rows": rows_of(self._number(ref))[0]}
+            case Purpose.PREDICT:
+                return {"rows": rows_of(ref.task.number + ref.batch)[0]}
+            case _:
+                return {}
 
     def _number(self, ref: BatchRef) -> int:
         return self.world.job.numbers[TaskId(ref.task.number), ref.batch]
@@ -240,7 +255,7 @@ class WorkerProcess(Process):
         if weights is not None:
             self._check_freshness(ref, weights)
         self.running_batches = (RunningBatch(task=ref.task, batch=ref.batch),)
-        await self._step(world.job.shape.compute_s * (0.5 + world.random.random()), weights)
+        await self.step(world.job.shape.compute_s * (0.5 + world.random.random()), weights)
         world.computed += 1
         return events.BatchComputed(ref=ref, loss=0.0 if weights is not None else None)
 
@@ -249,10 +264,12 @@ class WorkerProcess(Process):
         pin = weights.settled.sent.parts.requests[0].pin  # type: ignore[union-attr]
         dense = {ps: reply.dense for ps, reply in pull_replies(weights.settled).items()}
         self.world.oracle.pinned(pin, dense)
-        await self._step(self.world.job.shape.compute_s / 2, weights)
+        task = TaskId(command.ref.task.number % self.world.job.validation.tasks)
+        self._measured += self.world.job.validation.records_of(task, command.ref.batch)
+        await self.step(self.world.job.shape.compute_s / 2, weights)
         return events.BatchComputed(ref=command.ref, loss=0.0)
 
-    async def _step(self, seconds: float, weights: Weights | None) -> None:
+    async def step(self, seconds: float, weights: Weights | None) -> None:
         """A step of the model; the receive buffers may alias its tensors until it ends."""
         if self.hangs:
             self.world.note(f"a step of {self.incarnation} hangs")
@@ -266,13 +283,15 @@ class WorkerProcess(Process):
             await self.say(event)
 
     async def _collect(self, command: commands.CollectMetrics) -> Mapping[str, tuple[bytes, ...]]:
-        one = np.ones(1).tobytes()
-        return {} if command.tasks[0].purpose is Purpose.TRAIN else {"loss": (one, one)}
+        if command.tasks[0].purpose is Purpose.TRAIN:
+            return {}
+        return {"loss": (np.full(1, float(self._measured)).tobytes(),)}
 
-    async def _nothing(self, _: commands.DiscardMetrics) -> None:
-        return
+    async def _discard(self, _: commands.DiscardMetrics) -> None:
+        self._measured = 0
 
-    async def _merge(self, _: commands.MergeStates) -> Mapping[str, float]:
+    async def _merge(self, command: commands.MergeStates) -> Mapping[str, float]:
+        self.world.oracle.merged(float(np.frombuffer(command.states["loss"][0])[0]))
         shape = self.world.job.shape
         return {"loss": float(self.world.results.randrange(4)) if shape.patience else 1.0}
 
@@ -283,10 +302,11 @@ class WorkerProcess(Process):
             return done
         epoch, is_end = command.number // 2, command.number % 2 == 0
         if is_end:
+            self.probe("hooks")
             await asyncio.sleep(4 * self.world.job.shape.compute_s)  # Hooks before the one that saves the model.
-            settled = await drive(self, self._ps.pull({}, only=command.instances))
+            settled = await drive(self, self.ps.pull({}, only=command.instances))
             dense = {ps: reply.dense for ps, reply in pull_replies(settled).items()}
-            self.world.oracle.checkpoint(epoch - 1, command.instances, dense)
+            self.world.oracle.checkpoint(epoch - 1, settled.incarnations, dense)
         stops = is_end and epoch >= self.world.job.shape.callback_epochs
         results = {"learning_rate": 1.0} | ({"stop_training": 1.0} if stops else {})
         if stops or (is_end and command.is_last):
@@ -294,7 +314,7 @@ class WorkerProcess(Process):
         return self.world.callback_results.setdefault(command.number, commands.MergeResult(results=results))
 
     async def _save(self, command: commands.SaveModel) -> float:
-        settled = await drive(self, self._ps.pull({}, pin=command.pin))
+        settled = await drive(self, self.ps.pull({}, pin=command.pin))
         dense = {ps: reply.dense for ps, reply in pull_replies(settled).items()}
         self.world.oracle.saved(command.pin, dense)
         return 0.0
@@ -303,7 +323,7 @@ class WorkerProcess(Process):
         if command.version:
             self.world.oracle.exported_version = command.version
             return 0.0
-        pulled = pull_replies(await drive(self, self._ps.pull({"rows": np.arange(ROWS)}, only=command.audited)))
+        pulled = pull_replies(await drive(self, self.ps.pull({"rows": np.arange(ROWS)}, only=command.audited)))
         self.world.oracle.exported = {ps: reply.dense.copy() for ps, reply in pulled.items()}
         return 0.0
 

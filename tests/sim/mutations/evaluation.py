@@ -1,18 +1,24 @@
-"""Mutations of evaluation: which state of the model counts as the end of an epoch."""
+"""Mutations of evaluation: which state of the model is evaluated and saved, and which results count."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tests.sim.mutations.registry import Protects, mutation, replaced
+from tests.sim.schedule import evaluation_schedule
 
-from elasticdl.master.core.evaluation import best, epochs
+from elasticdl.master.core.callbacks import decide as callbacks
+from elasticdl.master.core.evaluation import apply, best, epochs
+from elasticdl.master.core.pods import apply as pods
+from elasticdl.master.core.training import apply as tasks
 from elasticdl.master.core.training import dispatch_window
 from elasticdl.shared.messages.commands import EndTraining
 from elasticdl.worker.core import auxiliary_tasks
-from elasticdl.worker.core.commands import SaveModel
+from elasticdl.worker.core import evaluation as evaluation_tasks
+from elasticdl.worker.core.commands import RunCallbacks, SaveModel
 
 decide = sys.modules["elasticdl.master.core.decide"]
 """The module; the package has a function of the same name."""
@@ -58,4 +64,80 @@ def the_pin_is_saved() -> Iterator[None]:
         return SaveModel(pin=0, keep=keep)
 
     with replaced(auxiliary_tasks, "SaveModel", save_model):
+        yield
+
+
+@mutation(
+    "the hooks of an epoch read the model from the instances that the task names",
+    protects=Protects.EXACTLY_ONCE,
+    scenario="a-ps-dies-while-the-hooks-of-an-epoch-run",
+)
+def checkpoints_are_read_from_the_named_instances() -> Iterator[None]:
+    def run_callbacks(**fields: Any) -> RunCallbacks:
+        return RunCallbacks(**fields | {"instances": {}})
+
+    with replaced(auxiliary_tasks, "RunCallbacks", run_callbacks):
+        yield
+
+
+@mutation(
+    "the hooks of an evaluated epoch read the model from the instances that were evaluated",
+    protects=Protects.EXACTLY_ONCE,
+    scenario="a-ps-and-the-master-die-before-the-hooks-of-an-epoch",
+)
+def checkpoints_are_of_the_evaluated_instances() -> Iterator[None]:
+    with replaced(callbacks, "evaluation_of_epoch", lambda state, epoch: None):
+        yield
+
+
+@mutation(
+    "the first result of a task counts in an evaluation, and no other",
+    protects=Protects.EXACTLY_ONCE,
+    scenario="a-worker-is-killed-between-a-result-and-its-acknowledgement",
+)
+def evaluated_tasks_count_once() -> Iterator[None]:
+    original = apply.on_evaluation_result
+
+    def on_evaluation_result(state: Any, event: Any) -> None:
+        if state.evaluation:
+            state.evaluation.states.pop(event.task.number, None)
+        original(state, event)
+
+    with replaced(tasks, "on_evaluation_result", on_evaluation_result):
+        yield
+
+
+@mutation(
+    "a result counts only in the evaluation that dispatched its task",
+    protects=Protects.EXACTLY_ONCE,
+    schedule=evaluation_schedule,
+)
+def results_of_former_evaluations_are_ignored() -> Iterator[None]:
+    original = apply.on_evaluation_result
+
+    def on_evaluation_result(state: Any, event: Any) -> None:
+        if state.evaluation:
+            original(state, replace(event, dispatch=state.evaluation.dispatch))
+
+    with replaced(tasks, "on_evaluation_result", on_evaluation_result):
+        yield
+
+
+@mutation(
+    "an evaluation whose ps has ended starts again on a new pin",
+    protects=Protects.LIVENESS,
+    schedule=evaluation_schedule,
+)
+def lost_evaluations_start_again() -> Iterator[None]:
+    with replaced(pods, "abandon_evaluation", lambda state: None):
+        yield
+
+
+@mutation(
+    "an attempt at an evaluation task begins with metrics at zero",
+    protects=Protects.EXACTLY_ONCE,
+    schedule=evaluation_schedule,
+)
+def metrics_begin_at_zero() -> Iterator[None]:
+    with replaced(evaluation_tasks.Evaluation, "start", lambda self: self._read_next()):
         yield

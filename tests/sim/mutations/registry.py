@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from tests.sim.schedule import random_schedule
+from tests.sim.world import Schedule
+
 from elasticdl.master.core import State
 from elasticdl.master.core.evolve import HANDLERS
 from elasticdl.shared.messages.events import Envelope, Event
@@ -36,6 +39,7 @@ class Mutation:
         patch: removes it.
         scenario: a file in ``tests/scenarios`` that shows the damage; empty: a random schedule shows it (``seeds.py``).
         added_epochs: that a resume adds to each job when it has finished.
+        schedule: the random schedules that may show the damage, by seed.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Mutation:
     patch: Patch
     scenario: str = ""
     added_epochs: int = 0
+    schedule: Callable[[int], Schedule] = random_schedule
 
     def is_shown_by(self, problem: str) -> bool:
         """Whether a problem of a run is damage of the kind that the rule prevents."""
@@ -54,7 +59,12 @@ MUTATIONS: list[Mutation] = []
 
 
 def mutation(
-    rule: str, *, protects: Protects, scenario: str = "", added_epochs: int = 0
+    rule: str,
+    *,
+    protects: Protects,
+    scenario: str = "",
+    added_epochs: int = 0,
+    schedule: Callable[[int], Schedule] = random_schedule,
 ) -> Callable[[Callable[[], Iterator[None]]], Patch]:
     """Register a patch under its function's name.
 
@@ -63,13 +73,22 @@ def mutation(
         protects: what the rule guards.
         scenario: see ``Mutation``.
         added_epochs: see ``Mutation``.
+        schedule: see ``Mutation``.
     """
 
     def register(function: Callable[[], Iterator[None]]) -> Patch:
         patch = contextmanager(function)
         name = function.__name__.replace("_", " ")
         MUTATIONS.append(
-            Mutation(name=name, rule=rule, protects=protects, patch=patch, scenario=scenario, added_epochs=added_epochs)
+            Mutation(
+                name=name,
+                rule=rule,
+                protects=protects,
+                patch=patch,
+                scenario=scenario,
+                added_epochs=added_epochs,
+                schedule=schedule,
+            )
         )
         return patch
 

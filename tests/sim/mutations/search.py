@@ -13,7 +13,6 @@ from pathlib import Path
 from tests.sim import scenarios
 from tests.sim.mutations.registry import MUTATIONS, Mutation
 from tests.sim.quiet import quiet
-from tests.sim.schedule import random_schedule
 from tests.sim.world import Schedule, simulate
 
 SEEDS = Path(__file__).with_name("seeds.py")
@@ -57,14 +56,14 @@ def find(mutation: Mutation, known: tuple[int, int], schedules_max: int) -> Foun
         return Found(mutation=mutation.name, tried=1, symptom=symptom)
     tried = 0
     for tried, (seed, variant) in enumerate(_near(*known, schedules_max), start=1):
-        if symptom := symptom_of(mutation, schedule_of(seed, variant)):
+        if symptom := symptom_of(mutation, schedule_of(mutation, seed, variant)):
             return Found(mutation=mutation.name, seed=seed, variant=variant, tried=tried, symptom=symptom)
     return Found(mutation=mutation.name, tried=tried, symptom="")
 
 
-def schedule_of(seed: int, variant: int) -> Schedule:
+def schedule_of(mutation: Mutation, seed: int, variant: int) -> Schedule:
     """A random schedule; variants other than 0 have the same job and faults, and other delays."""
-    schedule = random_schedule(seed)
+    schedule = mutation.schedule(seed)
     return replace(schedule, seed=seed + variant * _VARIANT_STRIDE)
 
 

@@ -89,5 +89,6 @@ class Predictor:
             PermanentError, TransientError: the storage, or a file is gone.
         """
         started_s = time.perf_counter()
-        self.output.publish(command.files, self.progress)
+        for _ in self.output.publish(command.files):
+            self.progress()
         return time.perf_counter() - started_s

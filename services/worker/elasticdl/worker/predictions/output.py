@@ -9,8 +9,8 @@ such as Spark and pyarrow, skip names that begin with ``_``.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.job.spec import JobSpec
@@ -31,6 +31,7 @@ class PredictionOutput:
         job: the job's id.
         tasks: number of the plan's tasks, each of which has one file.
         suffix: of every file, without dot.
+        token: makes the part of a file's name that no other attempt has.
     """
 
     store: ObjectStore
@@ -38,6 +39,7 @@ class PredictionOutput:
     job: str
     tasks: int
     suffix: str
+    token: Callable[[], str] = field(default=lambda: secrets.token_hex(_NAME_BYTES))
 
     @classmethod
     def of(cls, spec: JobSpec, store: ObjectStore) -> PredictionOutput:
@@ -61,16 +63,18 @@ class PredictionOutput:
         Raises:
             PermanentError, TransientError: the output can't be written.
         """
-        name = f"{task:05}-{secrets.token_hex(_NAME_BYTES)}"
+        name = f"{task:05}-{self.token()}"
         self.store.write(self._temporary(name), content)
         return name
 
-    def publish(self, files: Sequence[str], progress: Callable[[], None]) -> None:
+    def publish(self, files: Sequence[str]) -> Iterator[None]:
         """Rename the files that count, delete all others and write ``_SUCCESS``.
 
         Args:
             files: name of each task's file, in the order of the tasks.
-            progress: called after each file.
+
+        Yields:
+            After each file. An attempt may end there, and another one may run meanwhile.
 
         Raises:
             PermanentError: a file that counts is gone.
@@ -78,12 +82,12 @@ class PredictionOutput:
         """
         for task, name in enumerate(files):
             self._rename(self._temporary(name), self.part(task))
-            progress()
+            yield
         self.store.write(join(self.folder, SUCCESS), b"")
         attempts = join(self.folder, TEMPORARY, self.job) + "/"
         for info in list(self.store.list(attempts)):
             self.store.delete(info.uri)
-            progress()
+            yield
         remove_empty_folders(join(self.folder, TEMPORARY))
         remove_empty_folders(self.folder)
 
