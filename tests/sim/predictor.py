@@ -162,7 +162,7 @@ def predicted_wrongly(store: SimStore, job: SimJob) -> list[str]:
     problems = []
     for task, part in enumerate(parts):
         rows = list(csv.DictReader(io.StringIO(files[part].decode())))
-        shard = job.validation.shard(TaskId(task))
+        (shard,) = job.validation.shards(TaskId(task))
         if [int(row[RECORD]) for row in rows] != list(range(shard.start, shard.end)):
             records = [row[RECORD] for row in rows]
             problems.append(f"{part} has predictions of the records {records}, not {shard.start} to {shard.end - 1}")
