@@ -113,7 +113,7 @@ class SimPredictor:
 
     def _loaded(self, ref: BatchRef, weights: Pulled) -> LoadedBatch:
         plan, task = self._worker.world.job.validation, TaskId(ref.task.number)
-        start, records = plan.shard(task).start + ref.batch * plan.minibatch_size, plan.records_of(task, ref.batch)
+        start, records = plan.shards(task)[0].start + ref.batch * plan.minibatch_size, plan.records_of(task, ref.batch)
         numbers = np.arange(start, start + records)
         return LoadedBatch(
             batch=numbers, records=records, checksum=0, tables={}, kept={RECORD: numbers}, weights=weights
