@@ -49,9 +49,8 @@ class LostNode:
         """
         kubelet = self._kubelet()
         kubelet.suspend()
-        joined = subprocess.Popen(
-            self._joining(kubelet.cmdline()), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        with (self.site.folder / "logs" / "kubelet-joined.log").open("ab") as log:
+            joined = subprocess.Popen(self._joining(kubelet.cmdline()), stdout=log, stderr=log)
         try:
             wait_until(lambda: self._is_ready(JOINED), lambda: "the second node does not become ready")
             wait_until(lambda: not _have_processes(uids), lambda: "containers of the lost node still run")
