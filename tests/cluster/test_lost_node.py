@@ -96,6 +96,7 @@ class SilentNode:
         statuses = {"image": "", "imageID": "", "restartCount": 0}
         status = {
             "phase": phase,
+            "conditions": [{"type": "Ready", "status": str(is_ready)}],
             "initContainerStatuses": [{"name": "submit", "state": done, "ready": True, **statuses}],
             "containerStatuses": [{"name": "master", "state": state, "ready": is_ready, **statuses}],
         }
@@ -139,7 +140,9 @@ def test_the_master_of_a_lost_node_has_a_successor_that_can_end_the_job(node: Si
     assert condition_of(node.job_object(), node.masters()).is_running
 
     end_run(node.api, node.job, RUN)
-    node.runs(successor)  # Kubernetes has not ended it because of the failure before.
+    node.runs(successor)
+    wait_until(lambda: node.job_object()["status"].get("ready") == 1, lambda: str(node.job_object()["status"]))
+    assert "deletionTimestamp" not in node.masters()[1]["metadata"]  # It still has to leave its exit code.
     node.ends(successor, 1)
     job = node.wait_for_condition("FailureTarget")
     ended = condition_of(job, node.masters())

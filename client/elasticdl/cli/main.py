@@ -245,15 +245,22 @@ def clean(
     dry_run: Annotated[bool, Flag("Only print what would be deleted.")] = False,
     yes: Annotated[bool, Flag("Do not ask for confirmation.", letter="y")] = False,
     run_dir: RunDir = None,
+    namespace: Namespace = "",
 ) -> None:
     """Delete the folders of finished jobs: logs, snapshots and history. Exported models are kept.
 
-    Jobs that were killed before they began, and so can't be resumed, are deleted too.
+    Jobs that were killed before they began, and so can't be resumed, are deleted too. With --namespace: delete the
+    event logs of finished jobs whose Kubernetes objects are gone; their snapshots stay in the object storage.
     """
     from elasticdl.cli.commands.clean import CleanSettings, clean
 
     settings = CleanSettings(older_than_days=older_than_days, unfinished=everything, dry_run=dry_run, confirmed=yes)
-    clean(root_of(run_dir), jobs or [], settings)
+    if namespace:
+        from elasticdl.cli.kubernetes.ended_jobs.clean import clean_namespace
+
+        clean_namespace(namespace, jobs or [], settings)
+    else:
+        clean(root_of(run_dir), jobs or [], settings)
 
 
 @command(app, panel=JOBS)

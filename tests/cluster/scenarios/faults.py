@@ -76,6 +76,11 @@ class Faults:
         wait_until(exists, lambda: f"there is no pod {selector.labels}", LIMIT_S)
         return str(found[-1].metadata.uid)
 
+    def created_s(self, selector: PodSelector) -> float:
+        """When the latest pod was created, in whole seconds since the epoch."""
+        self.uid(selector)
+        return float(self._pods(selector)[-1].metadata.creation_timestamp.timestamp())
+
     def delete(self, selector: PodSelector) -> None:
         """Delete a pod at once, as ``kubectl delete --force`` does."""
         self.uid(selector)

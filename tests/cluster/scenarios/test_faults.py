@@ -16,6 +16,7 @@ from tests.cluster.readiness import wait_until
 from tests.cluster.scenarios.command_line import CommandLine
 from tests.cluster.scenarios.conftest import Note
 from tests.cluster.scenarios.faults import Faults, PodSelector
+from tests.cluster.scenarios.lost_node import LostNode
 from tests.cluster.scenarios.training_log import TrainingLog, reading
 from tests.e2e.models import slowly
 
@@ -72,27 +73,30 @@ class Experiment:
         self._commands = commands
         self._log = log
         self.job = job
-        self._note = note
+        self.note = note
 
     def replaces(self, name: str, fault: Callable[[PodSelector], None], selector: PodSelector) -> None:
         """A fault after which a new pod takes the place of the former one."""
         former = self._faults.uid(selector)
         self.happens(name, lambda: fault(selector), lambda: self._faults.wait_for_replacement(selector, former))
 
-    def happens(self, name: str, fault: Callable[[], object], wait: Callable[[], object]) -> None:
+    def happens(
+        self, name: str, fault: Callable[[], object], wait: Callable[[], object], *, started_s: float = 0.0
+    ) -> None:
         """A fault.
 
         Args:
             name: of the fault, for the table.
             fault: lets it happen.
             wait: returns when what failed is there again.
+            started_s: when it began to happen, seconds since the epoch; 0: now.
         """
-        started_s = time.time()
+        started_s = started_s or time.time()
         fault()
         wait()
         running_s = time.time()
         trains_s = self._log.wait_for_progress(running_s, WORKERS, RECOVERY_LIMIT_S)
-        self._note(
+        self.note(
             fault=name,
             running_after_s=round(running_s - started_s, 1),
             trains_after_s=round(trains_s - started_s, 1),
@@ -119,7 +123,7 @@ class Experiment:
         report = self._commands.wait_for_end(self.job, JOB_LIMIT_S)
         events = [record.event for record in self._log.records()]
         started = {(event.pod, event.instance) for event in events if isinstance(event, PodStarted)}
-        self._note(replaced_pods=len(started) - WORKERS - PS)
+        self.note(replaced_pods=len(started) - WORKERS - PS)
         assert report["state"] == "succeeded", report
         assert report["audit"]["exact"], report
 
@@ -222,6 +226,28 @@ def test_a_job_recovers_from_faults_of_its_node(experiment: Experiment, faults: 
         lambda: faults.wait_for_replacement(master, former),
     )
     experiment.ends_exactly()
+
+
+@pytest.mark.bench_cluster
+@pytest.mark.timeout(2 * JOB_LIMIT_S)
+@pytest.mark.usefixtures("service_images")
+def test_a_job_recovers_from_the_loss_of_its_node(experiment: Experiment, faults: Faults) -> None:
+    """No client does anything for the job. NATS and MinIO are on the node, too; an administrator replaces them."""
+    master = experiment.pod("master")
+    pods = [experiment.pod(name) for name in ("master", *(f"worker-{n}" for n in range(WORKERS)), "ps-0", "ps-1")]
+    former = faults.uid(master)
+    uids = [faults.uid(pod) for pod in pods]
+    started_s = time.time()
+    with LostNode(core=faults.core, site=faults.site).lost(uids):
+        for server in SERVERS:
+            faults.delete(PodSelector.server(server))
+
+        def wait() -> None:
+            faults.wait_for_replacement(master, former)
+            experiment.note(fault="node lost", successor_created_after_s=faults.created_s(master) - started_s)
+
+        experiment.happens("node lost", lambda: None, wait, started_s=started_s)
+        experiment.ends_exactly()
 
 
 @pytest.mark.bench_cluster

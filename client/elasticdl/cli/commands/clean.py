@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from elasticdl.shared.names import JobId
 
 DAMAGED = "damaged"
 """Shown as the state of a job whose job.json can't be read."""
-_DAY_S = 86_400.0
+DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def clean(root: Path, jobs: list[str], settings: CleanSettings) -> None:
     if settings.dry_run:
         for run in chosen:
             console.print(f"Would delete {run.path} ({states[run.job]})")
-    elif chosen and (settings.confirmed or not settings.unfinished or _confirm(chosen, states)):
+    elif chosen and (settings.confirmed or not settings.unfinished or _confirm_all(chosen, states)):
         for run in chosen:
             _delete(run, damaged=states[run.job] == DAMAGED)
             console.print(f"Deleted {run.path}")
@@ -90,18 +90,31 @@ def _check_finished(run: RunDirectory, state: str) -> None:
         raise UserError(f"job {run.job} ({state}) can still be resumed", hint="To delete it nevertheless, add --all.")
 
 
-def _confirm(chosen: list[RunDirectory], states: Mapping[JobId, str]) -> bool:
-    """Ask before jobs are deleted that could be resumed; whether the user agrees."""
+def _confirm_all(chosen: list[RunDirectory], states: Mapping[JobId, str]) -> bool:
+    lines = [f"{run.path} ({states[run.job]})" for run in chosen]
+    return confirm(lines, f"{count(len(chosen), 'job')}, including jobs that could be resumed")
+
+
+def confirm(lines: Sequence[str], what: str) -> bool:
+    """Ask before something is deleted that users may need; whether the user agrees.
+
+    Args:
+        lines: what would be deleted, one line each.
+        what: all of it, for the question.
+
+    Raises:
+        UserError: there is no terminal to ask.
+    """
     if not sys.stdin.isatty():
         raise UserError(
-            f"clean --all would delete {count(len(chosen), 'job')}, including jobs that could be resumed",
+            f"clean --all would delete {what}",
             hint="There is no terminal to ask for confirmation. Add --yes to delete them, or --dry_run to list them.",
             usage=True,
         )
     console = plain_console()
-    for run in chosen:
-        console.print(f"{run.path} ({states[run.job]})")
-    agreed = typer.confirm(f"Delete {count(len(chosen), 'job')}? Deleted jobs can't be resumed.")
+    for line in lines:
+        console.print(line)
+    agreed = typer.confirm(f"Delete {what}?")
     if not agreed:
         console.print("Nothing was deleted.")
     return agreed
@@ -116,7 +129,7 @@ def _old(root: Path, settings: CleanSettings) -> list[RunDirectory]:
 
 
 def _is_old(run: RunDirectory, settings: CleanSettings) -> bool:
-    before_s = time.time() - settings.older_than_days * _DAY_S
+    before_s = time.time() - settings.older_than_days * DAY_S
     return (run.path / "job.json").stat().st_mtime <= before_s and (
         settings.unfinished or _state(run) == JobState.SUCCEEDED.value
     )

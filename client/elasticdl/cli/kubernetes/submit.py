@@ -21,8 +21,8 @@ from pathlib import Path
 
 from elasticdl.cli.jobs.former_run import FormerRun, streams_of
 from elasticdl.cli.jobs.resume_changes import ResumeChanges
-from elasticdl.cli.kubernetes.before_run import check_not_begun, check_rights
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES
+from elasticdl.cli.kubernetes.new_job.before_run import check_not_begun, check_rights
 from elasticdl.cli.kubernetes.submission_file import SubmissionFile, seed_of
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.preflight import check_writable
@@ -256,7 +256,7 @@ def _check_cluster(file: SubmissionFile) -> None:
     """Check what a run that is not on the log needs of the cluster, and that it has not begun.
 
     Raises:
-        ElasticDLError: see ``before_run``.
+        ElasticDLError: see ``new_job.before_run``.
     """
     with contextlib.closing(KubernetesApi.connect()) as api:
         check_rights(api)

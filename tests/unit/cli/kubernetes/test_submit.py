@@ -10,8 +10,8 @@ from tests.unit.cli.kubernetes.test_manifests import IDENTITY, planned
 from tests.unit.shared_kubernetes.memory_api import MemoryApi
 from tests.unit.shared_kubernetes.test_pod_manifests import job
 
-from elasticdl.cli.kubernetes.before_run import LackingRightsError, check_not_begun, check_rights
 from elasticdl.cli.kubernetes.manifests.job_objects import FAILED_CODES, RETRIES
+from elasticdl.cli.kubernetes.new_job.before_run import LackingRightsError, check_not_begun, check_rights
 from elasticdl.cli.kubernetes.submit import NatsRefusedError, end_job
 from elasticdl.shared.errors import PermanentError, TransientError, UserError
 from elasticdl.shared.kubernetes.api import KubernetesApi

@@ -14,9 +14,9 @@ if _unwanted:
     sys.modules[_WEBSOCKETS] = None  # type: ignore[assignment]
 try:
     from elasticdl.shared.bus.nats_bus.bus import NatsBus, check_server, connect
-    from elasticdl.shared.bus.nats_bus.stored_jobs import stored_jobs
+    from elasticdl.shared.bus.nats_bus.stored_jobs import StoredLog, remove_job, stored_jobs, stored_logs
 finally:
     if _unwanted:
         del sys.modules[_WEBSOCKETS]
 
-__all__ = ["NatsBus", "check_server", "connect", "stored_jobs"]
+__all__ = ["NatsBus", "StoredLog", "check_server", "connect", "remove_job", "stored_jobs", "stored_logs"]

@@ -1,13 +1,36 @@
-"""The jobs whose event logs a NATS server keeps."""
+"""The jobs whose event logs a NATS server keeps, seen from outside of any job."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+
 from elasticdl.shared.bus import subjects
-from elasticdl.shared.bus.nats_bus.connection import Connection
+from elasticdl.shared.bus.nats_bus.connection import STREAM_NOT_FOUND, Connection, RefusedError
+from elasticdl.shared.bus.nats_bus.streams import stream_configs
 from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.names import JobId
 
 _NO_JOB = JobId("none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLog:
+    """The event log of a job.
+
+    Attributes:
+        job: the job.
+        last_s: time of its last record, or of its creation if it has none, in seconds since the epoch.
+        size_bytes: of its records.
+        is_followed: whether a process waits for its next record: the job's master does, and commands that show the job.
+    """
+
+    job: JobId
+    last_s: float
+    size_bytes: int
+    is_followed: bool
 
 
 async def stored_jobs(url: str) -> list[JobId]:
@@ -19,14 +42,70 @@ async def stored_jobs(url: str) -> list[JobId]:
     Raises:
         UserError, TransientError: as ``connect``.
     """
+    async with _connection(url) as connection:
+        return await _jobs(connection)
+
+
+async def stored_logs(url: str) -> list[StoredLog]:
+    """All event logs, sorted by job; arguments and errors as of ``stored_jobs``."""
+    found = []
+    async with _connection(url) as connection:
+        for job in await _jobs(connection):
+            with suppress(RefusedError):  # It was removed just now.
+                found.append(await _log(connection, job))
+    return found
+
+
+async def remove_job(url: str, job: JobId) -> None:
+    """Remove all streams of a job, the event log last, so that a removal that was interrupted can be repeated.
+
+    Args:
+        url: as of ``connect``.
+        job: the job, which must not run.
+
+    Raises:
+        UserError, TransientError: as ``connect``.
+        PermanentError: the server refuses.
+    """
+    names = {config["name"] for config in stream_configs(job, BusSettings())}
+    log = subjects.events_stream(job)
+    async with _connection(url) as connection:
+        for name in (*sorted(names - {log}), log):
+            try:
+                await connection.api(f"STREAM.DELETE.{name}", {})
+            except RefusedError as error:
+                if error.error_code != STREAM_NOT_FOUND:
+                    raise
+
+
+@asynccontextmanager
+async def _connection(url: str) -> AsyncIterator[Connection]:
     connection = await Connection.open(url, _NO_JOB, BusSettings())
     try:
-        names: list[str] = []
-        while True:
-            page = await connection.api("STREAM.NAMES", {"offset": len(names)})
-            names += page["streams"] or ()
-            if not page["streams"] or len(names) >= page["total"]:
-                break
+        yield connection
     finally:
         await connection.close()
+
+
+async def _jobs(connection: Connection) -> list[JobId]:
+    names: list[str] = []
+    while True:
+        page = await connection.api("STREAM.NAMES", {"offset": len(names)})
+        names += page["streams"] or ()
+        if not page["streams"] or len(names) >= page["total"]:
+            break
     return sorted(job for name in names if (job := subjects.job_of_events_stream(name)))
+
+
+async def _log(connection: Connection, job: JobId) -> StoredLog:
+    stream = subjects.events_stream(job)
+    info = await connection.api(f"STREAM.INFO.{stream}", {})
+    readers = (await connection.api(f"CONSUMER.LIST.{stream}", {"offset": 0}))["consumers"] or ()
+    state = info["state"]
+    return StoredLog(
+        job=job,
+        last_s=datetime.fromisoformat(state["last_ts"] if state["messages"] else info["created"]).timestamp(),
+        size_bytes=state["bytes"],
+        # A reader that has gone leaves its consumer for a minute, but no request for the next record.
+        is_followed=any(reader.get("num_waiting", 0) for reader in readers),
+    )
