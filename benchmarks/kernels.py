@@ -1,6 +1,7 @@
 """How fast the parameter server's kernels are, beside a plain copy of as many bytes.
 
     python benchmarks/kernels.py --rows 1000000 --batch 65536 --width 16 32 64
+    python benchmarks/kernels.py --min_count 2 --expire_after 1000000
 
 Single thread, CPU time, medians over interleaved rounds. "bound" is what a numpy copy would reach if it moved just the
 bytes that the operation must move (ids and index left out); random rows are bound by latency, so a tenth of it is good.
@@ -18,8 +19,9 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
-from elasticdl.ps.engine.rows import RowStore
+from elasticdl.ps.engine.tracked_rows import row_store
 from elasticdl.shared.model.dedup import sum_rows, unique_inverse
+from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.model.signature import DenseVariable, Optimizer, RowInitializer, RowTable, VariableKind
 
 COPY_BYTES = 256 << 20
@@ -43,9 +45,14 @@ def batches_of(ids: NDArray[np.int64], batch: int, rounds: int) -> list[NDArray[
     return [ids[generator.choice(ids.size, batch, replace=False)] for _ in range(rounds)]
 
 
-def measure_rows(name: str, width: int, rows: int, batch: int, rounds: int, bound: float) -> None:
-    table = RowTable(name="t", width=width, initializer=RowInitializer(distribution="uniform", low=-0.05, high=0.05))
-    store = RowStore(table, Optimizer(name=name, learning_rate=0.1), seed=1)
+def table_of(width: int, min_count: int, expire_after: int) -> RowTable:
+    uniform = RowInitializer(distribution="uniform", low=-0.05, high=0.05)
+    return RowTable(name="t", width=width, initializer=uniform, min_count=min_count, expire_after=expire_after)
+
+
+def measure_rows(table: RowTable, name: str, rows: int, batch: int, rounds: int, bound: float) -> None:
+    width = table.width
+    store = row_store(table, Optimizer(name=name, learning_rate=0.1), 1, np.full(PARTITIONS, 100, np.int32))
     ids = np.random.default_rng(0).permutation(np.arange(-rows, rows, 2)) * 2_654_435_761
     gradients = np.random.default_rng(2).normal(size=(batch, width)).astype(np.float32)
     out = np.empty((batch, width), np.float32)
@@ -53,6 +60,7 @@ def measure_rows(name: str, width: int, rows: int, batch: int, rounds: int, boun
     insert_s = sum(
         seconds(partial(store.push, part, gradients[: part.size], update))
         for part in np.array_split(ids, -(-rows // batch))
+        for _ in range(table.min_count)
     )
     pulls, pushes, pushes_in_cut, checks = [], [], [], []
     for part in batches_of(ids, batch, rounds):
@@ -107,13 +115,16 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=65_536, help="unique ids per call")
     parser.add_argument("--width", type=int, nargs="+", default=[16], help="floats per row")
     parser.add_argument("--optimizer", nargs="+", default=["adagrad", "adam"], choices=sorted(OPTIMIZERS))
+    parser.add_argument("--min_count", type=int, default=1, help="updates until an id gets its row")
+    parser.add_argument("--expire_after", type=int, default=0, help="updates after which a row expires; 0: never")
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     bound = copy_rate(arguments.rounds)
     print(f"numpy copy: {bound / 1e9:.1f} GB/s, read and written")
     for width in arguments.width:
         for name in arguments.optimizer:
-            measure_rows(name, width, arguments.rows, arguments.batch, arguments.rounds, bound)
+            table = table_of(width, arguments.min_count, arguments.expire_after)
+            measure_rows(table, name, arguments.rows, arguments.batch, arguments.rounds, bound)
         for batch in (13_312, 106_496):
             measure_dedup(batch, width, arguments.rounds)
     for name in arguments.optimizer:

@@ -30,6 +30,10 @@ ROWS = 24
 WIDTH = 2
 RECORDS_PER_BATCH = 3
 OUTPUT = "memory://output"
+MIN_COUNT = 2
+"""Updates until an id has a row in the second table, whose rows say how many updates followed."""
+ROWS_TABLE = RowTable(name="rows", width=WIDTH, initializer=RowInitializer(distribution="zeros"))
+COUNTED_TABLE = replace(ROWS_TABLE, name="counted", width=1, min_count=MIN_COUNT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,7 @@ class Shape:
         shared_address: all lives of a ps are found under one address, as behind a Kubernetes service.
         chain_max: snapshots in a chain.
         part_bytes_max: the largest part of a core snapshot; by default none has several.
+        counted: there is a second table, whose rows are admitted by count.
     """
 
     ps: int = 1
@@ -87,6 +92,7 @@ class Shape:
     shared_address: bool = False
     chain_max: int = 3
     part_bytes_max: int = BusSettings().part_bytes_max
+    counted: bool = False
 
     @property
     def kind(self) -> JobKind:
@@ -157,10 +163,14 @@ class SimJob:
                 DenseVariable(name="counts", shape=(PARTITIONS, self._columns), kind=VariableKind.TRAINABLE),
                 DenseVariable(name="absorbed", shape=(PARTITIONS,), kind=VariableKind.STATISTIC),
             ),
-            tables=(RowTable(name="rows", width=WIDTH, initializer=RowInitializer(distribution="zeros")),),
+            tables=(ROWS_TABLE, COUNTED_TABLE) if self.shape.counted else (ROWS_TABLE,),
             optimizer=Optimizer(name="sgd", learning_rate=1.0),
             seed=1,
         )
+
+    def _gradients(self, ids: Ids, rows: Floats) -> dict[str, tuple[Ids, Floats]]:
+        counted = {COUNTED_TABLE.name: (ids, np.full((ids.size, 1), -1.0, np.float32))} if self.shape.counted else {}
+        return {ROWS_TABLE.name: (ids, -rows), **counted}
 
     @cached_property
     def initial(self) -> Floats:
@@ -208,7 +218,7 @@ class SimJob:
             base_iterations=iterations or {},
             dense_gradient=None if empty else gradient.reshape(-1),
             statistics_update=np.ones(PARTITIONS, np.float32),
-            rows={} if empty else {"rows": (ids, -rows)},
+            rows={} if empty else self._gradients(ids, rows),
         )
 
 

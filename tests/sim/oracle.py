@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from tests.sim.job import OUTPUT, ROWS, WIDTH, SimJob, rows_of
+from tests.sim.job import MIN_COUNT, OUTPUT, ROWS, WIDTH, SimJob, rows_of
 from tests.sim.log_oracle import checked_fold, evaluated_wrongly, exported_before_the_audit
 from tests.sim.predictor import predicted_wrongly
 
 from elasticdl.master.core import State
 from elasticdl.master.core.evaluation.state import EvaluationPhase
 from elasticdl.master.core.evaluation.triggers import FINAL
+from elasticdl.ps.engine.tracked_rows import TableFigures
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.model_shard import ModelShard
+from elasticdl.ps.shard.table_figures import table_figures
 from elasticdl.ps.snapshots.reader import read_chain, restore
 from elasticdl.shared.errors import ElasticDLError, InvariantError
 from elasticdl.shared.messages.commands import JobState, OpenPin
@@ -225,7 +227,9 @@ class Oracle:
         values = np.empty(shard.part.size, np.float32)
         shard.pull((), np.empty(0, np.float32), values)
         counts = self._counts(values)
-        return self._dense(ps, counts) + self._rows(ps, np.flatnonzero(here), counts, shard)
+        partitions = np.flatnonzero(here)
+        problems = self._dense(ps, counts) + self._rows(ps, partitions, counts, shard)
+        return problems + self._counted(ps, partitions, counts, shard)
 
     def _counts(self, values: Floats) -> Floats:
         """float32[partitions, batches + 1]: how often each batch was learned, and how many deltas were added."""
@@ -295,6 +299,31 @@ class Oracle:
             return []
         wrong = ids[np.abs(found - expected[ids]).max(axis=1) > 1e-3].tolist()
         return [f"{ps}: rows {wrong} do not hold what the dense weights say was learned"]
+
+    def _counted(self, ps: PodName, partitions: Counts, counts: Floats, shard: ModelShard) -> list[str]:
+        """Each update counted once for the rows that are admitted by count, in whichever order updates were made."""
+        if not self._job.shape.counted:
+            return []
+        owners = partitions_of(np.arange(ROWS, dtype=np.int64))
+        seen = np.zeros(ROWS, np.int64)
+        for number in range(len(self._job.batches)):
+            ids, _ = rows_of(number)
+            place = np.searchsorted(partitions, owners[ids])
+            here = np.isin(owners[ids], partitions)
+            seen[ids[here]] += counts[place[here], number] > 0
+        ids = np.flatnonzero(np.isin(owners, partitions))
+        found = np.empty((ids.size, 1), np.float32)
+        shard.pull((TableIds(table=1, width=1, ids=ids),), found.reshape(-1), None)
+        wrong = ids[found[:, 0] != np.maximum(0, seen[ids] - MIN_COUNT + 1)].tolist()
+        problems = [f"{ps}: rows {wrong} of the counted table do not say how many updates followed"] if wrong else []
+        expected = TableFigures(
+            rows=int(np.count_nonzero(seen >= MIN_COUNT)),
+            candidates=int(np.count_nonzero((seen > 0) & (seen < MIN_COUNT))),
+            admitted=int(np.count_nonzero(seen >= MIN_COUNT)),
+            dropped=int(np.minimum(seen, MIN_COUNT - 1).sum()),
+        )
+        figures = table_figures(shard)["counted"]
+        return problems + ([f"{ps}: the counted table has {figures}, not {expected}"] if figures != expected else [])
 
 
 def _evaluations(records: list[LogRecord]) -> dict[int, int]:

@@ -57,6 +57,18 @@ def test_jobs_with_callbacks_end_where_these_stop_them(first: int) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS // 4, BLOCK))
+def test_rows_that_are_admitted_by_count_count_each_update_once(first: int) -> None:
+    for seed in range(first, min(first + BLOCK, SEEDS // 4)):
+        schedule = random_schedule(seed)
+        # Of several batches in an update the weights do not say which ones they were.
+        shape = replace(schedule.shape, counted=True, grads_to_wait=1, synchronous=False, max_staleness=None)
+        schedule = replace(schedule, shape=shape)
+        with quiet():
+            outcome = simulate(schedule)
+        assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS // 4, BLOCK))
 def test_jobs_on_a_cluster_survive_their_faults(first: int) -> None:
     for seed in range(first, min(first + BLOCK, SEEDS // 4)):
         schedule = cluster_schedule(seed)

@@ -24,6 +24,7 @@ from elasticdl.ps.snapshots.history import SnapshotHistory
 from elasticdl.shared.job.ledger import Ledger
 from elasticdl.shared.model import manifests
 from elasticdl.shared.model.manifests import folder_of
+from elasticdl.shared.model.signature import ModelSignature
 
 
 def deletions_unnoticed() -> AbstractContextManager[None]:
@@ -208,4 +209,31 @@ def _without_updates(versions: Any) -> Any:
 def copies_are_not_garbage() -> Iterator[None]:
     unkept = replaced(deletion, "folders_of", lambda uri, manifest: {folder_of(uri)})
     with unkept, replaced(recovery, "choose", lambda chains, wanted: []):
+        yield
+
+
+@mutation(
+    "ids that wait for their rows are restored with their counts",
+    protects=Protects.EXACTLY_ONCE,
+    scenario="a-ps-dies-while-ids-wait-for-their-rows",
+)
+def counts_of_ids_are_restored() -> Iterator[None]:
+    original = snapshot_reader.read_rows
+
+    def read_rows(store: Any, chain: Any, partitions: Any) -> Any:
+        chain = list(chain)
+        tables = len(ModelSignature.from_json(chain[-1][1].signature).tables) if chain else 0
+        return (rows for rows in original(store, chain, partitions) if rows[1] < tables)
+
+    with replaced(snapshot_reader, "read_rows", read_rows):
+        yield
+
+
+@mutation(
+    "the figures of a table are restored with its rows",
+    protects=Protects.EXACTLY_ONCE,
+    scenario="a-ps-dies-while-ids-wait-for-their-rows",
+)
+def figures_of_tables_are_restored() -> Iterator[None]:
+    with replaced(snapshot_reader, "_tallies", lambda store, uri, chunks, like: like * 0):
         yield
