@@ -60,8 +60,7 @@ class Submission:
         saved = IndexStore.of_job(storage)
         for planned in (self.data, self.validation):
             if planned is not None:
-                for index in planned.indices:
-                    saved.save(index, planned.options)
+                saved.save_all(planned.indices, planned.options)
 
 
 def prepare(

@@ -7,6 +7,8 @@ import io
 import json
 import zipfile
 import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
 import numpy as np
@@ -19,6 +21,8 @@ from elasticdl.shared.job.plan import Source
 from elasticdl.shared.job.spec import DataSpec
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, join, open_store
 
+_WRITES = 16
+"""Indexes that are written at the same time."""
 _VERSION = 2
 """Changes whenever the record hash or the layout does."""
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError)
@@ -83,6 +87,12 @@ class IndexStore:
     def save(self, index: SourceIndex, options: ReaderOptions) -> None:
         """Save an index."""
         self._store.write(self._uri(index.source, index.number, options), to_bytes(index))
+
+    def save_all(self, indices: Sequence[SourceIndex], options: ReaderOptions) -> None:
+        """Save many indexes; an object store, or a disk that makes each file durable, takes several at a time."""
+        with ThreadPoolExecutor(_WRITES) as threads:
+            for saved in [threads.submit(self.save, index, options) for index in indices]:
+                saved.result()
 
     def load(self, source: Source, number: int, options: ReaderOptions) -> SourceIndex:
         """The index of a source of the plan.
