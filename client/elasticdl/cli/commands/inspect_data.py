@@ -10,6 +10,7 @@ from rich.table import Table
 from elasticdl.cli.data_flags import DataFlags, reader_options
 from elasticdl.cli.display.consoles import plain_console
 from elasticdl.cli.display.quantities import count, size
+from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.cli.submission.plan_data import column_lines
 from elasticdl.shared.data import PlannedData, Reader, plan_sources
 from elasticdl.shared.data.discovery import split_paths
@@ -35,7 +36,7 @@ def inspect_data(path: str, flags: DataFlags, samples: int) -> None:
     """
     console = plain_console()
     store = open_store(split_paths(path)[0])
-    data = plan_sources(path, reader_options(flags), store)
+    data = plan_sources(path, reader_options(flags), store, scan=scan_in_parallel)
     console.print(_summary(path, data))
     if len(data.sources) > 1:
         console.print(_files(data))

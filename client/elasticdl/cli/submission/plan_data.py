@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from elasticdl.cli.data_flags import PATH_FLAGS, reader_options
+from elasticdl.cli.indexing.scanning import scan_in_parallel
 from elasticdl.cli.local.processes.fork_server import ForkServers
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.trained_model.flags import TrainedModelFlags
@@ -76,7 +77,14 @@ def _plan_files(
         progress(f"Reading {paths}")
         schema = planned[0].schema if planned else None
         planned.append(
-            plan_sources(paths, options, open_store(split_paths(paths)[0]), schema=schema, raw_lines=raw_lines)
+            plan_sources(
+                paths,
+                options,
+                open_store(split_paths(paths)[0]),
+                schema=schema,
+                raw_lines=raw_lines,
+                scan=scan_in_parallel,
+            )
         )
         if schema is None:
             _show_columns(planned[0], progress)

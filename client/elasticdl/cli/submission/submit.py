@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.shared.job.plan import Plan, Shuffle
 from elasticdl.shared.job.spec import InitialModel, JobSpec, ModelSpec
 from elasticdl.shared.names import JOB_NAME_CHARS_MAX, JobId, TaskId, check_job_name, new_job_id
-from elasticdl.shared.storage import display, for_each, join, open_store, to_uri
+from elasticdl.shared.storage import display, join, open_store, to_uri
 from elasticdl.zoo import best_reachable, shipped_model_zoo
 
 
@@ -61,9 +60,7 @@ class Submission:
         saved = IndexStore.of_job(storage)
         for planned in (self.data, self.validation):
             if planned is not None:
-                save = partial(saved.save, options=planned.options)
-                for _ in for_each(planned.indices, save):
-                    pass
+                saved.save_all(planned.indices, planned.options)
 
 
 def prepare(

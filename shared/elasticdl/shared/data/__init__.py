@@ -10,7 +10,7 @@ batches, or write into the user's folders.
 from elasticdl.shared.data.blocks import RawBatch, RecordBlock
 from elasticdl.shared.data.discovery import DataObject, broken_link, discover
 from elasticdl.shared.data.hashing import record_hash
-from elasticdl.shared.data.index import SourceIndex, scan_source
+from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_source, scan_sources
 from elasticdl.shared.data.index_store import IndexStore
 from elasticdl.shared.data.planning import PlannedData, plan_sources
 from elasticdl.shared.data.reader import Reader
@@ -28,6 +28,7 @@ __all__ = [
     "Reader",
     "ReaderOptions",
     "RecordBlock",
+    "ScannedSource",
     "SourceIndex",
     "broken_link",
     "discover",
@@ -35,4 +36,5 @@ __all__ = [
     "put",
     "record_hash",
     "scan_source",
+    "scan_sources",
 ]

@@ -343,10 +343,11 @@ def _is_float(kind: str) -> bool:
 
 
 def _joined_csv(found: Sequence[tuple[FoundSource, FoundColumn]]) -> str:
-    joined = FoundColumn(name="", type="null")
+    kind, least, greatest = "null", 0, 0
     for _, column in found:
-        joined = joined.with_csv(column)
-    return joined.type
+        least, greatest = min(least, column.least), max(greatest, column.greatest)
+        kind = _wider_csv_type(kind, column.type, least, greatest)
+    return kind
 
 
 def _joined(found: Sequence[tuple[FoundSource, FoundColumn]]) -> str:
@@ -365,10 +366,8 @@ def _joined(found: Sequence[tuple[FoundSource, FoundColumn]]) -> str:
 
 def _wider(one: str, other: str) -> str | None:
     """The type for the values of both; None if there is none that keeps them."""
-    if one == other or other == "null":
-        return one
-    if one == "null":
-        return other
+    if one == other or "null" in (one, other):
+        return other if one == "null" else one
     if element_type(one) != one or element_type(other) != other or {one, other} & {"string", "binary"}:
         return None
     wider = np.result_type(one, other)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
@@ -199,6 +199,11 @@ def scan_source(store: ObjectStore, data: DataObject, number: int, options: Read
     )
     found_source = FoundSource(uri=info.uri, records=marks.records, columns=found)
     return ScannedSource(index=index, found=found_source)
+
+
+def scan_sources(store: ObjectStore, objects: Sequence[DataObject], options: ReaderOptions) -> Iterator[ScannedSource]:
+    """Read the sources of a data set, in their order; see ``scan_source``."""
+    return (scan_source(store, data, number, options) for number, data in enumerate(objects))
 
 
 class _Scan(Protocol):

@@ -7,7 +7,9 @@ import io
 import json
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from elasticdl.shared.data.schema import ReaderOptions, options_of, schema_of
 from elasticdl.shared.errors import PermanentError, UserError
 from elasticdl.shared.job.plan import Source
 from elasticdl.shared.job.spec import DataSpec
-from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, join, open_store
+from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, for_each, join, open_store
 
 _VERSION = 2
 """Changes whenever the record hash or the layout does."""
@@ -83,6 +85,11 @@ class IndexStore:
     def save(self, index: SourceIndex, options: ReaderOptions) -> None:
         """Save an index."""
         self._store.write(self._uri(index.source, index.number, options), to_bytes(index))
+
+    def save_all(self, indices: Sequence[SourceIndex], options: ReaderOptions) -> None:
+        """Save many indexes; an object store, or a disk that makes each file durable, takes several at a time."""
+        for _ in for_each(indices, partial(self.save, options=options)):
+            pass
 
     def load(self, source: Source, number: int, options: ReaderOptions) -> SourceIndex:
         """The index of a source of the plan.

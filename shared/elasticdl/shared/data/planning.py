@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from elasticdl.shared.data.column_types import check_options, remarks, resolve, with_the_same_columns
 from elasticdl.shared.data.discovery import DataObject, discover
 from elasticdl.shared.data.formats.image_folder import class_names
-from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_source
+from elasticdl.shared.data.index import ScannedSource, SourceIndex, scan_sources
 from elasticdl.shared.data.schema import DataFormat, DataSchema, ReaderOptions
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Source
 from elasticdl.shared.storage import ObjectStore, display
 
 _CLASSES_SHOWN = 10
+
+
+Scan = Callable[[ObjectStore, Sequence[DataObject], ReaderOptions], Iterable[ScannedSource]]
+"""Reads the files of a data set from beginning to end, in their order."""
 
 
 class PlannedData(NamedTuple):
@@ -43,6 +47,7 @@ def plan_sources(
     *,
     schema: DataSchema | None = None,
     raw_lines: bool = False,
+    scan: Scan = scan_sources,
 ) -> PlannedData:
     """Find, read and index a data set; the data is read once from beginning to end.
 
@@ -52,6 +57,7 @@ def plan_sources(
         store: holds the data.
         schema: of the training data, when this is the validation data: its columns and types are used.
         raw_lines: the model's ``feed`` parses CSV lines itself, so types only describe the data.
+        scan: reads the files.
 
     Raises:
         UserError: the data is missing, empty, damaged or inconsistent; names the file, and if possible the record.
@@ -59,7 +65,7 @@ def plan_sources(
     objects = discover(paths, store)
     data_format = objects[0].format
     options = _completed(options, objects, schema, raw_lines=raw_lines)
-    scanned = [scan_source(store, data, number, options) for number, data in enumerate(objects)]
+    scanned = list(scan(store, objects, options))
     indices = tuple(each.index for each in scanned)
     if not any(index.source.records for index in indices):
         what = "Training" if schema is None else "Validation"

@@ -1,0 +1,6 @@
+"""Indexes many or large files with several processes: Python code that cuts and checks records holds the GIL.
+
+``scanning`` hands groups of files to processes, each of which runs ``python -m elasticdl.cli.indexing``.
+
+May import ``elasticdl.shared``. Must not know jobs, flags or plans.
+"""
