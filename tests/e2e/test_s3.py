@@ -62,7 +62,7 @@ def test_data_set_snapshots_and_export_in_a_bucket(elastic: Elastic, bucket: S3S
     assert {"model.keras", "saved_model/saved_model.pb"} <= names(bucket, "output")
     assert names(bucket, "models") == {"1.keras"}
     assert not (elastic.folder / "s3:").exists()
-    assert {name.partition("/")[0] for name in names(bucket, "curves")} == {"train", "validation"}
+    assert {name.partition("/")[0] for name in names(bucket, f"curves/{outcome.job}")} == {"train", "validation"}
     kept = names(bucket, f"jobs/{outcome.job}")
     assert any(name.startswith("index/") for name in kept)
     assert any("manifest" in name for name in kept)

@@ -52,10 +52,14 @@ def test_a_job_whose_master_is_killed_has_each_point_once(user: Elastic) -> None
     outcome = user.run("report", user.job, "--json")
     assert outcome.exit_code == 0, outcome.output
     rows = json.loads(outcome.output)["history"]["epochs"]
-    losses = curve(user.folder / "curves" / "train", "epoch_loss")
+    curves = user.folder / "curves" / user.job
+    losses = curve(curves / "train", "epoch_loss")
     assert losses == points(rows, [row["loss"] for row in rows])
-    validated = curve(user.folder / "curves" / "validation", "epoch_mse")
+    validated = curve(curves / "validation", "epoch_mse")
     assert validated == points(rows, [row["validation"]["mse"] for row in rows])
+    *_, (step, goodput) = curve(curves / "train", "goodput")
+    assert step == 12
+    assert goodput == pytest.approx(json.loads(outcome.output)["goodput"], abs=1e-3)
     assert "tensorboard --logdir=" in running.output
 
 
@@ -69,13 +73,14 @@ def test_the_callback_is_the_flag(user: Elastic) -> None:
     flags = FLAGS[:-1]
     outcome = user.train(*flags)
     assert "graph of the model is not written" in outcome.output
-    assert [step for step, _ in curve(user.folder / "curves" / "train", "epoch_loss")] == [0, 1, 2]
+    assert [step for step, _ in curve(user.folder / "curves" / outcome.job / "train", "epoch_loss")] == [0, 1, 2]
     write_model(user.folder, f"{LINEAR}\n\n{callbacks.replace('curves', 'file/curves')}")
     refused = user.run("train", *flags)
     assert refused.exit_code == 1
     assert "the folder of the TensorBoard callback, can't be written" in refused.output
     given = user.train(*flags, "--tensorboard_log_dir=given")
-    assert [step for step, _ in curve(user.folder / "given" / "validation", "epoch_mse")] == [0, 1, 2], given.output
+    validated = curve(user.folder / "given" / given.job / "validation", "epoch_mse")
+    assert [step for step, _ in validated] == [0, 1, 2], given.output
 
 
 def test_a_detached_job_writes_its_files_and_a_resume_continues_them(user: Elastic) -> None:
@@ -83,7 +88,7 @@ def test_a_detached_job_writes_its_files_and_a_resume_continues_them(user: Elast
     with user.start("train", *FLAGS, "--detach") as running:
         assert running.wait() == 0, running.output
     user.wait_until_gone()
-    train = user.folder / "curves" / "train"
+    train = user.folder / "curves" / user.job / "train"
     before = curve(train, "epoch_loss")
     (file,) = train.iterdir()
     assert [step for step, _ in before] == [0, 1, 2]

@@ -292,7 +292,7 @@ def report(job: Job, as_json: Json = False, run_dir: RunDir = None, namespace: N
 def tensorboard(
     job: Job,
     logdir: Annotated[
-        str, Flag("Folder or s3:// address for the event files.", metavar="DIR", shows="tensorboard/JOB")
+        str, Flag("Folder or s3:// address. The event files are in DIR/JOB.", metavar="DIR", shows="tensorboard")
     ] = "",
     run_dir: RunDir = None,
     namespace: Namespace = "",

@@ -124,7 +124,7 @@ def test_tensorboard_files_are_written_from_the_log(
         tensorboard(case.job, str(folder))
     case.fill(half_done())
     tensorboard(case.job, str(folder))
-    (file,) = (folder / "train").iterdir()
+    (file,) = (folder / SPEC.job / "train").iterdir()
     assert file.name.endswith(SPEC.job)
     assert "Wrote 3 points to" in capsys.readouterr().out
     case.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +16,18 @@ from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util.tensor_util import make_ndarray
 from tests.histories.logs import FOLDER, SUFFIX, read_log
-from tests.unit.cli.job_log import WORKER, Log, finish, half_done
+from tests.unit.cli.job_log import NEXT_PROCESS, PLAN, PROCESS, PS, SPEC, WORKER, Log, finish, half_done
 
 from elasticdl.cli.display.history import epoch_rows, evaluation_rows
 from elasticdl.master.core import fold
 from elasticdl.master.tensorboard import event_files
 from elasticdl.master.tensorboard.scalars import Point, Run, points
+from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.measurements import RunMeasured
-from elasticdl.shared.names import PodName, Purpose, Service
+from elasticdl.shared.model.placement import PARTITIONS
+from elasticdl.shared.names import GroupId, PodName, Purpose, Service
 from elasticdl.shared.storage import MemoryStore, open_store, to_uri
 
 STARTED_S = 100.0
@@ -123,6 +126,91 @@ def test_an_epoch_has_no_point_before_its_metrics(tmp_path: Path) -> None:
     log = half_done()
     finish(log)
     assert "epoch_loss" not in {point.tag for point in points(log.records)}
+
+
+def resumed_without_log(*rows: tuple[int, int, float]) -> Log:
+    """A job of three epochs of two tasks that continues in the middle of its second epoch, after its log was lost.
+
+    Args:
+        rows: of the history file: epoch from 1, batches of it that are known, and loss.
+    """
+    plan = replace(PLAN, epochs=3)
+    unknown: dict[str, Any] = {"metrics": {}, "validation": {}, "seconds": 0.0}
+    history = "".join(
+        json.dumps({"epoch": epoch, "loss": loss, "batches": batches} | unknown) + "\n" for epoch, batches, loss in rows
+    )
+    ledger = LedgerRecord(finished=((0, 3),), step=6)
+    log = Log()
+    log.add(Service.LAUNCHER, PodName("launcher"), events.JobSubmitted(spec=replace(SPEC, plan=plan)))
+    log.add(Service.LAUNCHER, PodName("launcher"), events.JobResumed(reason="", lost=events.LostLog(history=history)))
+    log.add(Service.MASTER, PodName("master"), events.TermStarted(term=1))
+    log.decide(commands.StartPod(pod=PS, service=Service.PS), commands.StartPod(pod=WORKER, service=Service.WORKER))
+    log.add(Service.LAUNCHER, PodName("launcher"), events.PodStarted(pod=PS, service=Service.PS, instance=PROCESS))
+    log.add(
+        Service.LAUNCHER,
+        PodName("launcher"),
+        events.PodStarted(pod=WORKER, service=Service.WORKER, instance=NEXT_PROCESS),
+    )
+    held = events.GroupLedger(group=GroupId("g"), partitions=((0, PARTITIONS),), ledger=ledger)
+    log.add(Service.PS, PS, events.PsStarted(address="127.0.0.1:1", ledgers=(held,)))
+    log.decide(
+        commands.EnterState(state=commands.JobState.TRAINING),
+        commands.Dispatch(purpose=Purpose.TRAIN, dispatch=1, tasks=((3, 6),)),
+    )
+    for number in (3, 4, 5):
+        task = TaskRef(purpose=Purpose.TRAIN, number=number)
+        log.add(
+            Service.WORKER,
+            WORKER,
+            events.TaskTaken(task=task, dispatch=1, attempt=1, reply="r"),
+            events.TaskFinished(
+                task=task, dispatch=1, attempt=1, credits={PS: PS * 2}, records=20, batches=2, loss_sum=2.0
+            ),
+        )
+    for merge in (1, 2):
+        log.decide(
+            commands.Dispatch(
+                purpose=Purpose.MERGE, dispatch=1 + merge, tasks=((merge, merge + 1),), label="epoch", evaluation=merge
+            )
+        )
+        ref = TaskRef(purpose=Purpose.MERGE, number=merge)
+        result = {"loss": merge / 4}
+        log.add(
+            Service.WORKER,
+            WORKER,
+            events.TaskFinished(
+                task=ref, dispatch=1 + merge, attempt=1, credits={}, records=0, batches=0, loss_sum=0.0, results=result
+            ),
+        )
+    return log
+
+
+@pytest.mark.parametrize(
+    ("rows", "losses"),
+    [
+        (((1, 4, 9.0), (2, 1, 8.0)), {0: 9.0, 1: 0.25, 2: 0.5}),
+        (((1, 4, 9.0), (2, 3, 8.0)), {0: 9.0, 1: 8.0, 2: 0.5}),
+        (((1, 3, 9.0),), {0: 9.0, 1: 0.25, 2: 0.5}),
+        ((), {1: 0.25, 2: 0.5}),
+    ],
+    ids=["the epoch in progress", "the lost part knows more", "a killed worker", "no history"],
+)
+def test_after_a_lost_log_each_epoch_has_the_loss_that_knows_most_of_it(
+    rows: tuple[tuple[int, int, float], ...], losses: dict[int, float]
+) -> None:
+    found = list(points(resumed_without_log(*rows).records))
+    assert {point.step: point.value for point in found if point.tag == "epoch_loss"} == losses
+    assert len([point for point in found if point.tag == "epoch_loss"]) == len(losses), "one point for each epoch"
+
+
+def test_after_a_lost_log_steps_continue_behind_what_the_ledgers_have() -> None:
+    log = resumed_without_log()
+    measured = RunMeasured(started_s=STARTED_S, batches_absorbed=6, batches_computed=6)
+    log.add(Service.LAUNCHER, PodName("launcher"), measured)
+    found = list(points(log.records))
+    assert [point.step for point in found if point.tag == "records_per_second"] == [10, 12]
+    assert [point.value for point in found if point.tag == "records_per_second"] == [10.0, 10.0]
+    assert [point.step for point in found if point.tag == "goodput"] == [12]
 
 
 def test_the_points_of_part_of_a_log_are_the_first_of_the_whole() -> None:

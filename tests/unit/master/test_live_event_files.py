@@ -11,10 +11,12 @@ from tests.deadline import DEADLINE_S
 from tests.unit.cli.job_log import SPEC, Log, finish, half_done
 
 from elasticdl.master.tensorboard import event_files
-from elasticdl.master.tensorboard.live import LiveEventFiles
+from elasticdl.master.tensorboard.live import LiveEventFiles, write_event_files
 from elasticdl.master.tensorboard.scalars import points
 from elasticdl.shared.bus.memory import MemoryBroker, MemoryBus
 from elasticdl.shared.messages.events import JobSubmitted, LogRecord
+from elasticdl.shared.messages.measurements import RunMeasured
+from elasticdl.shared.names import JobId, PodName, Service
 from elasticdl.shared.storage import open_store, to_uri
 
 
@@ -69,6 +71,34 @@ async def test_the_files_grow_with_the_job_and_a_successor_continues_them(tmp_pa
     third.begin()
     await third.finish()
     await written(folder, expected(whole, tmp_path / "other"))
+
+
+async def test_jobs_with_the_same_log_directory_have_runs_of_their_own(tmp_path: Path) -> None:
+    for job in ("digits-1", "digits-2"):
+        bus = MemoryBroker().connect()
+        records = complete().records
+        event = records[0].envelope.event
+        assert isinstance(event, JobSubmitted)
+        submitted = replace(records[0].envelope, event=JobSubmitted(spec=replace(event.spec, job=JobId(job))))
+        await append(bus, [replace(records[0], envelope=submitted), *records[1:]], tmp_path)
+        await write_event_files(bus.log)
+    files = [file.relative_to(tmp_path).parent for file in tmp_path.rglob("events.*")]
+    assert sorted(map(str, files)) == ["digits-1/train", "digits-2/train"]
+
+
+async def test_a_measurement_after_the_master_has_exited_is_added(tmp_path: Path) -> None:
+    folder, records = tmp_path / "curves", complete().records
+    bus = MemoryBroker().connect()
+    await append(bus, records, folder)
+    files = LiveEventFiles(bus.log)
+    files.begin()
+    await files.finish()
+    files.cancel()
+    log = complete()
+    log.add(Service.LAUNCHER, PodName("launcher"), RunMeasured(started_s=1.0, batches_absorbed=4, batches_computed=5))
+    await append(bus, log.records[len(records) :], folder)
+    await write_event_files(bus.log)
+    await written(folder, expected(log.records, tmp_path / "other"))
 
 
 async def test_a_folder_that_can_not_be_written_does_not_end_the_job(tmp_path: Path) -> None:

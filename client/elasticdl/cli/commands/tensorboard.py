@@ -11,7 +11,7 @@ from elasticdl.master.tensorboard import event_files
 from elasticdl.master.tensorboard.scalars import points
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.messages.events import JobSubmitted
-from elasticdl.shared.storage import display, open_store, to_uri
+from elasticdl.shared.storage import display, join, open_store, to_uri
 
 
 def tensorboard(job: JobHandle, logdir: str) -> None:
@@ -19,13 +19,13 @@ def tensorboard(job: JobHandle, logdir: str) -> None:
 
     Args:
         job: the job.
-        logdir: folder or URI to write to; empty: ``tensorboard/JOB``.
+        logdir: folder or URI; the files are in a folder of it that is named after the job. Empty: ``tensorboard``.
 
     Raises:
         UserError: the log holds no training job.
         ElasticDLError: the folder can't be written.
     """
-    folder = to_uri(logdir or f"tensorboard/{job.job}")
+    folder = join(to_uri(logdir or "tensorboard"), job.job)
     records = read_records(job)
     submitted = next((one.envelope for one in records if isinstance(one.envelope.event, JobSubmitted)), None)
     if submitted is None:

@@ -27,6 +27,7 @@ from elasticdl.cli.local.restart_policy import RestartPolicy
 from elasticdl.cli.local.watchdog import Watchdog
 from elasticdl.master.core import State
 from elasticdl.master.snapshots.recovery import recover
+from elasticdl.master.tensorboard.live import write_event_files
 from elasticdl.shared.bus.ports import Bus
 from elasticdl.shared.errors import ElasticDLError, PermanentError
 from elasticdl.shared.failure_detection.heartbeats import HEARTBEAT_TIMEOUT_S
@@ -186,11 +187,13 @@ class LocalJob:
                 events: tuple[Event, ...] = (*processes, run)
                 for event in events:
                     await bus.log.append(self._envelopes.envelope(event))
-                return (await recover(bus)).state
+                state = (await recover(bus)).state
         except (ElasticDLError, TimeoutError):  # NATS is unreachable: return the live state.
             state = self._monitor.state
             state.measured, state.processes = run, {each.process: each for each in processes}
             return state
+        await write_event_files(bus.log)  # The master has exited before this last measurement.
+        return state
 
     async def _until_ended(self, bus: Bus) -> str:
         """Returns why the launcher aborts the run; empty if the master exited because the job has ended."""

@@ -252,7 +252,7 @@ class TrainFlags(JobFlags):
         str,
         Flag(
             "Folder or s3://bucket/prefix for TensorBoard event files, which are written while the job runs: loss, "
-            "metrics, throughput, staleness, goodput, number of workers.",
+            "metrics, throughput, staleness, goodput, number of workers. Each job has a folder DIR/JOB of its own.",
             metavar="DIR",
             panel=RUN,
         ),

@@ -16,7 +16,7 @@ from elasticdl.shared.bus.ports import EventLog
 from elasticdl.shared.bus.reading import read_spec
 from elasticdl.shared.errors import ElasticDLError, TransientError
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.storage import display, open_store
+from elasticdl.shared.storage import display, join, open_store
 
 WRITE_EVERY_S = 10.0
 """Seconds between two writes: object storage replaces whole files, and TensorBoard reads them every 5 s at most."""
@@ -26,6 +26,19 @@ _RECORDS_AT_ONCE_MAX = 256
 """Records that are folded before other tasks of the loop run."""
 
 _log = structlog.get_logger()
+
+
+def folder_of(spec: JobSpec) -> str:
+    """URI of the folder of a job's runs; several jobs may have the same log directory."""
+    return join(spec.tensorboard_log_dir, spec.job)
+
+
+async def write_event_files(log: EventLog) -> None:
+    """Bring the event files of a job that has ended up to date with its log; without effect if it has none."""
+    files = LiveEventFiles(log)
+    files.begin()
+    await files.finish()
+    files.cancel()
 
 
 class LiveEventFiles:
@@ -118,7 +131,7 @@ class LiveEventFiles:
                 await asyncio.sleep(error.retry_after_s)
 
     async def _write(self, spec: JobSpec) -> None:
-        folder = spec.tensorboard_log_dir
+        folder = folder_of(spec)
         async with self._writing:  # A write that began earlier must not end later: it has fewer points.
             points = tuple(self._points)
             await asyncio.to_thread(event_files.write, open_store(folder), folder, spec.job, points, spec.created_s)

@@ -94,27 +94,39 @@ class Curves:
         self._epochs: set[int] = set()
         """Epochs, from 0, that have their points."""
         self._lost_logs = 0
+        self._lost_rows: dict[int, tuple[float, EpochRow]] = {}
+        """Epochs, from 0, of which the lost part of the log had more: time of the resume, and what was known."""
+        self._lost_batches: int | None = 0
+        """Batches that only the lost part of the log had reported; None: unknown until a task is finished."""
         self._last: _Sample | None = None
 
     def on_record(self, record: LogRecord) -> Iterator[Point]:
         """Fold the next record, and find its points."""
         state, event = self._state, record.envelope.event
         evolve(state, record)
-        yield from self._lost_epochs()
+        for time_s, lost in state.lost_logs[self._lost_logs :]:
+            self._lost_logs += 1
+            self._lost_batches = None
+            self._lost_rows |= {row["epoch"] - 1: (time_s, row) for row in read_history(lost.history)}
         if state.training is None:
             return
+        yield from self._lost_epochs(state.training)
         is_merge = isinstance(event, TaskFinished) and event.task.purpose is Purpose.MERGE
         if is_merge or state.is_final:
             yield from self._finished_epochs(state.training)
         yield from self._ended_evaluations()
         yield from self._progress(event, state.training)
 
-    def _lost_epochs(self) -> Iterator[Point]:
-        """Epochs that only the history file knows, because the log has lost them; their times are not known."""
-        for time_s, lost in self._state.lost_logs[self._lost_logs :]:
-            self._lost_logs += 1
-            for row in read_history(lost.history):
-                epoch = row["epoch"] - 1
+    def _lost_epochs(self, training: Training) -> Iterator[Point]:
+        """Epochs that only the history file knows, because the log has lost them; their times are not known.
+
+        An epoch that was in progress waits for its end.
+        """
+        for epoch, (time_s, row) in list(self._lost_rows.items()):
+            was_complete = row["batches"] >= training.plan.batches_per_epoch
+            has_more = epoch in training.epochs and training.epochs[epoch].batches > 0
+            if was_complete or (training.has_epoch(epoch) and not has_more):
+                del self._lost_rows[epoch]
                 if epoch not in self._epochs:
                     self._epochs.add(epoch)
                     yield from _lost_epoch(row, epoch, time_s)
@@ -126,6 +138,10 @@ class Curves:
             if epoch in self._epochs or not known or not training.has_epoch(epoch):
                 continue
             self._epochs.add(epoch)
+            _, lost = self._lost_rows.pop(epoch, (0.0, None))
+            if lost and lost["batches"] > totals.batches:
+                yield from _lost_epoch(lost, epoch, totals.ended_s)
+                continue
             values = {**totals.results, "loss": totals.loss}
             rate = self._state.callbacks.rate_of(epoch)
             if rate is not None:
@@ -141,23 +157,21 @@ class Curves:
                 yield from _of_evaluation(evaluation)
 
     def _progress(self, event: Event, training: Training) -> Iterator[Point]:
-        if isinstance(event, RunMeasured) and event.batches_computed:
+        if isinstance(event, RunMeasured) and event.batches_computed and self._lost_batches is not None:
             goodput = min(1.0, event.batches_absorbed / event.batches_computed)
-            yield self._now("goodput", _reported(training), goodput)
+            yield self._now("goodput", self._lost_batches + _reported(training), goodput)
         if not isinstance(event, TaskFinished) or event.task.purpose is not Purpose.TRAIN:
             return
         state = self._state
+        if self._lost_batches is None:
+            self._lost_batches = max(0, _absorbed(training) - _reported(training))
+            self._last = self._sample(training, self._lost_batches + _reported(training))
+            return
         last = self._last or _Sample(working_s=state.first_step_s - state.paused_s)
-        batches = _reported(training)
+        batches = self._lost_batches + _reported(training)
         if batches - last.batches < max(1, state.plan.batches // SAMPLES):
             return
-        staleness = StalenessTotals.of_all(training.statistics.staleness.values())
-        new = _Sample(
-            working_s=state.now_s - state.paused_s,
-            batches=batches,
-            records=sum(totals.records for totals in training.epochs.values()),
-            staleness=(staleness.updates, staleness.count),
-        )
+        new = self._sample(training, batches)
         if new.working_s < last.working_s + SAMPLE_S_MIN:
             return
         self._last = new
@@ -166,6 +180,15 @@ class Curves:
         if pushed := new.staleness[1] - last.staleness[1]:
             yield self._now("staleness", batches, (new.staleness[0] - last.staleness[0]) / pushed)
 
+    def _sample(self, training: Training, batches: int) -> _Sample:
+        staleness = StalenessTotals.of_all(training.statistics.staleness.values())
+        return _Sample(
+            working_s=self._state.now_s - self._state.paused_s,
+            batches=batches,
+            records=sum(totals.records for totals in training.epochs.values()),
+            staleness=(staleness.updates, staleness.count),
+        )
+
     def _now(self, tag: str, step: int, value: float) -> Point:
         return Point(run=Run.TRAIN, tag=tag, step=step, time_s=self._state.now_s, value=value)
 
@@ -173,6 +196,12 @@ class Curves:
 def _reported(training: Training) -> int:
     """Batches that workers have reported, each once."""
     return sum(totals.batches for totals in training.epochs.values())
+
+
+def _absorbed(training: Training) -> int:
+    """About how many batches the tasks have that every ps is credited with; exact for whole epochs."""
+    plan = training.plan
+    return round(len(training.complete) * plan.batches_per_epoch / plan.tasks_per_epoch)
 
 
 def _of_epoch(run: Run, epoch: int, time_s: float, values: Mapping[str, float]) -> Iterator[Point]:
