@@ -95,6 +95,8 @@ class World:
         self._clocks: dict[str, ProcessClock] = {}
         self.network = Network(self.loop, Random(schedule.seed + 1), schedule.weather)
         self.broker = MemoryBroker(BusSettings(lease_s=LEASE_S), self.clock_of(BROKER))
+        self.full_until_s: dict[PodName, float] = {}
+        """Until when there is no room for pods of these names."""
         self.store = SimStore()
         self.job = SimJob(schedule.shape, added_epochs)
         self.adds_epochs = False
