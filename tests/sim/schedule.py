@@ -7,7 +7,7 @@ from random import Random
 
 from tests.sim.faults import Fault
 from tests.sim.job import Shape
-from tests.sim.move_schedule import move_schedule
+from tests.sim.move_schedule import NO_ROOM, move_schedule, schedule_of
 from tests.sim.network import Weather
 from tests.sim.patterns import Around, drawn
 from tests.sim.world import Schedule
@@ -170,16 +170,16 @@ def _with_epochs(schedule: Schedule) -> Schedule:
     return replace(schedule, shape=shape)
 
 
-FULL = 0.25
-"""Share of the schedules of jobs with several ps on a cluster in which one of them finds no room any more."""
+FULL = 0.1
+"""Share of the schedules of jobs on a cluster in which a ps finds no room any more."""
 EVICTIONS = 0.5
 """Share of the schedules of jobs on a cluster in which pods are evicted."""
 
 
 def cluster_schedule(seed: int) -> Schedule:
-    """The schedule of a seed, for a job on a cluster: its pods are evicted, too, or find no room any more."""
-    schedule = _without_room(random_schedule(seed), Random(seed * 7919 + 37))
-    random = Random(seed * 7919 + 31)
+    """The schedule of a seed, for a job on a cluster: its pods are evicted, too, or a ps finds no room any more."""
+    is_full = Random(seed * 7919 + 37).random() < FULL
+    schedule, random = schedule_of(NO_ROOM, seed) if is_full else random_schedule(seed), Random(seed * 7919 + 31)
     if random.random() >= EVICTIONS:
         return schedule
     around = Around(random=random, shape=schedule.shape, horizon_s=schedule.horizon_s)
@@ -188,22 +188,6 @@ def cluster_schedule(seed: int) -> Schedule:
         for _ in range(random.randint(1, 3))
     )
     return replace(schedule, faults=(*schedule.faults, *evictions))
-
-
-def _without_room(schedule: Schedule, random: Random) -> Schedule:
-    """In some jobs with several ps, the last of them finds no room after it was killed, and fewer ps are asked for."""
-    ps = schedule.shape.ps
-    if ps == 1 or random.random() >= FULL:
-        return schedule
-    shape = schedule.shape
-    training_s = shape.tasks * shape.batches * shape.epochs * shape.compute_s / shape.workers
-    fault = Fault(
-        at_s=round(START_S + random.uniform(0.0, 0.8) * training_s, 3),
-        action="lose_room",
-        targets=(f"ps-{ps - 1}", str(random.choice([ps - 1, 1]))),
-        for_s=round(random.uniform(0.3, 4.0), 3),
-    )
-    return replace(schedule, faults=(*schedule.faults, fault))
 
 
 def evaluation_schedule(seed: int) -> Schedule:
