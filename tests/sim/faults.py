@@ -160,6 +160,14 @@ def _lose_node(world: World, targets: tuple[str, ...], _for_s: float) -> None:
         world.launcher.lose_node(process)
 
 
+def _lose_room(world: World, targets: tuple[str, ...], for_s: float) -> None:
+    """A ps is killed, and there is no room for its next pods. Somebody asks for fewer ps while they wait."""
+    ps, wanted = targets
+    world.full_until_s[PodName(ps)] = world.loop.time() + for_s
+    _kill(world, (ps,), 0.0)
+    world.loop.later(for_s / 2, world.scale, int(wanted))
+
+
 def _evict(world: World, targets: tuple[str, ...], _for_s: float) -> None:
     """The cluster needs the room of a worker's or ps' pod: the process has time to stop."""
     process = world.running(targets[0])
@@ -266,6 +274,7 @@ ACTIONS: dict[str, Action] = {
     "hang": _hang,
     "zombie": _zombie,
     "lose_node": _lose_node,
+    "lose_room": _lose_room,
     "evict": _evict,
     "disconnect": _disconnect,
     "repeat": _repeat,

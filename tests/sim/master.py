@@ -162,13 +162,18 @@ class SimNode:
 
     def start(self, pod: PodName, service: Service) -> None:
         """See ``Node``."""
-        if self._world.is_cluster and self._world.random.random() < PENDING_SHARE:
-            self._launcher.pods.pend(pod, "no room")
-            pending = self._launcher.pods.get(pod)
-            delay_s = PENDING_S_MAX * self._world.random.random()
-            self._world.loop.call_later(delay_s, self._start_pending, pending, context=self._launcher.instance.context)
+        wait_s = self._world.full_until_s.get(pod, 0.0) - self._world.loop.time()
+        if wait_s > 0:
+            self._wait_for_room(pod, wait_s)
+        elif self._world.is_cluster and self._world.random.random() < PENDING_SHARE:
+            self._wait_for_room(pod, PENDING_S_MAX * self._world.random.random())
         else:
             self._start(pod, service)
+
+    def _wait_for_room(self, pod: PodName, wait_s: float) -> None:
+        self._launcher.pods.pend(pod, "no room")
+        pending = self._launcher.pods.get(pod)
+        self._world.loop.call_later(wait_s, self._start_pending, pending, context=self._launcher.instance.context)
 
     def _start_pending(self, pending: PodStatus) -> None:
         """There is room for a pod now, if it is still wanted; some are removed before."""

@@ -200,6 +200,13 @@ def _tidies_too_late(moving: Moving) -> list[Fault]:
     ]
 
 
+def _finds_no_room(moving: Moving) -> list[Fault]:
+    """The last ps dies and finds no room for a time; fewer ps are asked for while it waits, or until it runs again."""
+    last, fewer = moving.shape.ps - 1, moving.random.choice([moving.shape.ps - 1, moving.wanted])
+    lasts_s = moving.random.choice([moving.between(0.3, 1.0), moving.between(1.0, 4.0)])
+    return [Fault(probe=moving.early(), action="lose_room", targets=(f"ps-{last}", str(fewer)), for_s=lasts_s)]
+
+
 STEPS = (
     ("donor", ("SnapshotTaken.stored", "register.stored", "frozen", "adopted", "registered", "object")),
     ("recipient", ("loaded", "held", "GroupHeld.stored", "GroupHeld.acked", "adopted", "claimed", "registered")),
@@ -259,6 +266,10 @@ PATTERNS = (
     Pattern(faults=_tidies_too_late, ps=((1, 1), (2, 2)), shape=SAVED_OFTEN),
     Pattern(faults=_anybody, ps=FEWER + MORE),
 )
+
+
+NO_ROOM = Pattern(faults=_finds_no_room, ps=FEWER)
+"""Only jobs on a cluster wait for room."""
 
 
 def move_schedule(seed: int) -> Schedule:

@@ -7,7 +7,7 @@ from random import Random
 
 from tests.sim.faults import Fault
 from tests.sim.job import Shape
-from tests.sim.move_schedule import move_schedule
+from tests.sim.move_schedule import NO_ROOM, move_schedule, schedule_of
 from tests.sim.network import Weather
 from tests.sim.patterns import Around, drawn
 from tests.sim.world import Schedule
@@ -170,13 +170,16 @@ def _with_epochs(schedule: Schedule) -> Schedule:
     return replace(schedule, shape=shape)
 
 
+FULL = 0.1
+"""Share of the schedules of jobs on a cluster in which a ps finds no room any more."""
 EVICTIONS = 0.5
 """Share of the schedules of jobs on a cluster in which pods are evicted."""
 
 
 def cluster_schedule(seed: int) -> Schedule:
-    """The schedule of a seed, for a job on a cluster: its pods are evicted, too."""
-    schedule, random = random_schedule(seed), Random(seed * 7919 + 31)
+    """The schedule of a seed, for a job on a cluster: its pods are evicted, too, or a ps finds no room any more."""
+    is_full = Random(seed * 7919 + 37).random() < FULL
+    schedule, random = schedule_of(NO_ROOM, seed) if is_full else random_schedule(seed), Random(seed * 7919 + 31)
     if random.random() >= EVICTIONS:
         return schedule
     around = Around(random=random, shape=schedule.shape, horizon_s=schedule.horizon_s)

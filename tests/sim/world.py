@@ -96,6 +96,8 @@ class World:
         self.network = Network(self.loop, Random(schedule.seed + 1), schedule.weather)
         settings = BusSettings(lease_s=LEASE_S, part_bytes_max=schedule.shape.part_bytes_max)
         self.broker = MemoryBroker(settings, self.clock_of(BROKER))
+        self.full_until_s: dict[PodName, float] = {}
+        """Until when there is no room for pods of these names."""
         self.store = SimStore()
         self.job = SimJob(schedule.shape, added_epochs)
         self.adds_epochs = False

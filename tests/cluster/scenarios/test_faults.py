@@ -71,7 +71,7 @@ class Experiment:
     def __init__(self, faults: Faults, commands: CommandLine, log: TrainingLog, job: str, note: Note) -> None:
         self._faults = faults
         self._commands = commands
-        self._log = log
+        self.log = log
         self.job = job
         self.note = note
 
@@ -95,12 +95,12 @@ class Experiment:
         fault()
         wait()
         running_s = time.time()
-        trains_s = self._log.wait_for_progress(running_s, WORKERS, RECOVERY_LIMIT_S)
+        trains_s = self.log.wait_for_progress(running_s, WORKERS, RECOVERY_LIMIT_S)
         self.note(
             fault=name,
             running_after_s=round(running_s - started_s, 1),
             trains_after_s=round(trains_s - started_s, 1),
-            longest_pause_s=round(self._log.longest_pause_s(started_s, trains_s), 1),
+            longest_pause_s=round(self.log.longest_pause_s(started_s, trains_s), 1),
         )
 
     def pod(self, name: str) -> PodSelector:
@@ -109,19 +109,19 @@ class Experiment:
 
     def kills_process_of_master(self) -> None:
         """The process of the master is killed, and its container goes on."""
-        terms = self._log.count(TermStarted)
+        terms = self.log.count(TermStarted)
         self.happens(
             "process of the master killed",
             lambda: self._faults.kill_child(self.pod("master")),
-            lambda: self._log.wait_for(
-                lambda: self._log.count(TermStarted) > terms, RECOVERY_LIMIT_S, "a master has taken over"
+            lambda: self.log.wait_for(
+                lambda: self.log.count(TermStarted) > terms, RECOVERY_LIMIT_S, "a master has taken over"
             ),
         )
 
     def ends_exactly(self) -> None:
         """The job succeeds, and its audit is exact."""
         report = self._commands.wait_for_end(self.job, JOB_LIMIT_S)
-        events = [record.event for record in self._log.records()]
+        events = [record.event for record in self.log.records()]
         started = {(event.pod, event.instance) for event in events if isinstance(event, PodStarted)}
         self.note(replaced_pods=len(started) - WORKERS - PS)
         assert report["state"] == "succeeded", report
@@ -296,12 +296,12 @@ def test_the_part_of_a_ps_that_has_no_place_is_restored_on_the_others(
     try:
         faults.delete(lost)
         wait_until(says_why, lambda: command_line.run("status", job))
-        assert f"elasticdl resume {job} --num_ps_pods=1" in command_line.fails("scale", job, "--ps=1")
-        experiment.happens(
-            "ps-1 without a place: stopped, and resumed with one ps",
-            lambda: command_line.run("stop", job),
-            lambda: command_line.run("resume", job, "--num_ps_pods=1", "--detach"),
-        )
+        assert f"elasticdl scale {job} --ps=1" in command_line.fails("scale", job, "--ps=2")
+        scaled_s = time.time()
+        told = command_line.run("scale", job, "--ps=1")
+        assert "ps-1 is pending: its part of the model is restored from its last snapshot" in told
+        trains_s = experiment.log.wait_for_progress(scaled_s, WORKERS, RECOVERY_LIMIT_S)
+        experiment.note(fault="ps-1 without a place: scaled to one ps", trains_after_s=round(trains_s - scaled_s, 1))
     finally:
         cluster.core.delete_namespaced_resource_quota("places", command_line.namespace)
     experiment.ends_exactly()

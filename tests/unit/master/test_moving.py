@@ -12,7 +12,7 @@ from elasticdl.shared.messages import commands, events
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.messages.events import GroupLedger
 from elasticdl.shared.model.placement import PARTITIONS, Placement, group_id
-from elasticdl.shared.names import PodName, Service
+from elasticdl.shared.names import PodInstance, PodName, Service
 
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
 
@@ -233,6 +233,70 @@ def test_a_job_resumed_with_fewer_ps_reads_the_others_from_their_snapshots(drive
     hold(driver)
     published(driver)
     assert driver.is_in(JobState.TRAINING)
+
+
+def without_a_place(driver: Driver, *, has_snapshot: bool = True) -> None:
+    """Of two ps, the second one was preempted, and its next pod finds no room."""
+    scale(driver, 2)
+    driver.take(commands.BeginMove)
+    move(driver, LedgerRecord(finished=((0, 2),)))
+    if has_snapshot:
+        taken = events.SnapshotTaken(manifest="memory://ps-1/9", request=0, ledgers=(), size_bytes=1, seconds=0.1)
+        driver.feed(taken, Service.PS, "ps-1", driver.incarnation("ps-1"))
+    driver.exit_pod("ps-1", events.ExitCause.PREEMPTED)
+    assert [order.pod for order in driver.take(commands.StartPod)] == ["ps-1"]
+    driver.feed_from_launcher(events.PodPending(pod=PS_1, service=Service.PS, reason="Unschedulable: 0/1 nodes"))
+
+
+def never_started(driver: Driver) -> None:
+    """The pod of the second ps is deleted before it has run: the platform reports its start and its end together."""
+    instance = PodInstance("never started 9")
+    driver.feed_from_launcher(events.PodStarted(pod=PS_1, service=Service.PS, instance=instance))
+    stopped = events.ExitCause.STOPPED
+    driver.feed_from_launcher(
+        events.PodExited(pod=PS_1, service=Service.PS, instance=instance, cause=stopped, exit_code=0)
+    )
+
+
+def test_the_part_of_a_ps_without_a_place_is_restored_from_its_snapshot(driver: Driver) -> None:
+    driver.finish(0)
+    driver.finish(1)
+    without_a_place(driver)
+    driver.take(commands.Dispatch)
+    driver.feed(events.ScaleRequested(ps=1), Service.CLIENT, "client")
+    assert [order.pod for order in driver.take(commands.StopPod)] == ["ps-1"], "it may find a place any time"
+    (begun,) = driver.take(commands.BeginMove)
+    assert (begun.donor, begun.recipient, begun.stored) == (PS_1, PS_0, True)
+    never_started(driver)
+    assert driver.take(commands.StartPod) == [], "its part is on storage"
+    hold(driver, LedgerRecord(finished=((0, 1),)))
+    published(driver)
+    assert shares(driver) == {0: PARTITIONS}
+    (again,) = driver.take(commands.Dispatch)
+    assert (again.again, again.tasks) == (True, ((1, 2),)), "its ledger lacks it"
+    assert driver.take(commands.StartPod) == []
+
+
+def test_a_ps_without_a_place_and_without_a_snapshot_is_waited_for(driver: Driver) -> None:
+    without_a_place(driver, has_snapshot=False)
+    driver.feed(events.ScaleRequested(ps=1), Service.CLIENT, "client")
+    assert driver.take(commands.StopPod) == []
+    assert driver.take(commands.BeginMove) == []
+
+
+def test_a_ps_that_is_wanted_again_gets_a_place_after_its_part_has_moved(driver: Driver) -> None:
+    without_a_place(driver)
+    driver.feed(events.ScaleRequested(ps=1), Service.CLIENT, "client")
+    driver.take(commands.BeginMove)
+    driver.feed(events.ScaleRequested(ps=2), Service.CLIENT, "client")
+    assert driver.take(commands.StartPod) == [], "the former pod is still being deleted"
+    never_started(driver)
+    assert [order.pod for order in driver.take(commands.StartPod)] == ["ps-1"]
+    hold(driver)
+    published(driver)
+    assert shares(driver) == {0: PARTITIONS}
+    driver.start_pod("ps-1")
+    assert [(begun.donor, begun.recipient) for begun in driver.take(commands.BeginMove)] == [(PS_0, PS_1)]
 
 
 def test_a_donor_whose_snapshot_can_not_be_read_is_started_again(driver: Driver) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -16,10 +17,11 @@ from elasticdl.cli.jobs.handle import Condition, JobHandle, JobNotFoundError
 from elasticdl.cli.jobs.local_handle import shown_state
 from elasticdl.cli.jobs.resumption import NOTHING_TO_RESUME
 from elasticdl.cli.jobs.run_directory import INTERRUPTED, RunDirectory
+from elasticdl.master.core.pods.state import Pod
 from elasticdl.ps.snapshots.job_recovery import has_snapshots
 from elasticdl.shared.errors import ElasticDLError, UserError
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.names import Service
+from elasticdl.shared.names import PodName, Service, pod_number
 from elasticdl.shared.storage import open_store
 
 STOP_S_MAX = 90.0
@@ -94,21 +96,31 @@ def stop(job: JobHandle) -> None:
         console.print(line)
 
 
-def _check_ps_have_places(job: JobHandle, ps: int) -> None:
-    """Only running ps can move parts of the model. What a ps without a place has lost is in snapshots, for a resume.
+def restored_ps(pods: Mapping[PodName, Pod], ps: int, arguments: str) -> list[PodName]:
+    """The ps without a place that are not wanted any more: the others restore their parts from their snapshots.
+
+    Args:
+        pods: of the job.
+        ps: how many ps are wanted.
+        arguments: how commands name the job.
 
     Raises:
-        UserError: a ps waits for a place.
+        UserError: a ps that is wanted waits for a place.
     """
-    from elasticdl.cli.commands.inspect import recovered
-
-    for name, pod in sorted(recovered(job).state.pods.items()):
-        if pod.service is Service.PS and pod.pending:
+    restored = []
+    for name, pod in sorted(pods.items()):
+        if pod.service is not Service.PS or not pod.has_no_place:
+            continue
+        number = pod_number(name)
+        if number < ps:
+            fewer = f"To restore that part on others: elasticdl scale {arguments} --ps={number}. " if number else ""
             raise UserError(
                 f"{name} is pending, so its part of the model can't move: {pod.pending}",
-                hint=f"To restore that part on {count(ps, 'parameter server')}: elasticdl stop {job.arguments}, then "
-                f"elasticdl resume {job.arguments} --num_ps_pods={ps}",
+                hint=f"{fewer}To restart the job with {count(ps, 'parameter server')}: elasticdl stop {arguments}, "
+                f"then elasticdl resume {arguments} --num_ps_pods={ps}",
             )
+        restored.append(name)
+    return restored
 
 
 def _wait_until_stopped(job: JobHandle, console: Console) -> Condition:
@@ -142,8 +154,11 @@ def scale(job: JobHandle, *, workers: int, ps: int) -> None:
         if condition.state == INTERRUPTED:
             hint = f"For details: elasticdl status {job.arguments}"
         raise UserError(f"job {job.job} is not running ({condition.state}), so it can't be scaled", hint=hint)
-    if ps:
-        _check_ps_have_places(job, ps)
+    from elasticdl.cli.commands.inspect import recovered
+
+    restored = restored_ps(recovered(job).state.pods, ps, job.arguments) if ps else []
     requests.scale(job, workers=workers, ps=ps)
     targets = [count(number, noun) for number, noun in ((workers, "worker"), (ps, "parameter server")) if number]
     plain_console().print(f"{job.job}: scaling to {' and '.join(targets)}")
+    for name in restored:
+        plain_console().print(f"{name} is pending: its part of the model is restored from its last snapshot")

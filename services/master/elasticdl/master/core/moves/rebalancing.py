@@ -22,6 +22,8 @@ def wants_move(state: State) -> bool:
 def is_stored(state: State, ps: PodName) -> bool:
     """Whether an unwanted ps is not running, so that its partitions are read from its last snapshot.
 
+    It has ended, or its pod has no place. That pod is deleted, so that it does not find one and train what is read.
+
     A job that is closing moves nothing any more, so there such a ps is started again. It is started again, too, if that
     snapshot is damaged: it can restore an older one.
     """
@@ -29,7 +31,8 @@ def is_stored(state: State, ps: PodName) -> bool:
         return False
     pod = state.pods.get(ps)
     is_wanted = pod_number(ps) < state.ps
-    return not is_wanted and ps in state.snapshots and (pod is None or pod.phase is PodPhase.EXITED)
+    is_away = pod is None or pod.phase is PodPhase.EXITED or pod.has_no_place
+    return not is_wanted and ps in state.snapshots and is_away
 
 
 def decide_begin(state: State) -> Decisions:

@@ -73,6 +73,11 @@ class Pod:
         return bool(self.instance)
 
     @property
+    def has_no_place(self) -> bool:
+        """Whether the platform says that the pod that was ordered can't start."""
+        return bool(self.pending) and not self.has_process
+
+    @property
     def has_model(self) -> bool:
         """Ps: whether the present instance holds its part of the model."""
         return bool(self.incarnation) and self.model_incarnation == self.incarnation
