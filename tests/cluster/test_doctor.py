@@ -40,6 +40,7 @@ def test_a_namespace_without_problems(cluster: Cluster, user: CommandLine) -> No
     output = user.run("doctor")
     assert "ok       NATS from a pod: with JetStream, messages up to 8 MiB" in output
     assert "ok       storage from a pod: s3://elasticdl can be written" in output
+    assert "ok       rights of the master: all" in output
     assert "ok       pod: it starts with the images" in output
     wait_until_deleted(cluster, user)
 
