@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
 from types import MappingProxyType, NoneType, UnionType
@@ -46,7 +46,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.none()
     if origin in (UnionType, Union):
         return st.one_of([values(each) for each in arguments])
-    if origin is tuple and arguments[-1] is Ellipsis:
+    if origin is Sequence or (origin is tuple and arguments[-1] is Ellipsis):
         return st.lists(values(arguments[0]), max_size=3).map(tuple)
     if origin is tuple:
         return st.tuples(*(values(each) for each in arguments))

@@ -14,7 +14,7 @@ from elasticdl.shared.data.formats import array_file, csv_file, image_folder, js
 from elasticdl.shared.data.formats.segments import Positions, Segment
 from elasticdl.shared.data.hashing import Hashes, add, bind, total
 from elasticdl.shared.data.schema import DataFormat, ReaderOptions
-from elasticdl.shared.job.plan import RECORDS_MAX, Source
+from elasticdl.shared.job.sources import RECORDS_MAX, Source
 from elasticdl.shared.storage import ObjectStore
 
 STRIDE_RECORDS = 256

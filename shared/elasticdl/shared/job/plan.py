@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from elasticdl.shared.errors import check_range
 from elasticdl.shared.job.global_order import GlobalOrder, block_records
 from elasticdl.shared.job.permutation import Permutation, derive_key
+from elasticdl.shared.job.sources import PackedSources
+from elasticdl.shared.job.sources import Source as Source
 from elasticdl.shared.names import TaskId
 
 BATCH_SIZE_MAX = 1 << 20
 EPOCHS_MAX = 1 << 31
-RECORDS_MAX = 1 << 48
 _RECENT_SHARDS_MAX = 64
 """Tasks whose shards a plan remembers."""
 _HASHED_TOGETHER = 1000
@@ -46,27 +48,6 @@ class Shuffle(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """One object of the data set, as it was when the job was planned.
-
-    Attributes:
-        uri: ``file:///...`` or ``s3://bucket/key``; ``shard:NAME[START:END]`` of a reader of the model file.
-        size_bytes: its length.
-        etag: opaque value of the store that changes with the content.
-        records: number of records in it.
-    """
-
-    uri: str
-    size_bytes: int
-    etag: str
-    records: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.records <= RECORDS_MAX:
-            raise ValueError(f"records out of range: {self.records}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
     """Records ``[start, end)`` of source number ``source``."""
 
@@ -85,7 +66,7 @@ class Plan:
     """Every training (or evaluation) task of a job.
 
     Attributes:
-        sources: the data set, in planning order.
+        sources: the data set, in planning order; very many are packed.
         minibatch_size: records per batch.
         minibatches_per_task: batches per task.
         epochs: passes over the data.
@@ -94,7 +75,7 @@ class Plan:
         max_step: batches after which the plan ends (0: no limit).
     """
 
-    sources: tuple[Source, ...]
+    sources: Sequence[Source]
     minibatch_size: int
     minibatches_per_task: int
     epochs: int
@@ -110,6 +91,14 @@ class Plan:
             ("--max_step", self.max_step, 0, 1 << 62),
         ):
             check_range(flag, value, low, high)
+        object.__setattr__(self, "sources", Source.sequence_of(self.sources))
+
+    @cached_property
+    def _records(self) -> Sequence[int]:
+        """The number of records of each source."""
+        if isinstance(self.sources, PackedSources):
+            return self.sources.records
+        return [source.records for source in self.sources]
 
     @property
     def task_records(self) -> int:
@@ -119,17 +108,17 @@ class Plan:
     @cached_property
     def records_per_epoch(self) -> int:
         """Records of one pass over the data, before any truncation."""
-        return sum(source.records for source in self.sources)
+        return sum(self._records)
 
     @cached_property
-    def _first_shard(self) -> tuple[int, ...]:
+    def _first_shard(self) -> array[int]:
         """Number of shards before source ``i``; one more entry holds the total."""
-        return (0, *accumulate(-(-source.records // self.task_records) for source in self.sources))
+        return array("q", accumulate((-(-records // self.task_records) for records in self._records), initial=0))
 
     @cached_property
-    def _first_record(self) -> tuple[int, ...]:
+    def _first_record(self) -> array[int]:
         """Number of records before source ``i``; one more entry holds the total."""
-        return (0, *accumulate(source.records for source in self.sources))
+        return array("q", accumulate(self._records, initial=0))
 
     @property
     def is_global(self) -> bool:
@@ -147,9 +136,9 @@ class Plan:
         if self.is_global:
             return -(-self.records_per_epoch // self.minibatch_size)
         full, total = self.task_records, 0
-        for source in self.sources:
-            tail = source.records % full
-            total += source.records // full * self.minibatches_per_task + -(-tail // self.minibatch_size)
+        for records in self._records:
+            tail = records % full
+            total += records // full * self.minibatches_per_task + -(-tail // self.minibatch_size)
         return total
 
     @cached_property
@@ -200,7 +189,8 @@ class Plan:
         """Records over all epochs, after truncation."""
         if self.tasks == 0:
             return 0
-        epochs = (self.tasks - 1) // self.tasks_per_epoch
+        whole = self.tasks - (self._truncation[1] > 0)  # The last task may be shorter.
+        epochs = whole // self.tasks_per_epoch
         rest = range(epochs * self.tasks_per_epoch, self.tasks)
         return epochs * self.records_per_epoch + sum(self.task_size(TaskId(task)) for task in rest)
 
@@ -245,7 +235,7 @@ class Plan:
         if self.is_global:
             return min(self.task_records, self.records_per_epoch - task % self.tasks_per_epoch * self.task_records)
         source, start = self._begin(task)
-        return min(self.task_records, self.sources[source].records - start)
+        return min(self.task_records, self._records[source] - start)
 
     def _compute_shards(self, task: int, records: int) -> tuple[Shard, ...]:
         if not self.is_global:
@@ -318,9 +308,10 @@ class Plan:
         # As JSON of all with sorted keys, of which the sources are the last; a million at once would take 400 MB.
         del facts["sources"]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True)[:-1].encode() + b', "sources": [')
-        for start in range(0, len(self.sources), _HASHED_TOGETHER):
-            some = [_facts(source) for source in self.sources[start : start + _HASHED_TOGETHER]]
-            digest.update(b", " * (start > 0) + json.dumps(some, sort_keys=True)[1:-1].encode())
+        rest, separator = map(_facts, self.sources), b""
+        while some := list(islice(rest, _HASHED_TOGETHER)):
+            digest.update(separator + json.dumps(some, sort_keys=True)[1:-1].encode())
+            separator = b", "
         digest.update(b"]}")
         return digest.hexdigest()[:16]
 

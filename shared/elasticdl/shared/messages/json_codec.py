@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType, NoneType, UnionType
@@ -80,7 +80,7 @@ class JsonCodec:
         if origin is tuple and arguments[-1] is not Ellipsis:
             return self._fixed(arguments)
         if origin in _SEQUENCES:
-            return self._sequence(origin, arguments[0])
+            return self._sequence(_SEQUENCES[origin], arguments[0])
         if origin is set:
             return _INTEGERS if arguments == (int,) else self._set(arguments[0])
         if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -188,7 +188,7 @@ def _ranges(value: set[int] | RangeSet) -> list[list[int]]:
     return ranges
 
 
-_SEQUENCES = (tuple, list)
+_SEQUENCES: Mapping[Any, type] = {tuple: tuple, list: list, Sequence: tuple}
 _LEAVES: Mapping[Any, _Conversion] = {
     **{kind: _Conversion(kind.__name__, _same, _same) for kind in (int, float, str, bool, NoneType)},
     bytes: _Conversion("bytes", _text, base64.b64decode),

@@ -11,6 +11,7 @@ type hint                       protobuf
 dataclass                       a message with the same field names
 ``X | None``                    a message field that may be absent
 ``tuple[X, ...]``               repeated; a message with one repeated field inside a map
+``Sequence[X]``                 repeated; read into a tuple, or into what ``X.sequence_of`` makes of the elements
 ``tuple[int, int]``             a message with two fields
 ``Mapping[K, V]``               map
 union of dataclasses            a oneof of the field's name, or a message that holds nothing but a oneof
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType, NoneType, UnionType
@@ -205,6 +206,7 @@ def _value(hint: Any, field: Any, place: str) -> _Value:
 
 
 def _repeated(hint: Any, field: Any, place: str) -> _Access:
+    sequence_of = getattr(hint, "sequence_of", tuple)
     name, value = field.name, _value(hint, field, place)
     encode, decode, write_element = value.encode, value.decode, value.write
 
@@ -216,9 +218,9 @@ def _repeated(hint: Any, field: Any, place: str) -> _Access:
         else:
             target.extend(map(encode, values) if encode else values)
 
-    def read(message: Any) -> tuple[Any, ...]:
+    def read(message: Any) -> Any:
         values = getattr(message, name)
-        return tuple(map(decode, values)) if decode else tuple(values)
+        return sequence_of(map(decode, values) if decode else values)
 
     return _Access(write, read)
 
@@ -296,7 +298,7 @@ def _field(hint: Any, default: Any, name: str, descriptor: Any) -> _Access:
     if name not in descriptor.fields_by_name:
         raise _mismatch(place, "the message has no such field")
     field = descriptor.fields_by_name[name]
-    if get_origin(hint) is tuple and get_args(hint)[-1] is Ellipsis:
+    if get_origin(hint) is Sequence or (get_origin(hint) is tuple and get_args(hint)[-1] is Ellipsis):
         return _repeated(get_args(hint)[0], field, place)
     if isinstance(origin := get_origin(hint), type) and issubclass(origin, Mapping):
         return _mapping(get_args(hint), field, place)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -109,7 +110,7 @@ def schema() -> bytes:
 
 @cache
 def _plain() -> JsonCodec:
-    return JsonCodec(State, left_out=(tuple[Source, ...],))
+    return JsonCodec(State, left_out=(Sequence[Source],))
 
 
 def _checksum(data: bytes) -> bytes:
