@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 import socket
 import threading
@@ -18,7 +19,7 @@ from elasticdl.shared.errors import InvariantError, ProtocolError, UserError
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool, Bytes
 from elasticdl.shared.wire.client import ClientSettings, WireClient
-from elasticdl.shared.wire.connection import ConnectionLostError, Frame
+from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
 from elasticdl.shared.wire.frames import Tensor, encode
 from elasticdl.shared.wire.server import Response, ServerSettings, WireServer
 
@@ -214,6 +215,84 @@ def test_the_end_of_a_connection_is_reported_with_its_number() -> None:
 
 def frame(request: int, meta: bytes, *tensors: Tensor) -> bytes:
     return b"".join(bytes(part) for part in encode(request, meta, tensors, SETTINGS.limits))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.sampled_from((0, 1, 100, 5_000, 40_000)), min_size=1, max_size=4),
+    meta_bytes=st.sampled_from((0, 10, 20_000)),
+    cuts=st.lists(st.integers(0, 400_000), max_size=4),
+)
+def test_frames_are_received_whole_wherever_they_are_cut(sizes: list[int], meta_bytes: int, cuts: list[int]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        far = socket.create_connection(listener.getsockname())
+        near, _ = listener.accept()
+    connection = Connection(near, pool=BufferPool(), limits=SETTINGS.limits, frame_deadline_s=DEADLINE_S)
+    sent = [np.arange(size, dtype=np.int64) + number for number, size in enumerate(sizes)]
+    data = b"".join(frame(number, bytes(meta_bytes), tensor) for number, tensor in enumerate(sent))
+    bounds = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+
+    def send() -> None:
+        for start, end in itertools.pairwise(bounds):
+            far.sendall(data[start:end])
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    for number, tensor in enumerate(sent):
+        received = connection.receive()
+        assert (received.request, received.meta) == (number, bytes(meta_bytes))
+        np.testing.assert_array_equal(received.tensors[0], tensor)
+        received.release()
+    sender.join()
+    far.close()
+    with pytest.raises(ConnectionLostError, match="closed the connection"):
+        connection.receive()
+    connection.close()
+
+
+def test_requests_that_follow_each_other_are_sent_together_and_answered(peer: Echo) -> None:
+    client = peer.client()
+    small, large = np.arange(10, dtype=np.int64), np.zeros(1 << 20, np.float32)
+    for first in (small, large):
+        tickets = [client.send(b"first", [first], is_followed=True), client.send(b"second")]
+        answers = [ticket.result() for ticket in tickets]
+        assert [answer.meta for answer in answers] == [b"first", b"second"]
+        np.testing.assert_array_equal(answers[0].tensors[0], first)
+    assert client.send(b"alone", is_followed=True).result().meta == b"alone"
+    client.close()
+
+
+def test_a_malformed_request_does_not_withhold_the_answer_to_the_one_before_it(peer: Echo) -> None:
+    with peer.dial() as stranger:
+        stranger.sendall(HELLO)
+        connection = Connection(stranger, pool=BufferPool(), limits=SETTINGS.limits, frame_deadline_s=DEADLINE_S)
+        connection.receive()
+        stranger.sendall(frame(1, b"good") + b"not a frame, but as long as a header")
+        assert connection.receive().meta == b"good"
+        with pytest.raises(ConnectionLostError):
+            connection.receive()
+
+
+def test_a_handler_that_waits_lets_earlier_answers_go_first() -> None:
+    answered = threading.Event()
+
+    def handle(request: Frame) -> Response:
+        if request.meta == b"waits":
+            request.before_waiting()
+            assert answered.wait(DEADLINE_S)
+        return Response(meta=request.meta)
+
+    fatal: list[BaseException] = []
+    server = WireServer(handle, token=TOKEN, identity="me", on_fatal=fatal.append, settings=SETTINGS)
+    server.start()
+    client = WireClient(server.address, token=TOKEN, peer="test", pool=BufferPool())
+    tickets = [client.send(b"first", is_followed=True), client.send(b"waits")]
+    assert tickets[0].result(DEADLINE_S).meta == b"first"
+    answered.set()
+    assert tickets[1].result(DEADLINE_S).meta == b"waits"
+    assert fatal == []
+    client.close()
+    server.close()
 
 
 HELLO = frame(0, wire_pb2.Hello(token=TOKEN).SerializeToString())

@@ -62,7 +62,7 @@ class PsHandler:
         try:
             match request:
                 case Pull():
-                    return self._pull(request, frame.sender)
+                    return self._pull(request, frame)
                 case Push():
                     return self._respond(self._core.push(request, self._clock.monotonic()))
                 case NextBatch():
@@ -70,6 +70,7 @@ class PsHandler:
                 case Initialise():
                     return self._respond(self._core.initialise(request))
                 case Exchange():
+                    frame.before_waiting()
                     return self._respond(self._sums.exchange(request, self._pull_wait_s))
                 case _:
                     assert_never(request)
@@ -86,9 +87,11 @@ class PsHandler:
         """A connection has ended."""
         self._core.pulls.on_disconnected(sender)
 
-    def _pull(self, request: Pull, sender: int) -> Response:
-        now_s = self._clock.monotonic()
-        self._core.await_admission(request, now_s=now_s, timeout_s=self._pull_wait_s, sender=sender)
+    def _pull(self, request: Pull, frame: Frame) -> Response:
+        now_s, sender = self._clock.monotonic(), frame.sender
+        if not self._core.await_admission(request, now_s=now_s, timeout_s=0.0, sender=sender):
+            frame.before_waiting()
+            self._core.await_admission(request, now_s=now_s, timeout_s=self._pull_wait_s, sender=sender)
         dense_size, rows_size = self._core.pull_size(request)
         buffers = [self._pool.take(4 * dense_size), self._pool.take(4 * rows_size)]
 

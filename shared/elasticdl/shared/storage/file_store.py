@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,7 +42,7 @@ class FileStore:
         path = local_path(uri)
         with _translated(uri):
             status = path.stat()
-        if not path.is_file():
+        if not stat.S_ISREG(status.st_mode):
             raise ObjectNotFoundError(uri)
         etag = f"{status.st_size:x}-{status.st_mtime_ns:x}-{status.st_ino:x}"
         return ObjectInfo(uri=uri, size_bytes=status.st_size, etag=etag)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -44,8 +45,9 @@ def to_uri(path: str | Path) -> str:
     return "file://" + quote(str(absolute)) + slash
 
 
+@functools.lru_cache(maxsize=256)
 def local_path(uri: str) -> Path:
-    """The file behind a ``file://`` URI.
+    """The file behind a ``file://`` URI; remembered, because every task asks for that of its data.
 
     Raises:
         UserError: it is not one.

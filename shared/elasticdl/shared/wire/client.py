@@ -14,7 +14,10 @@ from elasticdl.shared.errors import ElasticDLError, ProtocolError
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
-from elasticdl.shared.wire.frames import FrameLimits, Tensor
+from elasticdl.shared.wire.frames import FrameLimits, Tensor, encode
+
+_TOGETHER_BYTES_MAX = 1 << 18
+"""Larger requests are sent at once: the peer receives them while the next one is prepared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,7 @@ class Ticket:
             ConnectionLostError: the peer is gone or did not answer in time (then the connection is ended).
             ProtocolError: the peer answered with something else than frames in order.
         """
+        self._client.send_unsent()
         if not self._pending.acquire(timeout=self._client.settings.request_s if timeout_s is None else timeout_s):
             self._client.abort("no reply within the deadline")
             self._pending.acquire()
@@ -101,6 +105,8 @@ class WireClient:
         self._send_lock = threading.Lock()
         self._state_lock = threading.Lock()
         self._waiting: deque[Ticket] = deque()
+        self._unsent: list[memoryview | bytes] = []
+        """Encoded requests that are sent with the next one."""
         self._lost: ElasticDLError | None = None
         self._requests = 0
         self._connection, self.identity = _connect(address, token, peer, pool, self.settings)
@@ -112,10 +118,16 @@ class WireClient:
         """Whether the connection is of no use any more."""
         return self._lost is not None
 
-    def send(self, meta: bytes, tensors: Sequence[Tensor] = ()) -> Ticket:
+    def send(self, meta: bytes, tensors: Sequence[Tensor] = (), *, is_followed: bool = False) -> Ticket:
         """Send a request; tensors may change once this returns.
 
         A lost connection is no error here: the ticket tells, so that a caller has one place to handle it.
+
+        Args:
+            meta: protobuf bytes.
+            tensors: flat arrays.
+            is_followed: the same thread sends another request at once, or waits for the reply. Small requests are sent
+                with that one, so that the peer answers them together; their tensors may change only then.
 
         Raises:
             ValueError: the frame exceeds a limit.
@@ -129,13 +141,25 @@ class WireClient:
                     return ticket
                 self._waiting.append(ticket)
             try:
-                self._connection.send(ticket.request, meta, tensors)
+                self._unsent += encode(ticket.request, meta, tensors, self.settings.limits)
+                if not is_followed or sum(map(len, self._unsent)) > _TOGETHER_BYTES_MAX:
+                    self._transmit()
             except ConnectionLostError as error:
                 self.abort(str(error))
             except ValueError:
                 self.abort("a request could not be encoded")
                 raise
         return ticket
+
+    def send_unsent(self) -> None:
+        """Send requests that wait for another one to follow."""
+        if not self._unsent:
+            return
+        with self._send_lock:
+            try:
+                self._transmit()
+            except ConnectionLostError as error:
+                self.abort(str(error))
 
     def request(self, meta: bytes, tensors: Sequence[Tensor] = (), *, timeout_s: float | None = None) -> Frame:
         """Send a request and wait for its reply; errors as ``Ticket.result``."""
@@ -151,6 +175,11 @@ class WireClient:
         self.abort("closed")
         if self._receiver is not threading.current_thread():
             self._receiver.join()
+
+    def _transmit(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if unsent and not self.lost:
+            self._connection.transmit(unsent)
 
     def _receive(self) -> None:
         try:

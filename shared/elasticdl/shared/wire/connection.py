@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from elasticdl.shared.errors import ProtocolError, TransientError
 from elasticdl.shared.wire.buffers import BufferPool, Bytes
@@ -21,6 +22,14 @@ from elasticdl.shared.wire.frames import (
 
 _BUFFERS_PER_CALL_MAX = 512
 """``sendmsg`` takes IOV_MAX (1024 on Linux) buffers at most."""
+_AHEAD_BYTES = 1 << 14
+"""Bytes that are received before it is known what they are. A small frame, or two, come with one system call. What of
+a large frame comes so is copied once more."""
+_TIMEVAL = struct.Struct("@ll")
+
+
+def _nothing() -> None:
+    """There is nothing to do before waiting."""
 
 
 class ConnectionLostError(TransientError):
@@ -35,9 +44,11 @@ class Frame:
         meta: protobuf bytes.
         tensors: flat arrays in the order sent.
         sender: number of the connection that a server got it by.
+        before_waiting: a server's handler calls it before it waits for anything: answers to earlier requests of the
+            connection are sent then.
     """
 
-    __slots__ = ("_buffer", "_pool", "meta", "request", "sender", "tensors")
+    __slots__ = ("_buffer", "_pool", "before_waiting", "meta", "request", "sender", "tensors")
 
     def __init__(
         self, request: int, meta: bytes, tensors: tuple[Tensor, ...], pool: BufferPool, buffer: Bytes | None
@@ -46,6 +57,7 @@ class Frame:
         self.meta = meta
         self.tensors = tensors
         self.sender = 0
+        self.before_waiting: Callable[[], None] = _nothing
         self._pool = pool
         self._buffer = buffer
 
@@ -74,17 +86,26 @@ class Connection:
         self._frame_deadline_s = frame_deadline_s
         self.limits = limits
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._ahead = memoryview(bytearray(_AHEAD_BYTES))
+        self._start = self._end = 0
+        """Where in ``_ahead`` the bytes lie that were received and not taken yet."""
         _notice_dead_peers(connected, frame_deadline_s)
-        # A timeout is per socket and not per direction, so it is set once for both and read loops count the rest.
-        connected.settimeout(frame_deadline_s)
+        # Python's own timeout would ask the kernel before each call whether the socket is ready.
+        connected.settimeout(None)
+        self._set_timeouts(frame_deadline_s)
 
     def send(self, request: int, meta: bytes, tensors: Sequence[Tensor] = ()) -> None:
         """Send one frame; returns when the kernel has taken it all, after which the tensors may change.
 
         Raises:
             ConnectionLostError: reset, or not taken within the deadline; the connection is of no use any more.
+            ValueError: the frame exceeds a limit.
         """
-        buffers = [memoryview(part) for part in encode(request, meta, tensors, self.limits)]
+        self.transmit(encode(request, meta, tensors, self.limits))
+
+    def transmit(self, encoded: Sequence[memoryview | bytes]) -> None:
+        """Send encoded frames, if possible with one system call; errors as ``send``."""
+        buffers = [memoryview(part) for part in encoded]
         deadline_s = time.monotonic() + self._frame_deadline_s
         try:
             while buffers:
@@ -95,41 +116,45 @@ class Connection:
                     buffers[0] = buffers[0][sent:]
                     if time.monotonic() > deadline_s:
                         raise TimeoutError("the peer reads too slowly")
+        except BlockingIOError as error:
+            raise ConnectionLostError("sending failed: the peer reads too slowly") from error
         except OSError as error:
             raise ConnectionLostError(f"sending failed: {error}") from error
 
-    def receive(self, *, wait_s: float | None = None) -> Frame:
+    def receive(self, *, wait_s: float | None = None, before_waiting: Callable[[], None] = _nothing) -> Frame:
         """Receive one frame.
 
         Args:
             wait_s: seconds to wait for the frame's first byte; None: for ever (a reset or ``abort`` still ends it).
+            before_waiting: called once unless the whole header has come already: then the peer may wait, too.
 
         Raises:
             ConnectionLostError: closed, reset, or beyond a deadline.
             ProtocolError: what came is not a frame.
         """
-        head = memoryview(bytearray(HEADER_BYTES))
-        received = self._receive_first(head, wait_s)
+        if self._end - self._start < HEADER_BYTES:
+            before_waiting()
+        if self._start == self._end:
+            self._receive_first(wait_s)
         deadline_s = time.monotonic() + self._frame_deadline_s
-        self._fill(head[received:], deadline_s)
-        header = decode_header(head, self.limits)
-        rest = bytearray(header.rest_bytes)
-        self._fill(memoryview(rest), deadline_s)
+        header = decode_header(self._take(HEADER_BYTES, deadline_s), self.limits)
+        rest = self._take(header.rest_bytes, deadline_s)
         table_end = table_bytes(header)
-        layout = decode_layout(memoryview(rest)[:table_end], self.limits)
+        layout = decode_layout(rest[:table_end], self.limits)
+        meta = bytes(rest[table_end:])
         buffer = None
         tensors: tuple[Tensor, ...] = ()
         if header.tensors:
             buffer = self._pool.take(layout.payload_bytes)
             self._fill(buffer.data[: layout.payload_bytes], deadline_s)
             tensors = layout.tensors(buffer)
-        return Frame(header.request, bytes(rest[table_end:]), tensors, self._pool, buffer)
+        return Frame(header.request, meta, tensors, self._pool, buffer)
 
     def admit(self, limits: FrameLimits, frame_deadline_s: float) -> None:
         """Go on under other bounds: the peer is known now."""
         self.limits = limits
         self._frame_deadline_s = frame_deadline_s
-        self._socket.settimeout(frame_deadline_s)
+        self._set_timeouts(frame_deadline_s)
 
     def stop_receiving(self) -> None:
         """Let no further frame in; one that is being answered can still be sent."""
@@ -146,15 +171,15 @@ class Connection:
         self.abort()
         self._socket.close()
 
-    def _receive_first(self, head: memoryview, wait_s: float | None) -> int:
-        """Wait for a frame; returns how many bytes of its header have come, at least 1."""
+    def _receive_first(self, wait_s: float | None) -> None:
+        """Wait for a frame: at least the first byte of its header."""
         deadline_s = None if wait_s is None else time.monotonic() + wait_s
         while True:
             if deadline_s is not None and wait_s is not None and wait_s < self._frame_deadline_s:
-                self._socket.settimeout(max(0.001, deadline_s - time.monotonic()))
+                self._set_timeout(socket.SO_RCVTIMEO, max(0.001, deadline_s - time.monotonic()))
             try:
-                received = self._socket.recv_into(head)
-            except TimeoutError as error:
+                received = self._socket.recv_into(self._ahead)
+            except BlockingIOError as error:
                 if deadline_s is not None and time.monotonic() >= deadline_s:
                     raise ConnectionLostError(f"the peer was silent for {wait_s:.1f} s") from error
                 continue
@@ -162,22 +187,57 @@ class Connection:
                 raise ConnectionLostError(f"receiving failed: {error}") from error
             finally:
                 if wait_s is not None and wait_s < self._frame_deadline_s:
-                    self._socket.settimeout(self._frame_deadline_s)
+                    self._set_timeout(socket.SO_RCVTIMEO, self._frame_deadline_s)
             if received == 0:
                 raise ConnectionLostError("the peer closed the connection")
-            return received
+            self._start, self._end = 0, received
+            return
+
+    def _take(self, size: int, deadline_s: float) -> memoryview:
+        """The next bytes of a frame; unchanged until bytes are received again."""
+        if size > _AHEAD_BYTES:
+            target = memoryview(bytearray(size))
+            self._fill(target, deadline_s)
+            return target
+        if self._start + size > _AHEAD_BYTES:
+            self._ahead[: self._end - self._start] = self._ahead[self._start : self._end]
+            self._start, self._end = 0, self._end - self._start
+        while self._end - self._start < size:
+            self._end += self._receive_some([self._ahead[self._end :]], deadline_s)
+        self._start += size
+        return self._ahead[self._start - size : self._start]
 
     def _fill(self, target: memoryview, deadline_s: float) -> None:
+        """Copy the next bytes of a frame that have come already, and receive the others in place."""
+        copied = min(len(target), self._end - self._start)
+        target[:copied] = self._ahead[self._start : self._start + copied]
+        self._start += copied
+        target = target[copied:]
         while target:
-            try:
-                received = self._socket.recv_into(target)
-            except OSError as error:
-                raise ConnectionLostError(f"receiving failed: {error}") from error
-            if received == 0:
-                raise ConnectionLostError("the peer closed the connection in the middle of a frame")
+            received = self._receive_some([target, self._ahead], deadline_s)
+            self._start, self._end = 0, max(0, received - len(target))
             target = target[received:]
-            if target and time.monotonic() > deadline_s:
-                raise ProtocolError(f"a frame took longer than {self._frame_deadline_s:.0f} s")
+
+    def _receive_some(self, targets: Sequence[memoryview], deadline_s: float) -> int:
+        """Receive bytes of a frame that has begun; returns how many, at least 1."""
+        if time.monotonic() > deadline_s:
+            raise ProtocolError(f"a frame took longer than {self._frame_deadline_s:.0f} s")
+        try:
+            received = self._socket.recvmsg_into(targets)[0]
+        except BlockingIOError as error:
+            raise ConnectionLostError("receiving failed: the peer stopped in the middle of a frame") from error
+        except OSError as error:
+            raise ConnectionLostError(f"receiving failed: {error}") from error
+        if received == 0:
+            raise ConnectionLostError("the peer closed the connection in the middle of a frame")
+        return received
+
+    def _set_timeouts(self, seconds: float) -> None:
+        self._set_timeout(socket.SO_RCVTIMEO, seconds)
+        self._set_timeout(socket.SO_SNDTIMEO, seconds)
+
+    def _set_timeout(self, option: int, seconds: float) -> None:
+        self._socket.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(*divmod(round(1e6 * seconds), 1_000_000)))
 
 
 def _notice_dead_peers(connected: socket.socket, deadline_s: float) -> None:

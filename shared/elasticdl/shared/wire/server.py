@@ -18,10 +18,12 @@ from elasticdl.shared.errors import ProtocolError, UserError
 from elasticdl.shared.proto import wire_pb2
 from elasticdl.shared.wire.buffers import BufferPool
 from elasticdl.shared.wire.connection import Connection, ConnectionLostError, Frame
-from elasticdl.shared.wire.frames import HANDSHAKE_LIMITS, FrameLimits, Tensor
+from elasticdl.shared.wire.frames import HANDSHAKE_LIMITS, FrameLimits, Tensor, encode
 
 GRACE_S = 5.0
 """Seconds for requests in progress when the server is closed; then their connections are cut."""
+REPLIES_TOGETHER_MAX = 2
+"""Replies of one connection that are sent together at most: the answers to a push and to the pull behind it."""
 _ACCEPT_PAUSE_S = 0.1
 """Rest after a connection could not be accepted: without a free descriptor the next try fails at once, too."""
 
@@ -177,13 +179,14 @@ class WireServer:
 
     def _serve(self, connection: Connection, peer: str) -> None:
         number = next(self._numbers)
+        replies = _Replies(connection)
         try:
             self._shake_hands(connection)
             connection.admit(self._settings.limits, self._settings.frame_deadline_s)
             while not self._closing.is_set():
-                frame = connection.receive()
-                frame.sender = number
-                self._answer(connection, frame)
+                frame = connection.receive(before_waiting=replies.send)
+                frame.sender, frame.before_waiting = number, replies.send
+                self._answer(replies, frame)
         except ConnectionLostError as lost:
             self._log.debug("connection ended", peer=peer, reason=str(lost))
         except ProtocolError as error:
@@ -194,6 +197,8 @@ class WireServer:
             self._log.error("request failed", peer=peer, reason=str(error), exc_info=True)
             self._on_fatal(error)
         finally:
+            with contextlib.suppress(ConnectionLostError):
+                replies.send()
             with self._lock:
                 self._connections.pop(connection, None)
             connection.close()
@@ -209,12 +214,44 @@ class WireServer:
             raise ProtocolError(f"wrong token from {hello.peer[:80]!r}")
         connection.send(frame.request, wire_pb2.Welcome(peer=self._identity).SerializeToString())
 
-    def _answer(self, connection: Connection, frame: Frame) -> None:
+    def _answer(self, replies: _Replies, frame: Frame) -> None:
         try:
             response = self._handle(frame)
-            try:
-                connection.send(frame.request, response.meta, response.tensors)
-            finally:
-                response.sent()
-        finally:
+        except BaseException:
             frame.release()
+            raise
+        replies.add(frame, response)
+
+
+class _Replies:
+    """Replies of one connection that are sent together: those to requests that came together.
+
+    A peer that sends two requests at once waits for both answers, so that it need not be woken for each of them.
+
+    Args:
+        connection: where they go.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._waiting: list[tuple[Frame, Response]] = []
+
+    def add(self, frame: Frame, response: Response) -> None:
+        """Send a reply with the one before it, or before the connection's thread waits."""
+        self._waiting.append((frame, response))
+        if len(self._waiting) >= REPLIES_TOGETHER_MAX:
+            self.send()
+
+    def send(self) -> None:
+        """Send what waits; errors as ``Connection.send``."""
+        waiting, self._waiting = self._waiting, []
+        try:
+            encoded: list[memoryview | bytes] = []
+            for frame, response in waiting:
+                encoded += encode(frame.request, response.meta, response.tensors, self._connection.limits)
+            if encoded:
+                self._connection.transmit(encoded)
+        finally:
+            for frame, response in waiting:
+                response.sent()
+                frame.release()

@@ -165,14 +165,13 @@ class PsCore:
             self.pulls.on_task_begun(request.task)
             return NextBatchReply(next_batch=shard.next_batch(TaskId(request.task), request.batches))
 
-    def await_admission(self, request: Pull, *, now_s: float, timeout_s: float, sender: int = 0) -> None:
-        """Wait until ``pull`` does not delay a request, or for ``timeout_s``."""
+    def await_admission(self, request: Pull, *, now_s: float, timeout_s: float, sender: int = 0) -> bool:
+        """Wait until ``pull`` does not delay a request, at most for ``timeout_s``; whether it does not."""
 
         def is_refused() -> bool:
             return self.shard is not None and bool(self.pulls.refusal(request, self.shard, now_s, sender))
 
-        if request.batch is not None:
-            self.pulls.wait(is_refused, timeout_s)
+        return request.batch is None or self.pulls.wait(is_refused, timeout_s)
 
     def pull_size(self, request: Pull) -> tuple[int, int]:
         """How many floats a pull answers: (dense, rows).

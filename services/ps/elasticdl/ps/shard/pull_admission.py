@@ -33,12 +33,12 @@ class PullAdmission:
         if is_gate != (self.gate is not None):
             self.gate = self._policy.new_gate() if is_gate else None
 
-    def wait(self, is_refused: Callable[[], bool], timeout_s: float) -> None:
-        """Wait for pushes while a pull would be refused, at most for ``timeout_s``."""
+    def wait(self, is_refused: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait for pushes while a pull would be refused, at most for ``timeout_s``; whether it would not be."""
         if self._policy.rounds is None and self.gate is None:
-            return  # Nothing delays pulls, so they need not take the lock for this.
+            return True  # Nothing delays pulls, so they need not take the lock for this.
         with self._pushed:
-            self._pushed.wait_for(lambda: not is_refused(), timeout_s)
+            return not is_refused() if timeout_s <= 0 else self._pushed.wait_for(lambda: not is_refused(), timeout_s)
 
     def refusal(self, request: Pull, shard: ModelShard, now_s: float, sender: int) -> str:
         """Why the weights for a batch are not to be pulled yet; empty: they are."""

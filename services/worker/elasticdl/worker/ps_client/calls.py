@@ -145,13 +145,19 @@ class PsCalls:
             raise PinLostError(f"{dict(only)} have the model, and {settled.incarnations} answered")
         return settled
 
-    def send_push(self, request: PushRequest) -> Procedure[SentPush]:
-        """Send a batch; a ps that has it already is only asked for its progress."""
+    def send_push(self, request: PushRequest, *, is_followed: bool = False) -> Procedure[SentPush]:
+        """Send a batch; a ps that has it already is only asked for its progress.
+
+        Args:
+            request: the batch.
+            is_followed: a pull follows at once.
+        """
         refused = self._not_finite(request)
         if refused:
             return SentPush(request, None, refused)
         order = Order.GATE_LAST if self._settings.has_gate else Order.TOGETHER
-        return SentPush(request, (yield from self._send(partial(self._split_push, request), order)))
+        sent = yield from self._send(partial(self._split_push, request), order, is_followed=is_followed)
+        return SentPush(request, sent)
 
     def receive_push(self, push: SentPush) -> Procedure[tuple[PushOutcome, bool]]:
         """Wait until every group has answered; errors as ``receive_pull``.
@@ -188,7 +194,7 @@ class PsCalls:
             The outcome of the push, and the answers to the pull: None if they may lack the batch, or were not asked
             for, or if the pull has to wait for other workers; and the seconds that the pull took longer than the push.
         """
-        push = yield from self.send_push(request)
+        push = yield from self.send_push(request, is_followed=True)
         if push.sent is None or len(push.sent.stages) > 1:
             outcome, _ = yield from self.receive_push(push)
             return outcome, None, 0.0
@@ -208,23 +214,25 @@ class PsCalls:
         sent = yield from self._send(split)
         return (yield from self._settle(sent))
 
-    def _send(self, split: Callable[[Splitter], Split], order: Order = Order.TOGETHER) -> Procedure[SentRequest]:
+    def _send(
+        self, split: Callable[[Splitter], Split], order: Order = Order.TOGETHER, *, is_followed: bool = False
+    ) -> Procedure[SentRequest]:
         placement = self._directory.placement()
         if placement.version > self._splitter.version:
             self._splitter = Splitter(self.signature, self._plan, placement)
             self._replace_initial(self._splitter)
         splitter = self._splitter
         sent = SentRequest(split, splitter, split(splitter), order, [None] * len(splitter.ps))
-        yield from self._send_stage(sent, sent.stages[0])
+        yield from self._send_stage(sent, sent.stages[0], is_followed=is_followed)
         return sent
 
-    def _send_stage(self, sent: SentRequest, stage: Sequence[int]) -> Procedure[None]:
+    def _send_stage(self, sent: SentRequest, stage: Sequence[int], *, is_followed: bool = False) -> Procedure[None]:
         for number in stage:
             connection, request = self._connection(sent.splitter.ps[number]), sent.parts.requests[number]
             if isinstance(request, messages.Initialise):
                 sent.pending[number] = yield from connection.initialise(request)
             else:
-                sent.pending[number] = yield from connection.send(request)
+                sent.pending[number] = yield from connection.send(request, is_followed=is_followed)
 
     def _settle(self, sent: SentRequest) -> Procedure[Settled]:
         """Wait for the answers of all ps by one version of the placement, which may be later than that of ``sent``.

@@ -218,8 +218,8 @@ class SocketDriver:
 
     def _execute(self, step: Step) -> Any:
         match step:
-            case Send(wire=WireClient() as wire, request=request):
-                return wire.send(*encode_request(request))
+            case Send(wire=WireClient() as wire, request=request, is_followed=is_followed):
+                return wire.send(*encode_request(request), is_followed=is_followed)
             case Receive(handle=Ticket() as ticket):
                 return _received(ticket)
             case Connect(address=registered):

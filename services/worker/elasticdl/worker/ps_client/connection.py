@@ -77,10 +77,15 @@ class PsConnection:
         self._initial: Initialise | None = None
         """Initial values to offer again if the ps dies before its first snapshot; None once it has one."""
 
-    def send(self, request: Request) -> Procedure[PendingRequest]:
-        """Send a request and connect first if necessary. An unavailable ps shows only in ``settle``."""
+    def send(self, request: Request, *, is_followed: bool = False) -> Procedure[PendingRequest]:
+        """Send a request and connect first if necessary. An unavailable ps shows only in ``settle``.
+
+        Args:
+            request: the message.
+            is_followed: see ``Send``.
+        """
         wire = yield from self._connected()
-        return PendingRequest(request, (yield Send(wire, request)) if wire else None)
+        return PendingRequest(request, (yield Send(wire, request, is_followed)) if wire else None)
 
     def initialise(self, request: Initialise) -> Procedure[PendingRequest]:
         """Send initial values, and keep them until the ps has them on record."""

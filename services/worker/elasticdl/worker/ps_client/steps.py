@@ -86,10 +86,17 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a request; the result is a handle for ``Receive``. A broken connection shows in ``Receive``."""
+    """Send a request; the result is a handle for ``Receive``. A broken connection shows in ``Receive``.
+
+    Attributes:
+        wire: the connection.
+        request: the message; unchanged until ``Receive``.
+        is_followed: another request follows at once, and may be sent together with this one.
+    """
 
     wire: Wire
     request: Request
+    is_followed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class ColumnPacker:
         """
         if not self._order:
             self._learn(columns)
-        if set(self._order) != columns.keys():
+        if list(columns) != self._order and set(self._order) != columns.keys():
             raise UserError(f"a batch has the columns {sorted(columns)}, the first one had {sorted(self._order)}")
         ragged = {key: _ragged(dtype, columns[name]) for key, (dtype, name) in self._ragged.items()}
         if isinstance(columns, ColumnBatch) and self._is_stacked(columns):
@@ -85,7 +85,7 @@ class ColumnPacker:
         """Whether the columns lie side by side as they are to be packed; strings are converted one by one."""
         packs = self._packs.values()
         return len(packs) == len(columns.stacks) and all(
-            stack.names == pack.names and stack.values.dtype == pack.numpy and pack.dtype != tf.string
+            stack.names == pack.names and stack.values.dtype == pack.numpy and pack.numpy.kind not in "OSU"
             for pack, stack in zip(packs, columns.stacks, strict=True)
         )
 

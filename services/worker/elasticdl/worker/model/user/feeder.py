@@ -188,7 +188,8 @@ class BatchFeeder:
     def _batch(self, fed: Structure, records: int) -> Batch | None:
         features, labels, weights = self._split(fed)
         leaves = tf.nest.flatten((features, labels, weights))
-        counts = {int(leaf.shape[0]) if leaf.shape.rank else -1 for leaf in leaves if leaf is not None}
+        shapes = [leaf.shape for leaf in leaves if leaf is not None]
+        counts = {int(shape[0]) if shape.rank else -1 for shape in shapes}
         if len(counts) != 1 or -1 in counts:
             raise UserError(
                 f"{self._module.path}: tensors from {self._name} differ in their first dimension, or lack it"
