@@ -26,7 +26,8 @@ from elasticdl.ps.snapshots.recovery import choose
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import encode_envelope
-from elasticdl.shared.messages.events import Envelope, ModelInitialised, PsStarted, TableCounted
+from elasticdl.shared.messages.events import Envelope, ModelInitialised, PsStarted
+from elasticdl.shared.messages.measurements import TableCounted
 from elasticdl.shared.model.manifests import ChunkPart, read_manifest
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import Placement
