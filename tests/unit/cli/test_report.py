@@ -18,7 +18,7 @@ from elasticdl.cli.display.staleness import staleness_facts, staleness_rows
 from elasticdl.cli.display.tables import table_texts
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.shared.messages import events
-from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
+from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.names import PodName, Service
 
 
@@ -170,8 +170,8 @@ def test_a_damaged_snapshot_is_reported_everywhere(log: Log) -> None:
 
 def test_the_figures_of_tables_are_the_sums_over_the_ps_that_have_the_model(log: Log) -> None:
     counts = {"rows": 1000, "candidates": 7, "admitted": 1500, "dropped": 20}
-    log.add(Service.PS, PS, events.TableCounted(table="users", **counts))
-    log.add(Service.PS, PodName("ps-7"), events.TableCounted(table="gone", **counts))
+    log.add(Service.PS, PS, TableCounted(table="users", **counts))
+    log.add(Service.PS, PodName("ps-7"), TableCounted(table="gone", **counts))
     expected = {"users": {"rows": 1000, "candidates": 7, "admitted": 1500, "expired": 500, "dropped_gradients": 20}}
     facts = report.build(log.state)
     assert facts["tables"] == expected

@@ -26,7 +26,8 @@ from elasticdl.ps.snapshots.recovery import choose
 from elasticdl.shared.job.rounds import Rounds
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.messages.codec import encode_envelope
-from elasticdl.shared.messages.events import Envelope, ModelInitialised, PsStarted, TableCounted
+from elasticdl.shared.messages.events import Envelope, ModelInitialised, PsStarted
+from elasticdl.shared.messages.measurements import TableCounted
 from elasticdl.shared.model.manifests import ChunkPart, read_manifest
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import Placement
@@ -51,7 +52,9 @@ def make_job() -> Iterator[MakeJob]:
     jobs: list[Job] = []
 
     def make(ps: int = 1, of: JobSpec | None = None) -> tuple[Job, PsClient, list[PsService]]:
-        job = Job(of, open_store(of.storage)) if of else Job(spec("memory://job", ps=ps), MemoryStore())
+        of = of or spec("memory://job", ps=ps)
+        store = MemoryStore() if of.storage.startswith("memory:") else open_store(of.storage)
+        job = Job(of, store)
         jobs.append(job)
         services = [job.start(number) for number in range(ps)]
         client = job.client(model())
@@ -123,10 +126,12 @@ def test_any_number_of_ps_counts_and_learns_the_same(make_job: MakeJob, ps: int)
     assert expected["a"].expired > 0 and expected["a"].dropped > 0 and expected["b"].candidates > 0
 
 
-@pytest.mark.parametrize("every", [2, 3, 7])
-def test_a_ps_that_is_killed_again_and_again_ends_with_the_same_rows(make_job: MakeJob, every: int) -> None:
-    job, client, services = make_job()
-    _, reference, alone = make_job()
+@pytest.mark.parametrize(("every", "grads_to_wait"), [(2, 1), (3, 1), (7, 1), (3, 4)])
+def test_a_ps_that_is_killed_again_and_again_ends_with_the_same_rows(
+    make_job: MakeJob, every: int, grads_to_wait: int
+) -> None:
+    job, client, services = make_job(of=spec("memory://job", grads_to_wait=grads_to_wait))
+    _, reference, alone = make_job(of=spec("memory://job", grads_to_wait=grads_to_wait))
     cuts = [*range(0, len(BATCHES), every), len(BATCHES)]
     for request, (start, stop) in enumerate(pairwise(cuts), start=1):
         train(client, BATCHES[start : stop - 1])

@@ -11,7 +11,7 @@ from elasticdl.shared.job.ledger import LedgerRecord
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
 from elasticdl.shared.messages.commands import Command
-from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
+from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import NO_INSTANCE, NOBODY, GroupId, Incarnation, PodInstance, PodName, Service
 
@@ -425,25 +425,6 @@ class StepReached:
     """A ps passed a multiple of ``evaluation_steps``."""
 
     step: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableCounted:
-    """A ps has counted the rows of a table with ``min_count`` or ``expire_after``, for the last snapshot of a run.
-
-    Attributes:
-        table: its name, shortened if it is very long.
-        rows: stored in the partitions of the ps, and not expired.
-        candidates: ids that updates have contained, but not often enough for a row.
-        admitted: rows that were stored since training began, each as often as it was.
-        dropped: gradients of single rows that were dropped because their ids were candidates.
-    """
-
-    table: str
-    rows: int
-    candidates: int
-    admitted: int
-    dropped: int
 
 
 # --- the master -------------------------------------------------------------------------------------------------

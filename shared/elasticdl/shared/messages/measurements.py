@@ -1,4 +1,4 @@
-"""Events with what the process adapter has measured: the work of a run, and what its processes have used."""
+"""Events with what was measured: the work of a run, what its processes have used, and what tables hold."""
 
 from __future__ import annotations
 
@@ -49,3 +49,22 @@ class ProcessMeasured:
     cpu_s: float
     rss_max_bytes: int
     restarts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCounted:
+    """A ps has counted the rows of a table with ``min_count`` or ``expire_after``, for the last snapshot of a run.
+
+    Attributes:
+        table: its name, shortened if it is very long.
+        rows: stored in the partitions of the ps, and not expired.
+        candidates: ids that updates have contained, but not often enough for a row.
+        admitted: rows that were stored since training began, each as often as it was.
+        dropped: gradients of single rows that were dropped because their ids were candidates.
+    """
+
+    table: str
+    rows: int
+    candidates: int
+    admitted: int
+    dropped: int

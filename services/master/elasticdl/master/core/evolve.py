@@ -19,7 +19,7 @@ from elasticdl.master.core.state import State
 from elasticdl.master.core.training import apply as training
 from elasticdl.shared.messages import events
 from elasticdl.shared.messages.events import Envelope, Event, LogRecord
-from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
+from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.names import Service
 
 EVENTS_WITHOUT_POD_CHANGES = (
@@ -28,7 +28,7 @@ EVENTS_WITHOUT_POD_CHANGES = (
     events.TaskReturned,
     events.RoundDelayed,
     events.StepReached,
-    events.TableCounted,
+    TableCounted,
     RunMeasured,
     ProcessMeasured,
 )
@@ -126,7 +126,7 @@ HANDLERS: dict[type[Event], Callable[[State, Envelope, Any], None]] = {
     events.GroupHeld: on_group_held,
     events.ModelPinned: on_model_pinned,
     events.StepReached: on_step_reached,
-    events.TableCounted: on_table_counted,
+    TableCounted: on_table_counted,
     events.LedgersRead: on_ledgers_read,
     events.TimerFired: on_timer_fired,
     events.CommandsRan: on_commands_ran,

@@ -25,10 +25,9 @@ from elasticdl.shared.messages.events import (
     LostLog,
     RunningBatch,
     SnapshotDamaged,
-    TableCounted,
     TaskFailed,
 )
-from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured
+from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Service, pod_number
 

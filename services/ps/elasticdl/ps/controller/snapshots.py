@@ -16,7 +16,8 @@ from elasticdl.ps.snapshots.requests import CopyTarget, SnapshotRequest
 from elasticdl.ps.snapshots.uploads import Written
 from elasticdl.ps.snapshots.writer import SnapshotWriter
 from elasticdl.shared.errors import ElasticDLError, FencedError, InvariantError, PermanentError, TransientError
-from elasticdl.shared.messages.events import GroupHeld, ModelInitialised, SnapshotTaken, TableCounted
+from elasticdl.shared.messages.events import GroupHeld, ModelInitialised, SnapshotTaken
+from elasticdl.shared.messages.measurements import TableCounted
 from elasticdl.shared.model.manifests import DamagedError, damage, decode_manifest
 from elasticdl.shared.process.procedures import Procedure
 

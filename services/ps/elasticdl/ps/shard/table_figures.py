@@ -5,7 +5,7 @@ from __future__ import annotations
 from elasticdl.ps.engine.tracked_rows import TableFigures, TrackedRowStore
 from elasticdl.ps.shard.core import PsCore
 from elasticdl.ps.shard.model_shard import ModelShard
-from elasticdl.shared.messages.events import TableCounted
+from elasticdl.shared.messages.measurements import TableCounted
 from elasticdl.shared.model.partitioning import mask_of
 
 _NAME_CHARS_MAX = 120

@@ -8,7 +8,8 @@ from elasticdl.master.core.snapshots.state import RegisteredSnapshot
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import RETRY_S, SNAPSHOT_PAUSE
 from elasticdl.shared.messages.commands import JobState, TakeSnapshot
-from elasticdl.shared.messages.events import Envelope, SnapshotDamaged, SnapshotTaken, TableCounted
+from elasticdl.shared.messages.events import Envelope, SnapshotDamaged, SnapshotTaken
+from elasticdl.shared.messages.measurements import TableCounted
 
 
 def on_snapshot_taken(state: State, envelope: Envelope, event: SnapshotTaken) -> None:
