@@ -119,11 +119,7 @@ class SimJob:
         whole = replace(self.plan, epochs=self.epochs)
         self.batches = _batches(whole)
         self.numbers = {place: number for number, place in enumerate(self.batches)}
-        shards = [self.plan.shards(task)[0] for task, _ in self.batches]
-        self.checksums = [
-            derive_key(11, shard.start, batch) & ((1 << 64) - 1)
-            for shard, (_, batch) in zip(shards, self.batches, strict=True)
-        ]
+        self.checksums = [_checksum(whole, *each) for each in self.batches]
         evaluated = sum(self.evaluation_checksum(*each) for each in _batches(self.validation)) % (1 << 64)
         trained = sum(self.checksums[: self.plan.batches]) % (1 << 64)
         has_validation = shape.evaluate or not trains
@@ -233,6 +229,14 @@ def rows_of(number: int) -> tuple[Ids, Floats]:
 
 def _batches(plan: Plan) -> list[tuple[TaskId, int]]:
     return [(task, batch) for task in plan.task_ids() for batch in range(plan.batches_of(task))]
+
+
+def _checksum(plan: Plan, task: TaskId, batch: int) -> int:
+    """The sum of a batch's record hashes: all epochs of a plan have the same sum."""
+    rows = [row for shard in plan.shards(task) for row in range(shard.start, shard.end)]
+    first = batch * plan.minibatch_size
+    places = [plan.record_order(task)[place] for place in range(first, first + plan.records_of(task, batch))]
+    return sum(derive_key(11, rows[place]) for place in places) & ((1 << 64) - 1)
 
 
 def _plan(shape: Shape, *, epochs: int) -> Plan:

@@ -177,9 +177,13 @@ EVICTIONS = 0.5
 
 
 def cluster_schedule(seed: int) -> Schedule:
-    """The schedule of a seed, for a job on a cluster: its pods are evicted, too, or a ps finds no room any more."""
+    """The schedule of a seed, for a job on a cluster: its pods are evicted, too, or a ps finds no room any more.
+
+    Every second one shuffles globally.
+    """
     is_full = Random(seed * 7919 + 37).random() < FULL
     schedule, random = schedule_of(NO_ROOM, seed) if is_full else random_schedule(seed), Random(seed * 7919 + 31)
+    schedule = replace(schedule, shape=replace(schedule.shape, global_shuffle=seed % 2 == 1))
     if random.random() >= EVICTIONS:
         return schedule
     around = Around(random=random, shape=schedule.shape, horizon_s=schedule.horizon_s)
@@ -242,7 +246,6 @@ def _schedule(seed: int) -> Schedule:
         tasks=random.randint(2, 7),
         batches=random.randint(1, 4),
         epochs=random.choice([1, 1, 2]),
-        global_shuffle=Random(seed * 7919 + 6).random() < 0.3,
         grads_to_wait=random.choice([1, 1, 1, 1, 2]),
         snapshot_s=random.choice([0.3, 0.7, 1.5]),
         compute_s=random.choice([0.02, 0.05, 0.15]),

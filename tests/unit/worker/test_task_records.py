@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from elasticdl.shared.data import ReaderOptions
 from elasticdl.shared.data.custom import CheckedReader, CustomShardReader, ReadTask, plan_reader
 from elasticdl.shared.data.planning import plan_sources
 from elasticdl.shared.data.reader import Reader
-from elasticdl.shared.job.plan import Plan, Shuffle
+from elasticdl.shared.errors import UserError
+from elasticdl.shared.job.plan import Plan, Shard, Shuffle
 from elasticdl.shared.job.spec import ReaderSpec
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.storage import open_store
@@ -121,3 +123,27 @@ def test_a_task_of_several_files(tmp_path: Path) -> None:
     rows = [10 * number + place for number in range(9) for place in range(number)]
     assert sorted(seen[: len(rows)]) == sorted(seen[len(rows) :]) == rows
     assert seen[: len(rows)] != seen[len(rows) :]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_wrong_value_in_one_of_several_files_is_named(tmp_path: Path, kind: str) -> None:
+    """The files are parsed together; the message is that of the file alone."""
+    for number in range(6):
+        rows = [10 * number + place for place in range(5)]
+        text = "".join(f"{x}\n" if kind == "csv" else f'{{"x": {x}}}\n' for x in rows)
+        (tmp_path / f"{number}.{kind}").write_text("x\n" * (kind == "csv") + text)
+    records = records_of(tmp_path, Shuffle.GLOBAL)
+    reader = records._reader
+    assert isinstance(reader, Reader)
+    shards = [Shard(source=number, start=1, end=4) for number in (1, 4)]
+    block = reader.read_all(shards)
+    assert block.columns["x"].tolist() == [11, 12, 13, 41, 42, 43]
+    assert block.take(range(6)).checksum == sum(map(reader.checksum, shards)) % 2**64
+    # Of the same length, and under the etag of the planning: the index does not show it before the audit.
+    wrong = tmp_path / f"4.{kind}"
+    before = wrong.stat()
+    with wrong.open("r+") as file:
+        file.write(wrong.read_text().replace("42", "aa"))
+    os.utime(wrong, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(UserError, match=rf"4\.{kind}, record 2 \(from 0"):
+        _ = reader.read_all(shards).columns

@@ -16,6 +16,7 @@ from elasticdl.shared.data.formats.segments import changed
 from elasticdl.shared.data.hashing import Hashes, bind, content_hashes
 from elasticdl.shared.data.index import SourceIndex
 from elasticdl.shared.data.schema import DataFormat, DataSchema
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.plan import Shard, Source
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore
 
@@ -67,10 +68,7 @@ class Reader:
             UserError: the source changed since the job was planned, or its data is corrupt.
             IndexError: the shard is not within the source.
         """
-        source = self._sources[shard.source]
-        if not 0 <= shard.start < shard.end <= source.records:
-            raise IndexError(f"{shard} is not within {source}")
-        info = self._verified(shard.source)
+        info = self._verify(shard)
         if self._typed is not None:
             rows = self._typed.read(info, shard.start, shard.end)
             hashes = bind(rows.hashes, shard.source, shard.start)
@@ -81,6 +79,22 @@ class Reader:
         hashes = bind(content_hashes(lines), shard.source, shard.start)
         raw = None if self._schema.format is DataFormat.JSON_LINES else lines
         return RecordBlock(lines=raw, hashes=hashes, parse=partial(self._parse, shard, lines))
+
+    def read_all(self, shards: Sequence[Shard]) -> RecordBlock:
+        """The records of several shards, at least one, one after the other; see ``read``."""
+        if len(shards) == 1 or self._schema.format not in (DataFormat.CSV, DataFormat.JSON_LINES):
+            return RecordBlock.joined([self.read(shard) for shard in shards])
+        parts = []
+        for shard in shards:
+            self._verify(shard)
+            parts.append(self._lines(shard))
+        hashes = [
+            bind(content_hashes(part), shard.source, shard.start) for shard, part in zip(shards, parts, strict=True)
+        ]
+        lines = [line for part in parts for line in part]
+        raw = None if self._schema.format is DataFormat.JSON_LINES else lines
+        parse = partial(self._parse_all, shards, parts, lines)
+        return RecordBlock(lines=raw, hashes=np.concatenate(hashes), parse=parse)
 
     def checksum(self, shard: Shard) -> int:
         """Sum of the record hashes of a range, from the index; reads at most its unaligned ends."""
@@ -103,8 +117,11 @@ class Reader:
             self._indices[number] = index
         return self._indices[number]
 
-    def _verified(self, number: int) -> ObjectInfo:
-        source = self._sources[number]
+    def _verify(self, shard: Shard) -> ObjectInfo:
+        """The source of a shard, which has not changed and has these records."""
+        source, number = self._sources[shard.source], shard.source
+        if not 0 <= shard.start < shard.end <= source.records:
+            raise IndexError(f"{shard} is not within {source}")
         if self._schema.format is DataFormat.IMAGES:
             return ObjectInfo(uri=source.uri, size_bytes=source.size_bytes, etag=source.etag)
         try:
@@ -160,3 +177,10 @@ class Reader:
         else:
             parser = csv_file.Parser(uri, schema.file_columns, schema.csv_delimiter, types)
         return ColumnBatch.of(parser.arrays(lines, shard.start, schema.columns))
+
+    def _parse_all(self, shards: Sequence[Shard], parts: Sequence[list[bytes]], lines: list[bytes]) -> ColumnBatch:
+        """The columns of several shards: a call for each costs more than 500 records."""
+        try:
+            return self._parse(shards[0], lines)
+        except UserError:  # It names a record of the first shard; the right one is named here.
+            return ColumnBatch.joined([self._parse(shard, part) for shard, part in zip(shards, parts, strict=True)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -32,6 +33,10 @@ class ShardReader(Protocol):
 
     def read(self, shard: Shard) -> RecordBlock:
         """The records of a shard; raises a UserError if they are not those that the job was planned with."""
+        ...
+
+    def read_all(self, shards: Sequence[Shard]) -> RecordBlock:
+        """The records of several shards, at least one, one after the other; raises as ``read`` does."""
         ...
 
 
@@ -140,7 +145,7 @@ class TaskRecords:
         """A task's records, read and put into the plan's order at its first batch."""
         ordered = self._tasks.get(task)
         if ordered is None:
-            block = RecordBlock.joined([self._reader.read(shard) for shard in self.plan.shards(task)])
+            block = self._reader.read_all(self.plan.shards(task))
             offsets = np.asarray(order.take(self.plan.record_order(task), 0, len(block)), np.int64)
             if not isinstance(self.plan.record_order(task), range):
                 block = block.reordered(offsets)

@@ -70,6 +70,10 @@ class CustomShardReader:
         parse = partial(self._parse, source.uri, shard.start, lines)
         return RecordBlock(lines=None if has_columns else lines, hashes=hashes, parse=parse)
 
+    def read_all(self, shards: Sequence[Shard]) -> RecordBlock:
+        """The records of several shards, at least one, one after the other; see ``read``."""
+        return RecordBlock.joined([self.read(shard) for shard in shards])
+
     def _is_planned(self, shard: Shard, hashes: Hashes) -> bool:
         """Whether the records are those of the index, as far as it has marks within the shard."""
         if shard.source not in self._indices:
