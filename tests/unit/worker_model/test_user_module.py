@@ -139,3 +139,23 @@ def test_a_model_at_the_top_level_is_made_again_for_each_call(write_module: Writ
     assert 7.0 not in second.get_weights()[0]
     with pytest.raises(UserError, match="model is a model, so it takes no --model_params"):
         replace(module, params={"units": 3}).make_model()
+
+
+def test_a_file_loads_the_same_model_before_and_after_it_is_known_to_be_compiled(
+    write_module: WriteModule, tmp_path: Path
+) -> None:
+    compiled = """
+    del loss, optimizer
+
+    def custom_model():
+        inputs = keras.Input((2,))
+        model = keras.Model(inputs, {"y": layers.Dense(1)(inputs)})
+        model.compile("sgd", loss={"y": "mse"})
+        return model
+    """
+    module = write_module(compiled)
+    module.make_model().save(tmp_path / "model.keras")
+    module = replace(module, exported=tmp_path / "model.keras")
+    model = module.make_model()
+    again = module.completed_by(model).make_model()
+    assert dict(model.loss) == dict(again.loss) == {"y": "mse"}

@@ -112,7 +112,8 @@ class UserModule:
     def make_model(self) -> Any:
         """Call the model function with the parameters, or load the file; the result is a ``keras.Model``."""
         if self.exported is not None:
-            compiled = any(self.function(name) is None for name in COMPILED)
+            # What only the file says: once the module is completed by the model, it must load the same one again.
+            compiled = any(self.value(name) is None for name in COMPILED)
             return self.load_model(self.exported, compiled=compiled)
         make = self.required(self.file.symbol)
         if isinstance(make, keras.Model):
