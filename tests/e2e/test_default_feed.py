@@ -30,6 +30,26 @@ model = keras.Sequential([keras.Input((3,)), adapt(keras.layers.Normalization(),
 model.compile("sgd", loss="mse", metrics=["mae"])
 """
 
+SUBCLASSED = """
+import keras
+
+label = "y"
+
+
+@keras.saving.register_keras_serializable()
+class Net(keras.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.prediction = keras.layers.Dense(1)
+
+    def call(self, inputs):
+        return {"y": self.prediction(inputs)}
+
+
+model = Net()
+model.compile(keras.optimizers.SGD(0.05), loss={"y": "mse"})
+"""
+
 
 def test_the_model_is_that_of_a_feed_and_needs_no_label_to_predict(elastic: Elastic) -> None:
     write_data(elastic.folder, records=2000)
@@ -64,3 +84,24 @@ def test_a_model_at_the_top_level_of_its_file_is_a_model_file(elastic: Elastic) 
     assert "adapted Normalization 'normalization' to c, a, b" in trained.output
     evaluated = elastic.run("evaluate", *flags, "--model=out")
     assert evaluated.report["metrics"] == pytest.approx(trained.report["metrics"], rel=1e-5)
+
+
+@pytest.mark.thorough
+def test_a_subclassed_model_takes_the_columns_without_a_feed(elastic: Elastic) -> None:
+    write_data(elastic.folder, records=2000)
+    write_model(elastic.folder, SUBCLASSED)
+    trained = elastic.train(
+        "--model_def=model.py", "--training_data=data", "--num_workers=1", "--seed=5", "--num_epochs=2", "--output=out"
+    )
+    assert trained.report["audit"]["exact"]
+    assert "inputs of the model: a, b, c; label: y" in trained.output
+    lines = [line.rpartition(",")[0] for line in (elastic.folder / "data/train.csv").read_text().splitlines()]
+    (elastic.folder / "new.csv").write_text("\n".join(lines) + "\n")
+    predicted = elastic.run(
+        *("predict", "--model=out", "--model_def=model.py", "--prediction_data=new.csv"),
+        *("--output=predictions", "--keep_columns=a,b,c"),
+    )
+    assert predicted.exit_code == 0, predicted.output
+    table = parquet.read_table(elastic.folder / "predictions").to_pydict()
+    expected = np.array(table["a"]) + 2 * np.array(table["b"]) - 3 * np.array(table["c"])
+    assert len(expected) == 2000 and np.abs(np.array(table["prediction_y"]).ravel() - expected).max() < 1.0

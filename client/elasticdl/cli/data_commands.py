@@ -16,11 +16,13 @@ data = typer.Typer(no_args_is_help=True, help="Data sets.")
 
 @command(zoo, "data")
 def zoo_data(
-    name: Annotated[str, typer.Argument(help="mnist, census or deepfm.")],
+    name: Annotated[
+        str, typer.Argument(help="mnist, cifar10, census, deepfm, two_tower, text_classification or time_series.")
+    ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
-    records: Annotated[int | None, Flag("Number of training records (census, deepfm).", metavar="N")] = None,
+    records: Annotated[int | None, Flag("Number of training records (not of mnist).", metavar="N")] = None,
     seed: Annotated[int, Flag("Seed. The same seed gives the same data.", metavar="N")] = 0,
-    source: Annotated[Path | None, Flag("Folder with the original MNIST files, to convert.", metavar="DIR")] = None,
+    source: Annotated[Path | None, Flag("Folder with the real MNIST or CIFAR-10, to convert.", metavar="DIR")] = None,
 ) -> None:
     """Write the example data of a model in the zoo to DIR/train and DIR/test."""
     from elasticdl.cli.commands.data import write_example
@@ -34,7 +36,7 @@ def zoo_init(
     base_image: Annotated[
         str, Flag("Image to derive from.", metavar="IMAGE", shows="elasticdl-worker of this version")
     ] = "",
-    example: Annotated[str, Flag("Model to copy: mnist, census or deepfm.", metavar="NAME")] = "mnist",
+    example: Annotated[str, Flag("Model to copy, by the name of its example data.", metavar="NAME")] = "mnist",
 ) -> None:
     """Write a Dockerfile, requirements.txt and a model file to DIR, for an image of your own.
 

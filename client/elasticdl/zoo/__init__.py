@@ -5,7 +5,16 @@ import numpy, pyarrow, scikit-learn and ``elasticdl.shared.data``. Must not impo
 ``example.proto`` of this package.
 """
 
-from elasticdl.zoo.models import MODELS, shipped_model_zoo
+from elasticdl.zoo.models import DATA_OF_OTHERS, MODELS, example_data, shipped_model_zoo
 from elasticdl.zoo.writing import DATA_SETS, DataSummary, best_reachable, write
 
-__all__ = ["DATA_SETS", "MODELS", "DataSummary", "best_reachable", "shipped_model_zoo", "write"]
+__all__ = [
+    "DATA_OF_OTHERS",
+    "DATA_SETS",
+    "MODELS",
+    "DataSummary",
+    "best_reachable",
+    "example_data",
+    "shipped_model_zoo",
+    "write",
+]

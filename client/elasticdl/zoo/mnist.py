@@ -8,31 +8,23 @@ from __future__ import annotations
 import gzip
 import math
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.shared.data.formats.tfrecord import FrameDecoder, write_records
 from elasticdl.shared.errors import UserError
-from elasticdl.zoo.example_pb2 import Example
-from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, DataSummary, part_paths, refuse
+from elasticdl.zoo import examples
+from elasticdl.zoo.examples import Images, Labels
+from elasticdl.zoo.writing import TEST, TRAIN, DataRequest, DataSummary, refuse
 
 SIDE = 28
 TEST_SHARE = 0.2
-RECORDS_PER_FILE = 10_000
-_SUFFIX = ".tfrecord"
 _UNSIGNED_BYTES = 0x08
 _IDX_FILES = {
     TRAIN: ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     TEST: ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
-
-Images = NDArray[np.uint8]
-"""(records, 28, 28)."""
-Labels = NDArray[np.int64]
-"""(records,)."""
 
 
 def make(request: DataRequest) -> DataSummary:
@@ -46,7 +38,7 @@ def make(request: DataRequest) -> DataSummary:
         _digits(request.seed) if request.source is None else {part: _idx(request.source, part) for part in _IDX_FILES}
     )
     for part, (images, labels) in parts.items():
-        _write(request.folder / part, images, labels)
+        examples.write_images(request.folder / part, images, labels)
     return DataSummary(
         name="mnist",
         folder=request.folder,
@@ -57,15 +49,7 @@ def make(request: DataRequest) -> DataSummary:
 
 def read_images(folder: str | Path) -> tuple[Images, Labels]:
     """The images and labels in a folder that ``make`` wrote, in the order of the files."""
-    images, labels = [], []
-    for path in sorted(Path(folder).glob(f"*{_SUFFIX}")):
-        data = path.read_bytes()
-        records, _ = FrameDecoder(str(path), end=len(data)).decode(data)
-        for record in records:
-            feature = Example.FromString(record).features.feature
-            images.append(np.frombuffer(feature["image"].bytes_list.value[0], np.uint8).reshape(SIDE, SIDE))
-            labels.append(feature["label"].int64_list.value[0])
-    return np.array(images, np.uint8).reshape(-1, SIDE, SIDE), np.array(labels, np.int64)
+    return examples.read_images(folder, (SIDE, SIDE))
 
 
 def upscale(images: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -143,18 +127,3 @@ def _read_idx(source: Path, name: str) -> Images:
             f"{path} has {elements.size} elements; its header says {math.prod(shape)}", hint="Download it again."
         )
     return elements.reshape(shape)
-
-
-def _write(folder: Path, images: Images, labels: Labels) -> None:
-    paths = part_paths(folder, _SUFFIX)
-    for start in range(0, len(labels), RECORDS_PER_FILE):
-        stop = start + RECORDS_PER_FILE
-        write_records(next(paths), _examples(images[start:stop], labels[start:stop]))
-
-
-def _examples(images: Images, labels: Labels) -> Iterator[bytes]:
-    for image, label in zip(images, labels, strict=True):
-        example = Example()
-        example.features.feature["image"].bytes_list.value.append(image.tobytes())
-        example.features.feature["label"].int64_list.value.append(int(label))
-        yield example.SerializeToString(deterministic=True)

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from elasticdl.shared.errors import UserError, check_range
 
-DATA_SETS = ("mnist", "census", "deepfm")
+DATA_SETS = ("mnist", "cifar10", "census", "deepfm", "two_tower", "text_classification", "time_series")
 TRAIN, TEST = "train", "test"
 _ABOUT = "about.json"
 _RECORDS_MAX = 1_000_000_000
@@ -82,7 +82,7 @@ def write(
         folder: the files go to ``folder/train`` and ``folder/test``.
         records: number of training records of generated data; None: the default.
         seed: the same seed gives the same bytes.
-        source: folder of the original MNIST files, for ``mnist`` only.
+        source: folder of the original files, for ``mnist`` and ``cifar10`` only.
 
     Raises:
         UserError: unknown data set, an option that it does not have, or a folder that can't be used.

@@ -168,3 +168,31 @@ class Unmade(keras.metrics.Mean):
     batch = fed(module, raw_columns())
     with pytest.raises(UserError, match=message):
         ModelRunner(module, batch)
+
+
+def test_what_layers_add_may_be_the_whole_loss(write_module: WriteModule) -> None:
+    adding = """
+class Adding(layers.Layer):
+    def call(self, inputs, outputs):
+        self.add_loss(ops.mean(ops.square(inputs - outputs)))
+        return outputs
+
+def custom_model():
+    inputs = keras.Input((4,), name="numbers")
+    model = keras.Model({"numbers": inputs}, Adding()(inputs, layers.Dense(4, kernel_regularizer="l2")(inputs)))
+    model.compile("adam")
+    return model
+
+def feed_batch(records, mode, metadata):
+    return {"numbers": records["numbers"]}, records["label"]
+"""
+    module = write_module(MODEL + adding)
+    batch = fed(module, raw_columns())
+    runner = ModelRunner(module, batch)
+    model = runner.built.model
+    numbers = np.asarray(batch.features["numbers"])
+    kernel, bias = model.get_weights()
+    expected = np.mean((numbers - (numbers @ kernel + bias)) ** 2) + 0.01 * np.sum(kernel**2)
+    assert runner.evaluate(batch, runner.initial_dense()) == pytest.approx(expected, rel=1e-5)
+    result = runner.train(batch, runner.initial_dense(), step_seed=1)
+    assert result.loss == pytest.approx(expected, rel=1e-5) and np.any(result.dense_gradient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,14 @@ def model_of(inputs: Any, outputs: int | tuple[str, ...] = 1) -> Ports:
         made: Any = keras.layers.Dense(outputs)(joined)
     else:
         made = [keras.layers.Dense(1, name=name)(joined) for name in outputs]
-    return Ports.of(keras.Model(inputs, made), PATH)
+    return ports_of(keras.Model(inputs, made))
+
+
+def ports_of(
+    model: Any, label: Any = None, features: Any = None, data: Metadata | None = None, *, has_labels: bool = True
+) -> Ports:
+    choice = ColumnChoice.of("", label, features, PATH)
+    return Ports.of(model, data or metadata(), choice, PATH, has_labels=has_labels)
 
 
 def feed(
@@ -94,7 +102,7 @@ def test_labels_of_one_output_with_several_values_stay_flat() -> None:
 
 def test_a_sequential_model_has_one_input() -> None:
     model = keras.Sequential([keras.Input((3,), name="pixels"), keras.layers.Dense(1)])
-    features, _ = feed(Ports.of(model, PATH), label="left")
+    features, _ = feed(ports_of(model), label="left")
     assert features.shape == (2, 3) and features.dtype == tf.float32
 
 
@@ -103,7 +111,75 @@ def test_a_model_without_input_layers_needs_a_feed(model: Any) -> None:
     with pytest.raises(
         UserError, match=r"net\.py defines neither feed\(\) nor feed_batch\(\), and its model has no keras"
     ):
-        Ports.of(model, PATH)
+        ports_of(model)
+
+
+class Subclassed(keras.Model):  # type: ignore[misc]
+    """A model that knows its inputs only when it is called."""
+
+    def __init__(self, units: int = 1, key: str = "") -> None:
+        super().__init__()
+        self._dense = keras.layers.Dense(units)
+        self._key = key
+
+    def call(self, inputs: Any) -> Any:
+        inputs = inputs[self._key] if self._key else inputs
+        return self._dense(inputs if len(inputs.shape) > 1 else keras.ops.expand_dims(inputs, -1))
+
+
+def test_a_subclassed_model_takes_all_columns_of_numbers_but_the_label() -> None:
+    data = metadata("left", "age")
+    ports = ports_of(Subclassed(), "left", data=data)
+    features, labels = feed(ports, data=data, constants=("left", None))
+    assert features.dtype == tf.float32 and features.numpy().tolist() == [[40], [50]]
+    assert labels.numpy().tolist() == [[0], [1]], "like the output"
+    named_so = replace(data, column_names=("left", "age", "features"), column_types=("int64",) * 3)
+    assert ports_of(Subclassed(), "left", data=named_so).inputs.shape == (None, 2)
+
+
+def test_a_subclassed_model_takes_the_columns_that_the_file_names() -> None:
+    for chosen, expected in ((["age", "left"], [[40, 0], [50, 1]]), ("pixels", [[1, 2, 3], [4, 5, 6]])):
+        features, _ = feed(ports_of(Subclassed(), features=chosen), constants=(None, chosen), label="age")
+        assert features.numpy().tolist() == expected
+    keyed = {"numbers": "pixels", "town": "city", "basket": "items"}
+    features, _ = feed(ports_of(Subclassed(key="numbers"), features=keyed), constants=("age", keyed))
+    assert features["numbers"].shape == (2, 3) and features["town"].numpy().tolist() == [b"Rome", b"Bonn"]
+    assert features["basket"].numpy().tolist() == [[1, 2], [3, 0]], "padded"
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (None, r"gets its columns as one tensor of numbers, and column 'city' is string\n.* features = \{\"city\""),
+        (["age", "items"], r"column 'items' is list<int64>"),
+        (["age", "ages"], r"features in net\.py: 'ages' is no column of the data"),
+        ({"town": "cities"}, r"features in net\.py: 'cities' is no column of the data"),
+    ],
+)
+def test_columns_that_a_subclassed_model_cannot_take_are_named(features: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        feed(ports_of(Subclassed(), "left", features), constants=("left", features))
+
+
+def test_the_keys_of_a_dict_of_outputs_name_the_labels() -> None:
+    age = keras.Input((1,), name="age")
+    model = keras.Model(age, {"left": keras.layers.Dense(1)(age), "city": keras.layers.Dense(2)(age)})
+    assert ports_of(model).output_names == ("city", "left"), "in the order of keras.tree"
+    _, labels = feed(ports_of(model), constants=(["age", "left"], None))
+    assert {key: one.numpy().tolist() for key, one in labels.items()} == {"city": [40, 50], "left": [[0], [1]]}
+
+
+def test_an_output_of_several_values_may_take_as_many_columns() -> None:
+    ports = model_of(keras.Input((3,), name="pixels"), 2)
+    _, labels = feed(ports, constants=(["age", "left"], None))
+    assert labels.dtype == tf.float32 and labels.numpy().tolist() == [[40, 0], [50, 1]]
+
+
+def test_a_model_without_a_loss_needs_no_label() -> None:
+    data = metadata("left", "age")
+    ports = ports_of(Subclassed(2), features=["left", "age"], data=data, has_labels=False)
+    features, labels = feed(ports, data=data, constants=(None, ["left", "age"]))
+    assert features.shape == (2, 2) and labels.numpy().tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -188,6 +264,12 @@ def test_several_inputs_take_the_columns_of_their_names_whatever_features_are() 
 def test_names_in_the_file_that_do_not_fit_are_refused(label: Any, features: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         feed(model_of(keras.Input((3,), name="pixels")), constants=(label, features))
+
+
+def test_a_dict_of_this_name_is_nothing_to_a_model_with_input_layers() -> None:
+    ports = model_of({"age": keras.Input((1,), name="age")})
+    features, _ = feed(ports, label="left", constants=(None, {"age": "left"}))
+    assert features["age"].numpy().tolist() == [[40], [50]]
 
 
 @pytest.mark.parametrize("value", [None, 3, [], (), [1, 2], keras.Input((3,)), [keras.Input((3,))], {"age": 1}])

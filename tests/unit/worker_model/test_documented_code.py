@@ -53,8 +53,8 @@ def test_the_callbacks_of_the_guide_are_accepted(write_module: WriteModule) -> N
 
 def test_the_compiled_model_of_the_guide_is_a_model_file() -> None:
     code, *_ = blocks("model-file.md")
-    ports = Ports.of(run(code)["custom_model"](), Path("model.py"))
     data = Metadata(format="csv", column_names=("age", "income", "buys"), column_types=("int64", "float64", "int64"))
+    ports = Ports.of(run(code)["custom_model"](), data, ColumnChoice(), Path("model.py"))
     records = {name: tf.constant([1, 2]) for name in data.column_names}
     features, labels = DefaultFeed(ports, data, "train", ColumnChoice(), Path("model.py"))(records, "train", data)
     assert [one.shape for one in (*features, labels)] == [(2, 1)] * 3
@@ -79,8 +79,20 @@ def test_the_feed_of_the_guide_decodes_images_in_folders(tmp_path: Path) -> None
     assert [data.schema.metadata.class_names[label] for label in labels] == columns["class"].tolist()
 
 
+def test_the_subclassed_model_of_the_guide_takes_the_columns_that_its_file_names() -> None:
+    _, code, *_ = blocks("model-file.md")
+    names = ("bought", "income", "age")
+    data = Metadata(format="csv", column_names=names, column_types=("int64", "float64", "int64"))
+    file = run(code)
+    choice = ColumnChoice.of("", file["label"], file["features"], Path("model.py"))
+    ports = Ports.of(file["model"], data, choice, Path("model.py"))
+    records = {name: tf.constant([place, place]) for place, name in enumerate(names)}
+    features, labels = DefaultFeed(ports, data, "train", choice, Path("model.py"))(records, "train", data)
+    assert features.numpy().tolist() == [[2, 1], [2, 1]] and labels.shape == (2, 1)
+
+
 def test_the_adapted_layers_of_the_guide_are_adapted(tmp_path: Path) -> None:
-    _, code, _ = blocks("model-file.md")
+    _, _, code, *_ = blocks("model-file.md")
     columns = {"age": np.array([20, 40]), "income": np.array([1.0, 3.0]), "city": np.array(["Rome", "Oslo"], object)}
     types = {"age": "int64", "income": "float64", "city": "string", "bought": "int64"}
     path = Path("model.py")

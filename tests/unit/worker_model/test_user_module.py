@@ -167,3 +167,23 @@ rate = 3
         load(ModelFile(path=path, functions={"optimizer": "fast"}))
     with pytest.raises(UserError, match="'rate' must be a function"):
         load(ModelFile(path=path, functions={"optimizer": "rate"}))
+
+
+def test_a_file_loads_the_same_model_before_and_after_it_is_known_to_be_compiled(
+    write_module: WriteModule, tmp_path: Path
+) -> None:
+    compiled = """
+    del loss, optimizer
+
+    def custom_model():
+        inputs = keras.Input((2,))
+        model = keras.Model(inputs, {"y": layers.Dense(1)(inputs)})
+        model.compile("sgd", loss={"y": "mse"})
+        return model
+    """
+    module = write_module(compiled)
+    module.make_model().save(tmp_path / "model.keras")
+    module = replace(module, exported=tmp_path / "model.keras")
+    model = module.make_model()
+    again = module.completed_by(model).make_model()
+    assert dict(model.loss) == dict(again.loss) == {"y": "mse"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,92 +11,105 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tests.unit.zoo import shipped
+from tests.unit.zoo.shipped import ZOO, Raw, fed
 
-from elasticdl.shared.data import DataFormat, DataSchema, Reader, ReaderOptions, RecordBlock, plan_sources
-from elasticdl.shared.job.model_file import ModelFile, check_syntax
-from elasticdl.shared.job.plan import Shard
-from elasticdl.shared.storage import open_store
+from elasticdl.layers import adapting
+from elasticdl.shared.job.model_file import ModelFile
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.runner import ModelRunner, RunnerSettings
 from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.module import UserModule, load
-from elasticdl.zoo import write
+from elasticdl.zoo import DATA_OF_OTHERS, MODELS, write
 
 pytestmark = pytest.mark.tensorflow
 
-ZOO = Path(__file__).resolve().parents[3] / "model_zoo"
 RECORDS = 40
-DATA = {"mnist_functional_api": "mnist", "census_wide_deep": "census", "deepfm": "deepfm"}
+DATA = {model: name for name, model in MODELS.items()} | dict(DATA_OF_OTHERS)
 SMALL: dict[str, dict[str, object]] = {
     "mnist_functional_api": {"filters": 4, "units": 8},
+    "mnist_subclass": {"filters": 4, "units": 8},
+    "cifar10_resnet20": {"widths": (4, 8), "blocks": 1},
     "deepfm": {"ids_per_category": 100, "width": 4, "hidden": (8,)},
+    "dcn_v2": {"ids_per_category": 100, "width": 4, "rank": 4, "hidden": (8,)},
+    "two_tower": {"users": 100, "items": 100, "width": 4},
+    "text_classification": {"words": 500, "width": 8},
+    "time_series": {"filters": 4, "dilations": (1, 2)},
 }
 """Parameters that make a model quick to build."""
-TABLES = {"mnist_functional_api": 0, "census_wide_deep": 16, "deepfm": 2}
+TABLES = {
+    "mnist_functional_api": 0,
+    "mnist_subclass": 0,
+    "cifar10_resnet20": 0,
+    "census_wide_deep": 16,
+    "deepfm": 2,
+    "dcn_v2": 1,
+    "two_tower": 2,
+    "text_classification": 1,
+    "time_series": 1,
+}
 """How many tables a ps serves when it serves all of them, whatever their size."""
-
-Raw = tuple[RecordBlock, DataSchema]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("zoo")
-    write("mnist", root / "mnist")
-    for name in ("census", "deepfm"):
-        write(name, root / name, records=RECORDS)
+    for name in MODELS:
+        write(name, root / name, records=None if name == "mnist" else RECORDS)
     return root
 
 
+@pytest.fixture(autouse=True)
+def _no_adapter() -> Iterator[None]:
+    yield
+    adapting.use(None)
+
+
 def module_of(name: str) -> UserModule:
-    file = ModelFile(path=ZOO / f"{name}.py")
-    check_syntax(file)
-    return load(file, SMALL.get(name))
+    return shipped.module_of(name, SMALL.get(name))
 
 
 def read(data: Path) -> Raw:
-    """The first records, as a worker reads them."""
-    store = open_store(str(data))
-    planned = plan_sources(str(data), ReaderOptions(), store)
-    reader = Reader(store=store, sources=planned.sources, schema=planned.schema, index=planned.indices.__getitem__)
-    return reader.read(Shard(source=0, start=0, end=RECORDS)), planned.schema
-
-
-def fed(module: UserModule, raw: Raw, mode: str = "train") -> Batch:
-    block, schema = raw
-    batch = block.take(range(RECORDS))
-    records = batch.records if schema.format is DataFormat.TFRECORD else batch.columns
-    made = BatchFeeder(module, mode, schema.metadata).feed(records)
-    assert made is not None
-    return made
+    return shipped.read(data, RECORDS)
 
 
 def rows(runner: ModelRunner, batch: Batch) -> dict[str, Any]:
-    """Rows of zeros for every id that a batch asks for."""
-    pulled = {}
+    """Small random rows for every id that a batch asks for."""
+    pulled, random = {}, np.random.default_rng(0)
     for table in runner.tables:
         unique, inverse = np.unique(runner.ids(batch)[table.name], return_inverse=True)
-        pulled[table.name] = (np.zeros((len(unique), table.width), np.float32), inverse.astype(np.int32))
+        pulled[table.name] = (
+            random.normal(scale=0.1, size=(len(unique), table.width)).astype(np.float32),
+            inverse.astype(np.int32),
+        )
     return pulled
 
 
 @pytest.mark.parametrize("name", DATA)
 def test_a_model_is_trained_and_evaluated_on_its_example_data(folder: Path, name: str) -> None:
-    module = module_of(name)
-    batch = fed(module, read(folder / DATA[name] / "train"))
+    raw = read(folder / DATA[name] / "train")
+    shipped.adapt_to(raw)
+    module = shipped.with_feed(module_of(name), raw)
+    batch = fed(module, raw)
     runner = ModelRunner(module, batch, RunnerSettings(swap_bytes_min=0))
     assert len(runner.tables) == TABLES[name]
     runner.probe_metrics()
     dense, pulled = runner.initial_dense(), rows(runner, batch)
     result = runner.train(batch, dense, pulled, step_seed=1)
     assert result.finite
-    assert np.any(result.dense_gradient)
+    gradients = [result.dense_gradient, *result.row_gradients.values()]
+    assert all(np.any(gradient) for gradient in gradients if gradient.size)
     loss = runner.evaluate(batch, dense, pulled)
     metrics = runner.merge([runner.metric_states()])
     assert metrics["loss"] == pytest.approx(loss, rel=1e-5)
     assert metrics.keys() > {"loss"}
     predictions = runner.predict(batch, dense, pulled)
-    assert len(predictions) == RECORDS
-    assert np.all((predictions >= 0) & (predictions <= 1))
+    assert all(len(output) == RECORDS and np.isfinite(output).all() for output in tf.nest.flatten(predictions))
+
+
+def test_every_model_has_a_data_set_and_every_data_set_a_model() -> None:
+    assert {path.stem for path in ZOO.glob("*.py")} == DATA.keys()
+    assert {"mnist", *DATA_OF_OTHERS.values()} <= set(MODELS)
 
 
 def test_both_feeds_of_the_digits_give_the_same(folder: Path) -> None:
@@ -125,7 +139,7 @@ def test_a_record_of_the_digits_is_an_example_to_tensorflow(folder: Path) -> Non
 
 
 def test_predicting_needs_no_label(folder: Path) -> None:
-    for name in ("census_wide_deep", "deepfm"):
+    for name in ("census_wide_deep", "deepfm", "dcn_v2"):
         module = module_of(name)
         block, schema = read(folder / DATA[name] / "train")
         columns = {k: v for k, v in block.columns.items() if k not in ("label", "income_bracket")}

@@ -19,7 +19,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import READER, find_reader, takes_columns
 from elasticdl.shared.job.spec import ModelSpec
 from elasticdl.shared.storage import open_store
-from elasticdl.zoo import DATA_SETS
+from elasticdl.zoo import example_data
 
 Progress = Callable[[str], None]
 _LINES_MAX = 16
@@ -139,8 +139,7 @@ def _check_exists(path: str, flag: str, model: ModelSpec) -> None:
         raise broken_link(local)
     siblings = [entry.name for entry in local.parent.iterdir()] if local.parent.is_dir() else []
     near = difflib.get_close_matches(local.name, siblings, n=1)
-    stem = Path(model.path).stem
-    example = next((name for name in DATA_SETS if stem.startswith(name)), None)
+    example = example_data(Path(model.path).stem)
     if near:
         hint = f"Did you mean {local.parent / near[0]}?"
     elif example:

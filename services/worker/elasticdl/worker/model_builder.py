@@ -25,7 +25,7 @@ from elasticdl.shared.storage.uris import local_path
 from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.job_data import all_columns, first_batch, open_reader, open_records
 from elasticdl.worker.model.adapted.adapter import ExportedModelAdapter, JobAdapter, adapt_to, refuse_missing, wait_for
-from elasticdl.worker.model.build import make_once
+from elasticdl.worker.model.build import looked_at
 from elasticdl.worker.model.export.export import check_export, export, export_file
 from elasticdl.worker.model.export.keras_file import loading_notes
 from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerprint
@@ -41,6 +41,7 @@ from elasticdl.worker.model.user.callbacks.accepted import (
     with_hooks,
 )
 from elasticdl.worker.model.user.callbacks.hooks import CallbackModel, Hooks, SaveModel
+from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.data_reader import reader_of
 from elasticdl.worker.model.user.default_feed import ColumnChoice, DefaultFeed, Ports
 from elasticdl.worker.model.user.feeder import BatchFeeder
@@ -241,7 +242,7 @@ def _allow_waiting_steps(spec: JobSpec) -> None:
 
 def _data_of(spec: JobSpec, module: UserModule) -> tuple[Dataset, Dataset | None]:
     """The training data and the validation data; a job that trains nothing opens its data as both."""
-    ports = None if module.has_feed else Ports.of(make_once(module, seed=spec.plan.seed), module.path)
+    ports = None if module.has_feed else _ports_of(spec, module)
     other = "predict" if spec.prediction else "evaluate"
     mode = "train" if spec.kind is JobKind.TRAIN else other
     training = _open(spec, module, spec.plan, spec.data, mode, ports)
@@ -250,11 +251,24 @@ def _data_of(spec: JobSpec, module: UserModule) -> tuple[Dataset, Dataset | None
     return training, _open(spec, module, spec.validation, spec.validation_data or spec.data, other, ports)
 
 
+def _ports_of(spec: JobSpec, module: UserModule) -> Ports:
+    """Inputs and outputs of the model, for a file without a feed."""
+    with looked_at(seed=spec.plan.seed):
+        model = module.make_model()
+        metadata = schema_of(spec.data).metadata
+        has_labels = module.value("loss") is not None or not model.compiled or Compiled(model, module.path).has_loss
+        return Ports.of(model, metadata, _choice_of(spec, module), module.path, has_labels=has_labels)
+
+
+def _choice_of(spec: JobSpec, module: UserModule) -> ColumnChoice:
+    return ColumnChoice.of(spec.model.label, module.value("label"), module.value("features"), module.path)
+
+
 def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: str, ports: Ports | None) -> Dataset:
     metadata = schema_of(data).metadata
     if ports:
-        choice = ColumnChoice.of(spec.model.label, module.value("label"), module.value("features"), module.path)
-        module = replace(module, default_feed=DefaultFeed(ports, metadata, mode, choice, module.path))
+        feed = DefaultFeed(ports, metadata, mode, _choice_of(spec, module), module.path)
+        module = replace(module, default_feed=feed)
     whole_batches = module.function("feed_batch") is not None
     keep = spec.prediction.keep_columns if spec.prediction and mode == "predict" else ()
     custom = reader_of(module, data.reader) if data.reader else None

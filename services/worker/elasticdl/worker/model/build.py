@@ -100,10 +100,11 @@ def make(module: UserModule, example: Batch, census: Census, *, seed: int) -> An
     return model
 
 
-def make_once(module: UserModule, *, seed: int) -> Any:
-    """Make the model before there is a batch, to look at its inputs and outputs: without its embedding tables."""
+@contextmanager
+def looked_at(*, seed: int) -> Iterator[None]:
+    """Models made here have no embedding tables: they are made before there is a batch, to see inputs and outputs."""
     with _making(Census(swap_bytes_min=0), seed):
-        return module.make_model()
+        yield
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator  # Keras has no public name for it.
 
 from elasticdl.layers import serving
+from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.signature import VariableKind
 from elasticdl.worker.model.batch import BatchSpec
 from elasticdl.worker.model.build import BuiltModel
@@ -333,6 +334,12 @@ class CompiledStep:
         for layer, rows, spec in zip(self._layers, pulled.rows, self._specs, strict=True):
             if layer.embeddings_regularizer is not None and spec.kind is VariableKind.TRAINABLE:
                 added.append(tf.cast(layer.embeddings_regularizer(rows), tf.float32))
+        regularized = sum(variable.regularizer is not None for variable in self._model.trainable_weights)
+        if not self._module.has_loss and len(self._model.losses) == regularized:
+            raise UserError(
+                f"{self._module.path}: the model is compiled without a loss, and no layer adds one",
+                hint="Give compile() a loss, call add_loss() in a layer, or define loss(labels, predictions).",
+            )
         return tf.add_n([loss, *added])
 
 

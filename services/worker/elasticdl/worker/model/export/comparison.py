@@ -56,9 +56,15 @@ def compare_files(
         try:
             predicted = flat(predict())
         except _LOAD_ERRORS as error:
-            _log.warning("an exported file could not be loaded to compare it", file=name, reason=str(error))
+            _log.warning("an exported file could not be loaded to compare it", file=name, reason=_reason(error))
             continue
         _check(runner.module.path, name, predicted, computed, limit)
+
+
+def _reason(error: Exception) -> str:
+    """The last line of an error: Keras puts the configuration of the whole model before it."""
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__
 
 
 def served(folder: Path, features: Any) -> Any:

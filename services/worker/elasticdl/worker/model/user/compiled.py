@@ -33,17 +33,9 @@ class Compiled:
     Args:
         model: compiled.
         path: the model file, named in errors.
-
-    Raises:
-        UserError: ``compile()`` was given no loss.
     """
 
     def __init__(self, model: Any, path: Path) -> None:
-        if model._compile_loss is None:
-            raise UserError(
-                f"{path}: the model is compiled without a loss",
-                hint="Give compile() a loss, or define a function loss(labels, predictions) in the file.",
-            )
         self._model = model
         self._path = path
 
@@ -51,9 +43,16 @@ class Compiled:
         """The optimizer that ``compile()`` was given, or has made of a name."""
         return self._model.optimizer
 
+    @property
+    def has_loss(self) -> bool:
+        """Whether ``compile()`` was given a loss. Without one, what layers add with ``add_loss()`` is all."""
+        return self._model._compile_loss is not None
+
     def loss(self, labels: Any, predictions: Any, sample_weight: Any = None) -> Any:
         """The weighted sum of the losses of all outputs, a scalar, as in ``fit()``; without regularizers."""
         loss = self._model._compile_loss
+        if loss is None:
+            return tf.zeros(())
         if not loss.built:
             with tf.init_scope():
                 loss.build(labels, predictions)

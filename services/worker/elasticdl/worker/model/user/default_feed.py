@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -14,6 +15,8 @@ from keras.src.models import Functional
 
 from elasticdl.shared.data.schema import Metadata
 from elasticdl.shared.errors import UserError
+from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.column_inputs import keyed_inputs, stacked_input
 
 _DEFINE = "Or define feed_batch(records, mode, metadata) in the file."
 _NAMES_MAX = 12
@@ -27,32 +30,49 @@ class Ports:
     Attributes:
         inputs: a ``KerasTensor``, or a list or dict of them.
         outputs: likewise.
-        output_names: of the outputs, in the order of ``keras.tree.flatten``.
+        output_names: of the outputs, in the order of ``keras.tree.flatten``: the key in a dict, else the layer's name.
+        columns: key of an input -> its column, where the file says so; empty: inputs have the names of columns.
+        has_labels: whether the model compares its outputs with labels. Without a loss, what ``add_loss`` adds is all.
     """
 
     inputs: Any
     outputs: Any
     output_names: tuple[str, ...]
+    has_labels: bool = True
+    columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
-    def of(cls, model: Any, path: Path) -> Ports:
-        """Those of a model.
+    def of(cls, model: Any, data: Metadata, choice: ColumnChoice, path: Path, *, has_labels: bool = True) -> Ports:
+        """Those of a model. One without input layers takes the columns that the user names as features.
 
         Args:
             model: a ``keras.Model``.
+            data: describes the columns.
+            choice: names columns.
             path: the model file, named in errors.
+            has_labels: see above.
 
         Raises:
-            UserError: the model has no input layers.
+            UserError: it is unclear which columns a model without input layers takes.
+            UserCodeError: the model can't be called with them.
         """
         if isinstance(model, Functional):
-            return cls(inputs=model.input, outputs=model.output, output_names=tuple(model.output_names))
+            names = _keys(model.output) or tuple(model.output_names)
+            return cls(inputs=model.input, outputs=model.output, output_names=names, has_labels=has_labels)
         if isinstance(model, keras.Sequential) and model.built:
-            return cls(inputs=model.inputs[0], outputs=model.outputs[0], output_names=(model.layers[-1].name,))
-        raise UserError(
-            f"{path} defines neither feed() nor feed_batch(), and its model has no keras.Input that names columns",
-            hint=f"Begin the model with keras.Input layers that are named like columns. {_DEFINE}",
-        )
+            (inputs,), (outputs,), names = model.inputs, model.outputs, (model.layers[-1].name,)
+            return cls(inputs=inputs, outputs=outputs, output_names=names, has_labels=has_labels)
+        if not data.column_names:
+            raise _without_columns(data, path)
+        if choice.named_features:
+            taken: Any = keyed_inputs(data, choice.named_features, path)
+        else:
+            taken = stacked_input(data, choice.features, choice.labels, path)
+        with user_code(path, "the model"):
+            outputs = model(taken)
+        names = _keys(outputs) or tuple(f"output_{place}" for place, _ in enumerate(keras.tree.flatten(outputs)))
+        keyed = choice.named_features
+        return cls(inputs=taken, outputs=outputs, output_names=names, has_labels=has_labels, columns=keyed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +83,13 @@ class ColumnChoice:
         labels: in the order of the outputs; empty: none are named.
         labels_from: what names them, for errors.
         features: of the only input of a model; empty: none are named. Several inputs take the columns of their names.
+        named_features: key in a dict of inputs -> column; for models without input layers.
     """
 
     labels: tuple[str, ...] = ()
     labels_from: str = "--label"
     features: tuple[str, ...] = ()
+    named_features: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def of(cls, flag: str, label: Any, features: Any, path: Path) -> ColumnChoice:
@@ -84,9 +106,16 @@ class ColumnChoice:
             UserError: a list has names and other values.
         """
         chosen = _names_in("features", features, path)
+        keyed = features if isinstance(features, Mapping) else {}
+        keyed = keyed if all(isinstance(one, str) for pair in keyed.items() for one in pair) else {}
         if named := tuple(name.strip() for name in flag.split(",") if name.strip()):
-            return cls(labels=named, features=chosen)
-        return cls(labels=_names_in("label", label, path), labels_from=f"label in {path}", features=chosen)
+            return cls(labels=named, features=chosen, named_features=MappingProxyType({**keyed}))
+        return cls(
+            labels=_names_in("label", label, path),
+            labels_from=f"label in {path}",
+            features=chosen,
+            named_features=MappingProxyType({**keyed}),
+        )
 
 
 class DefaultFeed:
@@ -113,13 +142,13 @@ class DefaultFeed:
         self._types = dict(zip(data.column_names, data.column_types, strict=True))
         self._path = path
         if not self._types:
-            raise UserError(
-                f"{path} defines neither feed() nor feed_batch(), and {data.format} data has no columns",
-                hint="Define feed_batch(records, mode, metadata) in the file.",
-            )
+            raise _without_columns(data, path)
         for name in choice.labels if mode != "predict" else ():
             self._require(name, f"{choice.labels_from}: {name!r}")
-        if choice.features and len([*_named(ports.inputs)]) == 1:
+        self._columns: Sequence[tuple[Any, tuple[str, ...]]]
+        if ports.columns:
+            self._columns = [(one, (ports.columns[key],)) for key, one in _named(ports.inputs)]
+        elif choice.features and len([*_named(ports.inputs)]) == 1:
             self._columns = self._chosen(choice.features)
         else:
             self._columns = self._inputs(set(choice.labels))
@@ -133,6 +162,10 @@ class DefaultFeed:
         if mode == "predict":
             return features
         outputs = keras.tree.flatten(self._ports.outputs)
+        if not self._ports.has_labels:
+            return features, tf.zeros(tf.shape(keras.tree.flatten(features)[0])[:1])
+        if len(self._labels) > len(outputs):
+            return features, tf.stack([_cast(records[name], "float32") for name in self._labels], axis=1)
         labels = [_label(records[name], output) for name, output in zip(self._labels, outputs, strict=True)]
         return features, keras.tree.pack_sequence_as(self._ports.outputs, labels)
 
@@ -179,11 +212,16 @@ class DefaultFeed:
 
     def _find_labels(self, choice: ColumnChoice) -> tuple[str, ...]:
         outputs, named = self._ports.output_names, choice.labels
+        if not self._ports.has_labels:
+            return ()
+        if named and len(outputs) == 1 and keras.tree.flatten(self._ports.outputs)[0].shape[1:] == (len(named),):
+            return named
         if named and len(named) != len(outputs):
             raise UserError(
                 f"{choice.labels_from} names {len(named)} columns, and the model has {len(outputs)} outputs: "
                 f"{', '.join(outputs)}",
-                hint="Name one column for each output, in the order of the outputs.",
+                hint="Name one column for each output, in the order of the outputs. A single output of shape (N,) may "
+                "take N columns.",
             )
         if named:
             return named
@@ -238,6 +276,20 @@ class DefaultFeed:
                 hint=_DEFINE,
             )
         return values
+
+
+def _without_columns(data: Metadata, path: Path) -> UserError:
+    return UserError(
+        f"{path} defines neither feed() nor feed_batch(), and {data.format} data has no columns",
+        hint="Define feed_batch(records, mode, metadata) in the file.",
+    )
+
+
+def _keys(structure: Any) -> tuple[str, ...]:
+    """The keys of a dict of outputs, in the order of ``keras.tree.flatten``; empty for anything else."""
+    if not isinstance(structure, Mapping):
+        return ()
+    return tuple(str(path[-1]) for path, _ in keras.tree.flatten_with_path(structure))
 
 
 def _names_in(constant: str, value: Any, path: Path) -> tuple[str, ...]:

@@ -108,10 +108,16 @@ class UserModule:
         """Whether the file turns records into tensors itself."""
         return any(self.function(name) is not None for name in FEEDS)
 
+    @property
+    def has_loss(self) -> bool:
+        """Whether the file or ``compile()`` gives a loss. Without one, layers have to add it: ``add_loss()``."""
+        return self.value("loss") is not None or self.compiled is None or self.compiled.has_loss
+
     def make_model(self) -> Any:
         """Call the model function with the parameters, or load the file; the result is a ``keras.Model``."""
         if self.exported is not None:
-            compiled = any(self.function(name) is None for name in COMPILED)
+            # What only the file says: once the module is completed by the model, it must load the same one again.
+            compiled = any(self.value(name) is None for name in COMPILED)
             return self.load_model(self.exported, compiled=compiled)
         make = self.required(self.file.symbol)
         if isinstance(make, keras.Model):
