@@ -88,12 +88,36 @@ def test_a_large_table_is_sampled_evenly() -> None:
     assert weight_summaries._norms("t", 3, rows_of).tolist() == [0.0, 1.0, 2.0]
 
 
-def test_a_large_description_and_a_subclassed_model_have_no_graph() -> None:
+def graph_of(model: Any) -> dict[str, set[str]]:
+    """Layer -> its inputs, as TensorBoard draws a model."""
+    described = weight_summaries._graph(model)
+    assert described is not None
+    drawn = keras_model_to_graph_def(json.loads(make_ndarray(described.tensor).item()))
+    return {node.name.rpartition("/")[2]: {name.rpartition("/")[2] for name in node.input} for node in drawn.node}
+
+
+def test_the_graph_has_operations_nested_models_and_no_vocabularies() -> None:
+    words = keras.Input((1,), dtype="string", name="words")
+    lookup = keras.layers.StringLookup(vocabulary=[f"word{number:020}" for number in range(50_000)], name="lookup")
+    other = keras.Input((1,), name="other")
+    numbers = keras.Input((2,), name="numbers")
+    inner = keras.Model(numbers, keras.layers.Dense(2, name="dense")(numbers), name="inner")
+    scaled = keras.ops.cast(lookup(words), "float32") * 100 + 1
+    joined = keras.layers.Concatenate(name="joined", axis=-1)([scaled, other])
+    model = keras.Model({"words": words, "other": other}, keras.layers.Dense(1, name="last")(inner(joined)))
+    drawn = graph_of(model)
+    assert {"words", "other", "lookup", "joined", "dense", "last"} <= set(drawn)
+    assert drawn["lookup"] == {"words"}
+    assert "other" in drawn["joined"]
+    assert len(drawn["joined"]) == 2
+    chain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="one"), keras.layers.Dense(1, name="two")])
+    assert graph_of(chain)["two"] == {"one"}
+
+
+def test_a_subclassed_model_has_no_graph() -> None:
     class Own(keras.Model):  # type: ignore[misc]
         pass
 
-    lookup = keras.layers.StringLookup(vocabulary=[f"word{number:020}" for number in range(50_000)])
-    assert weight_summaries._graph(keras.Sequential([keras.Input((1,), dtype="string"), lookup])) is None
     assert weight_summaries._graph(Own()) is None
 
 

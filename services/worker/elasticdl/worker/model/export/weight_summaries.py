@@ -6,7 +6,9 @@ needed: TensorFlow has the messages.
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,10 @@ BUCKETS = 30
 ROWS_MAX = 1 << 16
 """Rows of a table whose norms are counted; of a larger table they are spread evenly over its ids."""
 GRAPH_BYTES_MAX = 1 << 20
-"""Largest description of a model that is written: one with long vocabularies would slow TensorBoard down."""
+"""Largest description of a model's layers that is written: a larger one would slow TensorBoard down."""
 
+_DRAWN = ("name", "dtype", "input_layers", "output_layers")
+"""Settings of a layer that TensorBoard reads. Others may be long, such as vocabularies."""
 _FILE_VERSION = "brain.Event:2"
 
 
@@ -85,12 +89,36 @@ def _graph(model: Any) -> Any | None:
     if type(model).__name__ not in ("Sequential", "Functional"):
         return None
     try:
-        text = model.to_json()
+        text = json.dumps(_outline(json.loads(model.to_json())))
     except (TypeError, ValueError, NotImplementedError):
         return None
     if len(text) > GRAPH_BYTES_MAX:
         return None
     return _value("keras", tf.make_tensor_proto(text, dtype=tf.string), "graph_keras_model", b"1")
+
+
+def _outline(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """What TensorBoard draws of a layer or model: it can't read arguments that are numbers, as those of operations."""
+    config = layer.get("config") or {}
+    kept = {key: config[key] for key in _DRAWN if key in config}
+    if "layers" in config:
+        kept["layers"] = [_outline(each) for each in config["layers"]]
+    outline = {"class_name": layer.get("class_name"), "name": layer.get("name"), "config": kept}
+    if (nodes := layer.get("inbound_nodes")) is not None:  # The layers of a Sequential have none: their order counts.
+        outline["inbound_nodes"] = [{"args": list(_tensors_in(node)), "kwargs": {}} for node in nodes]
+    return outline
+
+
+def _tensors_in(value: Any) -> Iterator[Mapping[str, Any]]:
+    """The tensors in the arguments of a call."""
+    if isinstance(value, Mapping):
+        if value.get("class_name") == "__keras_tensor__":
+            yield value
+            return
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _tensors_in(each)
 
 
 def _value(tag: str, tensor: Any, plugin: str, content: bytes) -> Any:
