@@ -72,7 +72,7 @@ def test_the_callback_is_the_flag(user: Elastic) -> None:
     (user.folder / "file").touch()
     flags = FLAGS[:-1]
     outcome = user.train(*flags)
-    assert "graph of the model is not written" in outcome.output
+    assert "graph of the model is written with the first histograms" in outcome.output
     assert [step for step, _ in curve(user.folder / "curves" / outcome.job / "train", "epoch_loss")] == [0, 1, 2]
     write_model(user.folder, f"{LINEAR}\n\n{callbacks.replace('curves', 'file/curves')}")
     refused = user.run("train", *flags)

@@ -26,6 +26,7 @@ from elasticdl.worker.execution.input_lane import Dataset
 from elasticdl.worker.input.job_data import all_columns, first_batch, open_reader, open_records
 from elasticdl.worker.model.adapted.adapter import ExportedModelAdapter, JobAdapter, adapt_to, refuse_missing, wait_for
 from elasticdl.worker.model.build import looked_at
+from elasticdl.worker.model.export import weight_summaries
 from elasticdl.worker.model.export.export import check_export, export, export_file
 from elasticdl.worker.model.export.keras_file import loading_notes
 from elasticdl.worker.model.fingerprint.fingerprint import Fingerprint, fingerprint
@@ -40,7 +41,7 @@ from elasticdl.worker.model.user.callbacks.accepted import (
     prepare,
     with_hooks,
 )
-from elasticdl.worker.model.user.callbacks.hooks import CallbackModel, Hooks, SaveModel
+from elasticdl.worker.model.user.callbacks.hooks import CallbackModel, Hooks, SaveModel, WriteSummaries
 from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.data_reader import reader_of
 from elasticdl.worker.model.user.default_feed import ColumnChoice, DefaultFeed, Ports
@@ -92,14 +93,15 @@ class Built:
         """What has to be the same in all processes of the job."""
         return fingerprint(self.runner, self._feeder)
 
-    def make_hooks(self, spec: JobSpec, save: SaveModel) -> Hooks:
-        """The job's callbacks, new objects; ``save`` writes the model that they ask for."""
+    def make_hooks(self, spec: JobSpec, save: SaveModel, summarize: WriteSummaries) -> Hooks:
+        """The job's callbacks, new objects; the two functions write what they ask for."""
         module = self.runner.module
         made = with_hooks(make_callbacks(module, spec.model.callbacks))
         prepare(made, self.runner.metric_directions)
         params = {"verbose": 1, "epochs": spec.plan.epochs, "steps": spec.plan.batches_per_epoch}
         rate = self.runner.optimizer.optimizer.learning_rate
-        model = CallbackModel(rate, has_schedule=self.runner.has_schedule, path=module.path, save=save)
+        has_schedule = self.runner.has_schedule
+        model = CallbackModel(rate, has_schedule=has_schedule, path=module.path, save=save, summarize=summarize)
         return Hooks(made, model, params, module.path)
 
     def write(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], folder: Path) -> None:
@@ -109,6 +111,10 @@ class Built:
     def write_file(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], file: Path) -> None:
         """Write the model, or its weights, as one local file."""
         export_file(self.runner, dense, rows_of, file)
+
+    def summaries(self, dense: Floats, rows_of: Callable[[str, Ids], Floats], epoch: int, *, graph: bool) -> bytes:
+        """The event file with histograms of the weights at the end of an epoch."""
+        return weight_summaries.encode(self.runner, dense, rows_of, epoch, graph=graph)
 
 
 class Adapting(StrEnum):

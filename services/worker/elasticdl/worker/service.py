@@ -31,7 +31,7 @@ from elasticdl.shared.process.running_batches import (
     file_of,
 )
 from elasticdl.shared.process.settings import WorkerSettings
-from elasticdl.shared.storage import open_store
+from elasticdl.shared.storage import join, open_store
 from elasticdl.worker.core import CoreSettings, PipelineSettings, WorkerCore, commands
 from elasticdl.worker.core.commands import Command, Exit
 from elasticdl.worker.core.events import Event, ExecutionFailed, ProgressMade, Started, StopRequested
@@ -202,9 +202,6 @@ class Worker:
             progress=lambda: self._runner.post(ProgressMade()),
         )
 
-        def save(uri: str, instances: Mapping[str, str]) -> None:
-            exporter.write_file(uri, instances, built.write_file)
-
         loader = BatchLoader(
             built.training, built.validation, model=built.runner, store=self.store, running_batches=running_batches
         )
@@ -218,7 +215,7 @@ class Worker:
             ComputeSettings(
                 plan=self.spec.plan,
                 rate_from_worker=signature.optimizer.rate_from_worker,
-                callbacks=CallbackTasks(lambda: built.make_hooks(self.spec, save), self.spec.storage).run,
+                callbacks=self._callbacks(built, exporter).run,
                 export=exporter.export,
                 save=exporter.save,
                 round_steps=self._round_steps,
@@ -232,6 +229,16 @@ class Worker:
             self._executor.add(self._predictor(built.outputs, running_batches).handlers)
         self._executor.add({commands.InitialiseModel: lambda _: self._initialise(addresses, ps, built)})
         return tuple(start_notes(built, self.settings, gpu))
+
+    def _callbacks(self, built: Built, exporter: Exporter) -> CallbackTasks:
+        def save(uri: str, instances: Mapping[str, str]) -> None:
+            exporter.write_file(uri, instances, built.write_file)
+
+        def summarize(epoch: int, graph: bool, instances: Mapping[str, str]) -> None:
+            encode = partial(built.summaries, epoch=epoch, graph=graph)
+            exporter.write_summaries(weights_file(self.spec, epoch), instances, encode)
+
+        return CallbackTasks(lambda: built.make_hooks(self.spec, save, summarize), self.spec.storage)
 
     def _predictor(self, outputs: ModelOutputs, running_batches: RunningBatchesFile) -> Predictor:
         return Predictor(
@@ -273,6 +280,15 @@ class Worker:
     def _failed(self, error: BaseException) -> None:
         self._fault = self._fault or error
         self._runner.stop()
+
+
+def weights_file(spec: JobSpec, epoch: int) -> str:
+    """URI of the event file with the weights of an epoch, from 0. They are a run of their own beside the curves.
+
+    TensorBoard reads the files of a run in the order of their names and returns to none of them.
+    """
+    name = f"events.out.tfevents.{int(spec.created_s)}.{epoch:06d}"
+    return join(spec.tensorboard_log_dir, spec.job, "weights", name)
 
 
 def _text(names: Sequence[str]) -> str:

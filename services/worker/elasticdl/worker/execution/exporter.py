@@ -71,6 +71,10 @@ class Exporter:
         dense, rows_of = self._saved.load(version) if version else self._pull(0, command.audited)
         write_output(command.output or self._output, lambda folder: self._write(dense, rows_of, folder), self._progress)
 
+    def write_summaries(self, uri: str, instances: Instances, encode: Callable[[Floats, RowsFunction], bytes]) -> None:
+        """Write what is computed from the current model to one file; arguments and errors as ``write_file``."""
+        open_store(uri).write(uri, encode(*self._pull(0, instances)))
+
     def write_file(self, uri: str, instances: Instances, write: WriteModel) -> None:
         """Write the current model to one file, on disk or in object storage, replacing what is there.
 

@@ -19,7 +19,13 @@ from elasticdl.worker.model.user.callbacks.checkpoint import (
     is_checkpoint,
     write_through_store,
 )
-from elasticdl.worker.model.user.callbacks.tensorboard import GRAPH_NOTE, check_tensorboard, is_tensorboard, log_dir_of
+from elasticdl.worker.model.user.callbacks.tensorboard import (
+    GRAPH_NOTE,
+    check_tensorboard,
+    histograms_of,
+    is_tensorboard,
+    log_dir_of,
+)
 from elasticdl.worker.model.user.calls import user_code
 from elasticdl.worker.model.user.module import UserModule
 
@@ -99,8 +105,9 @@ def make_callbacks(module: UserModule, name: str = "") -> list[Any]:
 
 
 def with_hooks(made: list[Any]) -> list[Any]:
-    """The callbacks whose hooks run: all but ``TensorBoard``, whose files the master writes."""
-    return [callback for callback in made if not is_tensorboard(callback)]
+    """The callbacks whose hooks run. Of ``TensorBoard`` it is the one that writes histograms, if it has any."""
+    hooks = [histograms_of(callback) if is_tensorboard(callback) else callback for callback in made]
+    return [callback for callback in hooks if callback is not None]
 
 
 def _refuse(callback: Any, path: Path) -> None:
@@ -163,8 +170,12 @@ def check_callbacks(made: list[Any], path: Path, spec: JobSpec, facts: ModelFact
         best=best,
         tensorboard_log_dir=log_dir_of(made, path),
         checkpoint_folder=folder_of(made),
-        notes=(GRAPH_NOTE,) if any(is_tensorboard(callback) and callback.write_graph for callback in made) else (),
+        notes=(GRAPH_NOTE,) if any(map(_lacks_graph, made)) else (),
     )
+
+
+def _lacks_graph(callback: Any) -> bool:
+    return is_tensorboard(callback) and bool(callback.write_graph) and not callback.histogram_freq
 
 
 def _results(spec: JobSpec, directions: Mapping[str, str]) -> list[str]:

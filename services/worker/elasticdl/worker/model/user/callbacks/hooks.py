@@ -22,6 +22,8 @@ _OF_KERAS = ("_model", "params")
 
 SaveModel = Callable[[str, Mapping[str, str]], None]
 """(URI of a file, ps -> the instance that has the model) -> the file is written."""
+WriteSummaries = Callable[[int, bool, Mapping[str, str]], None]
+"""(epoch from 0, whether with the graph, ps -> the instance that has the model) -> the event file is written."""
 
 
 class CallbackModel:
@@ -32,9 +34,12 @@ class CallbackModel:
         has_schedule: whether it follows from a schedule.
         path: the model file.
         save: writes the model to a file.
+        summarize: writes histograms of its weights.
     """
 
-    def __init__(self, learning_rate: float, *, has_schedule: bool, path: Path, save: SaveModel) -> None:
+    def __init__(
+        self, learning_rate: float, *, has_schedule: bool, path: Path, save: SaveModel, summarize: WriteSummaries
+    ) -> None:
         # Stands for the user's optimizer. Keras refuses to set a rate that has a schedule.
         schedule = keras.optimizers.schedules.ExponentialDecay(learning_rate, 1, 1.0)
         self.optimizer = keras.optimizers.SGD(schedule if has_schedule else learning_rate)
@@ -45,6 +50,7 @@ class CallbackModel:
         self._has_schedule = has_schedule
         self._path = path
         self._save = save
+        self._summarize = summarize
 
     @property
     def learning_rate(self) -> float | None:
@@ -70,6 +76,10 @@ class CallbackModel:
     def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True, **_: Any) -> None:
         """Write the weights at the end of the epoch to a ``.weights.h5`` file; otherwise as ``save``."""
         self._write(filepath, ".weights.h5", "save_weights()", overwrite)
+
+    def write_summaries(self, epoch: int, *, graph: bool) -> None:
+        """Write histograms of the weights at the end of an epoch, from 0; errors as ``save``."""
+        self._summarize(epoch, graph, self.instances)
 
     def _write(self, filepath: str | os.PathLike[str], suffix: str, what: str, overwrite: bool) -> None:
         place = f"{self._path}: a callback calls self.model.{what}"
