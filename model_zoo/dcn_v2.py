@@ -1,4 +1,4 @@
-"""Will somebody click? DCN-V2 (Wang et al., 2021) over 13 numbers and 26 categories, in the shape of Criteo's logs.
+"""Predicts clicks: DCN-V2 (Wang et al., 2021) over 13 numbers and 26 categories, in the shape of Criteo's logs.
 
     elasticdl zoo data deepfm clicks
     elasticdl train --model_def=dcn_v2.custom_model --training_data=clicks/train --validation_data=clicks/test \

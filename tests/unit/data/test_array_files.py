@@ -169,7 +169,20 @@ def test_a_truncated_file_names_the_record(kind: str) -> None:
         planned_with({f"a.{kind}" if kind != "idx" else "a": data})
 
 
-@pytest.mark.parametrize("data", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00\x05\x00{'x':", b"PK\x03\x04 and more"])
+def damaged_archive() -> bytes:
+    """An archive with a compressed array that is none."""
+    file = io.BytesIO()
+    np.savez_compressed(file, x=np.arange(1000))
+    data = bytearray(file.getvalue())
+    begin = 30 + sum(struct.unpack("<HH", data[26:30]))  # Behind the header of the member.
+    data[begin : begin + 8] = bytes([0xFF] * 8)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00\x05\x00{'x':", b"PK\x03\x04 and more", b"PK\x05\x06", damaged_archive()],
+)
 def test_damaged_files_are_refused(data: bytes) -> None:
     for name in ("a.npy", "a.npz"):
         with pytest.raises(UserError, match=name):

@@ -264,6 +264,21 @@ def test_nothing_is_removed_while_a_cut_is_open() -> None:
     assert store.rows <= 2
 
 
+def test_candidates_of_partitions_that_are_moving_in_stay_while_their_time_is_not_known() -> None:
+    store = store_of(min_count=2, expire_after=3)
+    for now in (0, 1):
+        update(store, [5], now)
+    assert store.candidates is not None and store.clocks is not None
+    store.clocks[:] = 9
+    update(store, [5], 9)  # The row has expired, so its id counts as seen once.
+    assert store.candidates.rows == 1
+    store.clocks[:] = 0  # In a recipient, until its group is served.
+    assert not store.candidates.over(0, store.candidates.rows).any()
+    store.clocks[:] = 10
+    update(store, [5], 10)
+    assert pulled(store, [5]).any()
+
+
 def test_a_reserved_push_allocates_nothing() -> None:
     store = store_of(2, 3)
     assert store.candidates is not None

@@ -147,6 +147,12 @@ def test_a_subclassed_model_takes_the_columns_that_the_file_names() -> None:
     assert features["basket"].numpy().tolist() == [[1, 2], [3, 0]], "padded"
 
 
+def test_a_subclassed_model_may_take_a_column_of_matrices() -> None:
+    data = Metadata(format="idx", column_names=("image", "label"), column_types=("uint8[28x20]", "uint8"))
+    ports = ports_of(keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1)]), "label", data=data)
+    assert ports.inputs.shape == (None, 28, 20)
+
+
 @pytest.mark.parametrize(
     ("features", "message"),
     [

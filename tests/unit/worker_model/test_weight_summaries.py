@@ -80,12 +80,19 @@ def test_tensorboard_reads_weights_row_norms_and_the_graph(write_module: WriteMo
 
 
 def test_a_large_table_is_sampled_evenly() -> None:
+    asked: list[Any] = []
+
     def rows_of(table: str, ids: Any) -> Any:
+        asked.append(ids)
         return ids[:, None].astype(np.float32)
 
     norms = weight_summaries._norms("t", 10_000_000, rows_of)
     assert (norms.size, norms[0], norms[-1]) == (weight_summaries.ROWS_MAX, 0.0, 9_999_999.0)
     assert weight_summaries._norms("t", 3, rows_of).tolist() == [0.0, 1.0, 2.0]
+    assert weight_summaries._norms("t", 1, rows_of).tolist() == [0.0]
+    asked.clear()
+    weight_summaries._norms("t", 2**63 - 1, rows_of)
+    assert (asked[0][0], asked[-1][-1]) == (0, 2**63 - 2)
 
 
 def graph_of(model: Any) -> dict[str, set[str]]:

@@ -22,7 +22,6 @@ from elasticdl.shared.names import JobId
 from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, for_each, open_store
 
 Progress = Callable[[str], None]
-_KIND = {False: "data that the model file reads", True: "images in folders"}
 _Saved = SourceIndex | IndexLostError
 
 
@@ -97,8 +96,9 @@ def _check_indices(spec: JobSpec) -> None:
             try:
                 IndexStore.of_job(spec.storage).load(source, number, options_of(data))
             except IndexLostError as error:
+                kind = "data that the model file reads" if spec.data.reader else "images in folders"
                 raise UserError(
-                    f"{error}. An index of {_KIND[spec.data.reader is None]} can't be rebuilt.",
+                    f"{error}. An index of {kind} can't be rebuilt.",
                     hint="Restore it, or start a new job with: elasticdl train",
                 ) from error
 

@@ -157,11 +157,8 @@ def check_updates(name: str, value: object) -> None:
         ValueError: with what to write instead.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= UPDATES_MAX:
-        time = (
-            ""
-            if isinstance(value, int | float)
-            else (" Time can't be used: a batch that is trained again after a failure must find the same rows.")
-        )
+        reason = " Time can't be used: a batch that is trained again after a failure must find the same rows."
+        time = "" if isinstance(value, int | float) else reason
         raise ValueError(
             f"{name}={value!r}; expected a number of updates of the model from 1 to {UPDATES_MAX:,}.{time}"
         )

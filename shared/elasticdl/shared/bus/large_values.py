@@ -2,7 +2,8 @@
 
 The parts come first, under names that no other write uses. Then the register names them, under the condition that its
 value is still the one that the writer knows. Then all older parts are removed. So a reader gets a whole value, or the
-one before. A writer that is killed between two parts leaves parts that no register names; the next write removes them.
+one before. A writer that is killed between two parts leaves parts that no register names; the next write in parts
+removes them.
 """
 
 from __future__ import annotations
@@ -80,8 +81,7 @@ class SplitValues:
         size = self._part_bytes_max
         if len(value) <= size and not value.startswith(_MAGIC):
             seq = await self._values.write(name, value, after=after)
-            if name in self._split:
-                await self._remove(name, seq)
+            if name in self._split and await self._remove(name, seq):
                 self._split.discard(name)
             return seq
         self._split.add(name)
@@ -103,11 +103,14 @@ class SplitValues:
             parts.append(entry.value)
         return b"".join(parts)
 
-    async def _remove(self, name: str, before: int) -> None:
+    async def _remove(self, name: str, before: int) -> bool:
+        """Remove older parts; whether that was possible."""
         try:
             await self._values.remove_below(name, before=before)
         except (TransientError, PermanentError) as error:  # The value is stored; the next write removes them, too.
             _log.warning("parts of older values not removed", name=name, reason=str(error))
+            return False
+        return True
 
 
 def _digest(data: bytes) -> str:

@@ -16,8 +16,6 @@ from elasticdl.shared.job.plan import Source
 from elasticdl.shared.storage import ObjectStore, display
 
 _CLASSES_SHOWN = 10
-
-
 Scan = Callable[[ObjectStore, Sequence[DataObject], ReaderOptions], Iterable[ScannedSource]]
 """Reads the files of a data set from beginning to end, in their order."""
 

@@ -68,7 +68,10 @@ class Reader:
             UserError: the source changed since the job was planned, or its data is corrupt.
             IndexError: the shard is not within the source.
         """
-        info = self._verify(shard)
+        return self._read(shard, self._verified(shard.source))
+
+    def _read(self, shard: Shard, info: ObjectInfo) -> RecordBlock:
+        self._check(shard)
         if self._typed is not None:
             rows = self._typed.read(info, shard.start, shard.end)
             hashes = bind(rows.hashes, shard.source, shard.start)
@@ -82,11 +85,12 @@ class Reader:
 
     def read_all(self, shards: Sequence[Shard]) -> RecordBlock:
         """The records of several shards, at least one, one after the other; see ``read``."""
+        infos = {number: self._verified(number) for number in dict.fromkeys(shard.source for shard in shards)}
         if len(shards) == 1 or self._schema.format not in (DataFormat.CSV, DataFormat.JSON_LINES):
-            return RecordBlock.joined([self.read(shard) for shard in shards])
+            return RecordBlock.joined([self._read(shard, infos[shard.source]) for shard in shards])
         parts = []
         for shard in shards:
-            self._verify(shard)
+            self._check(shard)
             parts.append(self._lines(shard))
         hashes = [
             bind(content_hashes(part), shard.source, shard.start) for shard, part in zip(shards, parts, strict=True)
@@ -117,11 +121,14 @@ class Reader:
             self._indices[number] = index
         return self._indices[number]
 
-    def _verify(self, shard: Shard) -> ObjectInfo:
-        """The source of a shard, which has not changed and has these records."""
-        source, number = self._sources[shard.source], shard.source
+    def _check(self, shard: Shard) -> None:
+        source = self._sources[shard.source]
         if not 0 <= shard.start < shard.end <= source.records:
             raise IndexError(f"{shard} is not within {source}")
+
+    def _verified(self, number: int) -> ObjectInfo:
+        """A source, which has not changed."""
+        source = self._sources[number]
         if self._schema.format is DataFormat.IMAGES:
             return ObjectInfo(uri=source.uri, size_bytes=source.size_bytes, etag=source.etag)
         try:

@@ -67,8 +67,8 @@ class Column:
 
     Attributes:
         name: unique.
-        type: ``string``, ``binary``, the name of a numpy dtype, ``list<TYPE>``, or ``TYPE[N]``
-            and ``TYPE[NxM]`` for arrays of fixed size.
+        type: ``string``, ``binary``, the name of a numpy dtype, ``list<TYPE>``, or ``TYPE[N]`` and ``TYPE[NxM]`` for
+            arrays of fixed size.
         fill: text of the value that replaces missing ones; None: NaN, an empty string, and for other types an error.
     """
 

@@ -18,7 +18,7 @@ Range = tuple[int, int, int]
 
 def block_records(task_records: int) -> int:
     """Records of a block."""
-    return max(1, task_records // BLOCKS_PER_TASK)
+    return -(-task_records // BLOCKS_PER_TASK)
 
 
 class GlobalOrder:

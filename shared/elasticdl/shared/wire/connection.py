@@ -23,13 +23,13 @@ from elasticdl.shared.wire.frames import (
 _BUFFERS_PER_CALL_MAX = 512
 """``sendmsg`` takes IOV_MAX (1024 on Linux) buffers at most."""
 _AHEAD_BYTES = 1 << 14
-"""Bytes that are received before it is known what they are. A small frame, or two, come with one system call. What of
-a large frame comes so is copied once more."""
+"""Bytes to receive ahead. A small frame, or two, then need one system call. The part of a large payload that arrives
+this way is copied once more."""
 _TIMEVAL = struct.Struct("@ll")
 
 
 def _nothing() -> None:
-    """There is nothing to do before waiting."""
+    """Do nothing: no reply waits to be sent, as in a client."""
 
 
 class ConnectionLostError(TransientError):
@@ -151,7 +151,7 @@ class Connection:
         return Frame(header.request, meta, tensors, self._pool, buffer)
 
     def admit(self, limits: FrameLimits, frame_deadline_s: float) -> None:
-        """Go on under other bounds: the peer is known now."""
+        """Use other limits from now on: the peer has passed the handshake."""
         self.limits = limits
         self._frame_deadline_s = frame_deadline_s
         self._set_timeouts(frame_deadline_s)

@@ -29,7 +29,7 @@ _ACCEPT_PAUSE_S = 0.1
 
 
 def _nothing() -> None:
-    """Nobody waits for the reply to be sent."""
+    """Do nothing: the reply has no buffers that are used again once it is sent."""
 
 
 def _ignore(sender: int) -> None:
@@ -197,7 +197,8 @@ class WireServer:
             self._log.error("request failed", peer=peer, reason=str(error), exc_info=True)
             self._on_fatal(error)
         finally:
-            with contextlib.suppress(ConnectionLostError):
+            # The connection ends here, whatever becomes of the reply that waits.
+            with contextlib.suppress(ConnectionLostError, ValueError, MemoryError):
                 replies.send()
             with self._lock:
                 self._connections.pop(connection, None)

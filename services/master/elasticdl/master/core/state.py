@@ -19,14 +19,7 @@ from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.spec import JobSpec
 from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.messages.commands import JobState
-from elasticdl.shared.messages.events import (
-    Decided,
-    FailureKind,
-    LostLog,
-    RunningBatch,
-    SnapshotDamaged,
-    TaskFailed,
-)
+from elasticdl.shared.messages.events import Decided, FailureKind, LostLog, RunningBatch, SnapshotDamaged, TaskFailed
 from elasticdl.shared.messages.measurements import ProcessMeasured, RunMeasured, TableCounted
 from elasticdl.shared.model.placement import Placement, Ranges
 from elasticdl.shared.names import NOBODY, Incarnation, PodInstance, PodName, Service, pod_number

@@ -65,7 +65,7 @@ class SweptRowStore(RowStore):
         table: as ``RowStore``.
         optimizer: as ``RowStore``.
         seed: as ``RowStore``.
-        clocks: the time of each partition; whoever changes it is the store's owner.
+        clocks: the time of each partition. The shard that owns the store changes it.
     """
 
     def __init__(self, table: RowTable, optimizer: Optimizer, seed: int, clocks: Clocks) -> None:
@@ -146,8 +146,10 @@ class Candidates(SweptRowStore):
 
     def over(self, start: int, stop: int) -> Mask:
         """Whether an id got its row, or was not seen for too long."""
-        # One that was removed, and came back with the base of an incremental snapshot, has its row already.
-        has_row = self._has_row(self.index.ids[start:stop])
+        ids = self.index.ids[start:stop]
+        # One that was removed, and came back with the base of an incremental snapshot, has its row already. While
+        # partitions are moving in, their time is not known, and a row may have expired.
+        has_row = self._has_row(ids) & (self._clocks[partitions_of(ids)] > 0)
         over: Mask = (self._places()[start:stop, 0] == 0) | has_row | self._expired(start, stop)
         return over
 

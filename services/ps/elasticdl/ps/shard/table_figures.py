@@ -8,9 +8,6 @@ from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.shared.messages.measurements import TableCounted
 from elasticdl.shared.model.partitioning import mask_of
 
-_NAME_CHARS_MAX = 120
-"""A longer name is cut in the middle: an event has at most 512 bytes."""
-
 
 def table_figures(shard: ModelShard) -> dict[str, TableFigures]:
     """Table -> what is in the partitions that the shard serves. It looks at every row of these tables."""
@@ -29,7 +26,7 @@ def count_tables(core: PsCore) -> list[TableCounted]:
         found = table_figures(core.shard) if core.shard is not None else {}
     return [
         TableCounted(
-            table=_shortened(name),
+            table=name,
             rows=one.rows,
             candidates=one.candidates,
             admitted=one.admitted,
@@ -37,8 +34,3 @@ def count_tables(core: PsCore) -> list[TableCounted]:
         )
         for name, one in found.items()
     ]
-
-
-def _shortened(name: str) -> str:
-    half = _NAME_CHARS_MAX // 2
-    return name if len(name) <= _NAME_CHARS_MAX else f"{name[:half]}...{name[-half:]}"

@@ -62,7 +62,7 @@ class SnapshotWriter:
     def __init__(self, spec: JobSpec, ps: PodName, incarnation: Incarnation) -> None:
         self._spec = spec
         self.stored_spec = StoredSpec(spec)
-        """The object that all manifests refer to; it has to be there before one of them is written."""
+        """The object that all manifests refer to. It is written before the cut of a snapshot, if it is missing."""
         self.ps = ps
         self._incarnation = incarnation
 

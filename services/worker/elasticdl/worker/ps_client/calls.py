@@ -194,7 +194,8 @@ class PsCalls:
             The outcome of the push, and the answers to the pull: None if they may lack the batch, or were not asked
             for, or if the pull has to wait for other workers; and the seconds that the pull took longer than the push.
         """
-        push = yield from self.send_push(request, is_followed=True)
+        is_followed = not self._settings.has_gate or len(self._splitter.ps) == 1
+        push = yield from self.send_push(request, is_followed=is_followed)
         if push.sent is None or len(push.sent.stages) > 1:
             outcome, _ = yield from self.receive_push(push)
             return outcome, None, 0.0

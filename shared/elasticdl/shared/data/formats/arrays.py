@@ -20,6 +20,7 @@ from elasticdl.shared.storage import ObjectStore, display
 
 Array = npt.NDArray[Any]
 _KINDS = "biufSUMm"
+"""Kinds of NumPy types that can be read: booleans, numbers, texts, dates and durations."""
 _UNITS = {"D": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 
 

@@ -8,7 +8,6 @@ with the planning. See ADR 55.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,7 @@ from elasticdl.shared.data.formats.segments import Segment, changed
 from elasticdl.shared.data.hashing import Hashes, content_hashes
 from elasticdl.shared.data.schema import Column, ReaderOptions
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, scheme_of
+from elasticdl.shared.storage import ObjectInfo, ObjectNotFoundError, ObjectStore, display, for_each, scheme_of
 
 TYPES = {"image": "binary", "label": "int64", "class": "string", "file": "string"}
 """The columns: content of the file, number and name of its class, and its name below the common folder."""
@@ -31,8 +30,6 @@ FILES_MAX = 4096
 """Files of a source. A worker loads the lists of the sources that it reads from."""
 _CHUNK_FILES = 256
 _CLASSES_SHOWN = 10
-_REQUESTS = 16
-"""Files of an object store that are read at the same time."""
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM")
 
 
@@ -171,8 +168,7 @@ def _contents(store: ObjectStore, uris: Sequence[str]) -> list[bytes]:
     """The content of each file; those of an object store are requested together."""
     if scheme_of(uris[0]) != "s3":
         return [store.read(uri) for uri in uris]
-    with ThreadPoolExecutor(_REQUESTS) as threads:
-        return list(threads.map(store.read, uris))
+    return list(for_each(uris, store.read))
 
 
 class Images:

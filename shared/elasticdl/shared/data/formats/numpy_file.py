@@ -7,8 +7,10 @@ Python dict of the type, the order of the elements and the shape.
 from __future__ import annotations
 
 import ast
+import operator
 import struct
 import zipfile
+import zlib
 from pathlib import PurePosixPath
 from typing import IO, cast
 
@@ -51,7 +53,7 @@ def npz_columns(store: ObjectStore, info: ObjectInfo) -> tuple[ArrayColumn, ...]
         with zipfile.ZipFile(cast("IO[bytes]", RangedFile(store, info))) as archive:
             members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
             arrays = [_member(store, info, archive, member) for member in members]
-    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         raise UserError(
             f"{display(info.uri)} is not a complete .npz file: {error}",
             hint="Write it with numpy.savez, or copy it again.",
@@ -98,8 +100,10 @@ def _header(stream: IO[bytes], where: str) -> tuple[np.dtype[np.generic], tuple[
         text = stream.read(min(size, _HEADER_BYTES_MAX))
         facts = ast.literal_eval(text.decode("latin1" if start[6] < 3 else "utf-8").strip())
         dtype = np.lib.format.descr_to_dtype(facts["descr"])
-        shape, is_fortran = tuple(facts["shape"]), bool(facts["fortran_order"])
-    except (struct.error, ValueError, SyntaxError, KeyError, TypeError) as error:
+        shape, is_fortran = tuple(map(operator.index, facts["shape"])), bool(facts["fortran_order"])
+        if min(shape, default=0) < 0:
+            raise ValueError("negative shape")
+    except (struct.error, ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError) as error:
         raise UserError(f"{where} has a damaged header", hint=_SAVE) from error
     if dtype.hasobject:
         raise UserError(

@@ -36,6 +36,8 @@ class RangedFile(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move to a position; returns it."""
         origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._info.size_bytes}[whence]
+        if origin + offset < 0:
+            raise OSError(f"position {origin + offset} is before the beginning")
         self._position = origin + offset
         return self._position
 

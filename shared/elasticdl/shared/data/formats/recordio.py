@@ -111,7 +111,7 @@ class Scan:
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:
-    """So many bytes, fewer at the end of the stream."""
+    """Read ``size`` bytes, fewer at the end of the stream."""
     data = stream.read(size)
     while len(data) < size and (more := stream.read(size - len(data))):
         data += more

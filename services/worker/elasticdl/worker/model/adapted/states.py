@@ -89,7 +89,17 @@ def _name(value: Any) -> Any:
     code = getattr(value, "__code__", None)
     if code is None:
         return name
-    return [name, _code(code), [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]]
+    return [name, _code(code), [_captured(cell) for cell in getattr(value, "__closure__", None) or ()]]
+
+
+def _captured(cell: types.CellType) -> Any:
+    """What a function captured; of a function its code alone, because a function may capture itself."""
+    try:
+        value = cell.cell_contents
+    except ValueError:  # The variable has no value.
+        return None
+    code = getattr(value, "__code__", None)
+    return value if code is None else _code(code)
 
 
 def _code(code: types.CodeType) -> list[Any]:

@@ -63,7 +63,9 @@ def encode(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, epoc
 
 def _norms(table: str, rows: int, rows_of: RowsFunction) -> NDArray[np.float64]:
     """Euclidean lengths of the rows of a table, float64[at most ROWS_MAX]."""
-    ids = np.unique(np.linspace(0, rows - 1, min(rows, ROWS_MAX)).astype(np.int64))
+    count = min(rows, ROWS_MAX)
+    # Integers, because float64 can't tell ids of a table with 2**53 of them and more apart.
+    ids = np.array([place * (rows - 1) // max(count - 1, 1) for place in range(count)], np.int64)
     parts = [rows_of(table, ids[start : start + ROWS_PER_READ]) for start in range(0, ids.size, ROWS_PER_READ)]
     norms: NDArray[np.float64] = np.linalg.norm(np.concatenate(parts).astype(np.float64), axis=1)
     return norms

@@ -12,7 +12,7 @@ import keras
 from elasticdl.shared.data.schema import Metadata
 from elasticdl.shared.errors import UserError
 
-_TYPE = re.compile(r"(?P<list>list<)?(?P<element>\w+)[^\[]*(?:\[(?P<length>\d+)\])?$")
+_TYPE = re.compile(r"(?P<list>list<)?(?P<element>\w+)[^\[]*(?:\[(?P<shape>\d+(?:x\d+)*)\])?$")
 
 
 def stacked_input(data: Metadata, features: Sequence[str], labels: Sequence[str], path: Path) -> Any:
@@ -54,7 +54,7 @@ def stacked_input(data: Metadata, features: Sequence[str], labels: Sequence[str]
 
 
 def keyed_inputs(data: Metadata, features: Mapping[str, str], path: Path) -> dict[str, Any]:
-    """A dict of inputs: numbers, texts or lists, each (batch,) or (batch, length).
+    """A dict of inputs: numbers, texts, lists or arrays, each (batch,), (batch, length) or (batch, ...).
 
     Args:
         data: describes the columns.
@@ -82,7 +82,7 @@ def _input(name: str, type_of: str) -> Any:
     found = _TYPE.match(type_of)
     element = found["element"] if found else "float32"
     shape: tuple[int | None, ...] = ()
-    if found and (found["list"] or found["length"]):
-        shape = (int(found["length"]),) if found["length"] else (None,)
+    if found and (found["list"] or found["shape"]):
+        shape = tuple(map(int, found["shape"].split("x"))) if found["shape"] else (None,)
     numbers = "float32" if element.startswith("float") else "int64"
     return keras.Input(shape, dtype="string" if _is_text(type_of) else numbers, name=name)
