@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeVar, cast
 
 import numpy as np
 import pytest
@@ -15,7 +16,11 @@ from elasticdl.ps.shard.group import UpdatePolicy
 from elasticdl.ps.shard.staleness_gate import GateSettings
 from elasticdl.shared.errors import ProtocolError, UserError
 from elasticdl.shared.names import PodName, TaskId
+from elasticdl.shared.process.procedures import Procedure
 from elasticdl.worker.ps_client import PinLostError, PsClient, PullDelayedError, PushOutcome
+from elasticdl.worker.ps_client.steps import Receive, Send
+
+R = TypeVar("R")
 
 PS_0, PS_1 = PodName("ps-0"), PodName("ps-1")
 
@@ -118,6 +123,33 @@ def test_a_bounded_job_pulls_from_the_gate_first_and_pushes_to_it_last() -> None
     pulled.release()
     requests = [request for request in servers.requests if not request.startswith("Initialise")]
     assert requests == ["Pull 0", "Pull 1", "Pull 0", "Push 1", "Push 0", "Pull 0", "Pull 1"]
+    servers.close()
+
+
+@pytest.mark.parametrize("has_gate", [False, True])
+def test_a_push_leaves_for_all_ps_before_an_answer_is_awaited(has_gate: bool) -> None:
+    policy = UpdatePolicy(gate=GateSettings(max_staleness=0)) if has_gate else UpdatePolicy()
+    servers = Servers(3, policy=policy)
+    client = begin(servers)
+    client.pull({}, batch=(0, 0)).release()
+    held: list[object] = []  # Connections on which a request waits to be sent together with the next one.
+
+    def observed(procedure: Procedure[R]) -> Procedure[R]:
+        step, held_when_receiving = next(procedure), 0
+        try:
+            while True:
+                result = yield step
+                if isinstance(step, Send):
+                    held[:] = [wire for wire in held if wire is not step.wire] + [step.wire] * step.is_followed
+                elif isinstance(step, Receive):
+                    held_when_receiving = max(held_when_receiving, len(held))
+                step = procedure.send(result)
+        except StopIteration as stop:
+            assert held_when_receiving == 0
+            return cast("R", stop.value)
+
+    outcome, _, _ = client._sockets.run(observed(client._calls.push_and_pull(push_of(0, 0), {}, (0, 1))))
+    assert outcome.next_batch == 1
     servers.close()
 
 
