@@ -21,9 +21,6 @@ from elasticdl.shared.kubernetes.names import NAMESPACE_OBJECT
 from elasticdl.shared.messages.commands import JobState
 from elasticdl.shared.names import JobId
 
-_SILENT_S = 60.0
-"""A log with a younger record counts as that of a running job: its master reads it with pauses."""
-
 
 def clean_namespace(namespace: str, jobs: Sequence[str], settings: CleanSettings) -> None:
     """Delete event logs from the NATS server of a namespace.
@@ -92,9 +89,9 @@ def _find(logs: Sequence[StoredLog], present: Collection[JobId], job: str, place
             f"the Kubernetes Job of {found} exists, so its event log stays",
             hint=f"To delete the objects of the job first: kubectl delete job {found}",
         )
-    if by_job[found].is_followed or by_job[found].last_s > time.time() - _SILENT_S:
+    if by_job[found].is_followed:
         raise UserError(
-            f"the event log of {found} is in use, or was within the last minute",
+            f"a process follows the event log of {found}",
             hint="Either the job runs, perhaps from another namespace or machine, or a command shows it.",
         )
     return by_job[found]
