@@ -161,7 +161,7 @@ def _lose_node(world: World, targets: tuple[str, ...], _for_s: float) -> None:
 
 
 def _lose_room(world: World, targets: tuple[str, ...], for_s: float) -> None:
-    """A ps is killed, and there is no room for its next pods. Somebody asks for fewer ps while they wait."""
+    """A ps is killed, and there is no room for its next pods. A user asks for fewer ps while they wait."""
     ps, wanted = targets
     world.full_until_s[PodName(ps)] = world.loop.time() + for_s
     _kill(world, (ps,), 0.0)

@@ -63,7 +63,7 @@ class Moving:
         return ("worker-0", "pushed", self.random.randint(2, max(2, self.shape.tasks * self.shape.batches // 4)))
 
     def scale(self, when: tuple[str, str, int], ps: int = 0) -> Fault:
-        """Somebody asks for another number of ps."""
+        """A user asks for another number of ps."""
         return Fault(probe=when, action="scale", targets=(str(ps or self.wanted),))
 
     def between(self, least_s: float, most_s: float) -> float:
