@@ -159,6 +159,7 @@ rate = 3
     names = {"loss": "half", "optimizer": "slow", "eval_metrics_fn": "counts", "feed": "lines"}
     module = load(ModelFile(path=path, functions=names))
     assert module.required("loss")(0, 0) == 0.5
+    assert module.value("loss") is module.module.half
     assert float(module.make_optimizer().learning_rate) == 0.125
     assert [*module.make_metrics("eval_metrics_fn")] == ["n"]
     assert module.function("feed") is module.module.lines

@@ -108,11 +108,10 @@ class ColumnChoice:
         chosen = _names_in("features", features, path)
         keyed = features if isinstance(features, Mapping) else {}
         keyed = keyed if all(isinstance(one, str) for pair in keyed.items() for one in pair) else {}
-        if named := tuple(name.strip() for name in flag.split(",") if name.strip()):
-            return cls(labels=named, features=chosen, named_features=MappingProxyType({**keyed}))
+        named = tuple(name.strip() for name in flag.split(",") if name.strip())
         return cls(
-            labels=_names_in("label", label, path),
-            labels_from=f"label in {path}",
+            labels=named or _names_in("label", label, path),
+            labels_from="--label" if named else f"label in {path}",
             features=chosen,
             named_features=MappingProxyType({**keyed}),
         )

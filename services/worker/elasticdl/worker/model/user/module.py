@@ -75,7 +75,7 @@ class UserModule:
         Raises:
             UserError: the name is bound to something that can't be called, or a flag names a function that is missing.
         """
-        value = getattr(self.module, self.file.name_of(name), None)
+        value: Callable[..., Any] | None = self.value(name)
         if value is None and name in self.file.functions:
             raise UserError(f"--{name}={self.file.functions[name]}: {self.path} defines no such function")
         if value is None and name in COMPILED:
@@ -89,8 +89,8 @@ class UserModule:
         return value
 
     def value(self, name: str) -> Any:
-        """What the file binds to a name; None: nothing."""
-        return getattr(self.module, name, None)
+        """What the file binds to a name of the contract, or to the one that a flag names instead; None: nothing."""
+        return getattr(self.module, self.file.name_of(name), None)
 
     def required(self, name: str) -> Callable[..., Any]:
         """The function of that name.
