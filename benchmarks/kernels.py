@@ -2,6 +2,7 @@
 
     python benchmarks/kernels.py --rows 1000000 --batch 65536 --width 16 32 64
     python benchmarks/kernels.py --min_count 2 --expire_after 1000000
+    python benchmarks/kernels.py --batch 7600 --missed 100 --updates 20000
 
 Single thread, CPU time, medians over interleaved rounds. "bound" is what a numpy copy would reach if it moved just the
 bytes that the operation must move (ids and index left out); random rows are bound by latency, so a tenth of it is good.
@@ -19,9 +20,9 @@ from numpy.typing import NDArray
 
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
+from elasticdl.ps.engine.timeline import Timeline
 from elasticdl.ps.engine.tracked_rows import row_store
 from elasticdl.shared.model.dedup import sum_rows, unique_inverse
-from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.model.signature import DenseVariable, Optimizer, RowInitializer, RowTable, VariableKind
 
 COPY_BYTES = 256 << 20
@@ -50,20 +51,26 @@ def table_of(width: int, min_count: int, expire_after: int) -> RowTable:
     return RowTable(name="t", width=width, initializer=uniform, min_count=min_count, expire_after=expire_after)
 
 
-def measure_rows(table: RowTable, name: str, rows: int, batch: int, rounds: int, bound: float) -> None:
-    width = table.width
-    store = row_store(table, Optimizer(name=name, learning_rate=0.1), 1, np.full(PARTITIONS, 100, np.int32))
+def measure_rows(table: RowTable, name: str, arguments: argparse.Namespace, bound: float) -> None:
+    rows, batch, rounds = arguments.rows, arguments.batch, arguments.rounds
+    width, timeline = table.width, Timeline()
+    timeline.rates.record(arguments.updates, 0.1)
+    timeline.updates[:] = arguments.updates + 1 + arguments.missed
+    store = row_store(table, Optimizer(name=name, learning_rate=0.1), 1, timeline)
     ids = np.random.default_rng(0).permutation(np.arange(-rows, rows, 2)) * 2_654_435_761
     gradients = np.random.default_rng(2).normal(size=(batch, width)).astype(np.float32)
     out = np.empty((batch, width), np.float32)
-    update = Update(0.1, 100)
+    first = Update(0.1, arguments.updates)
     insert_s = sum(
-        seconds(partial(store.push, part, gradients[: part.size], update))
+        seconds(partial(store.push, part, gradients[: part.size], first))
         for part in np.array_split(ids, -(-rows // batch))
         for _ in range(table.min_count)
     )
     pulls, pushes, pushes_in_cut, checks = [], [], [], []
-    for part in batches_of(ids, batch, rounds):
+    for number, part in enumerate(batches_of(ids, batch, rounds)):
+        # Rows of an earlier round have not missed as much: with rows beyond rounds x batch they are few.
+        update = Update(0.1, arguments.updates + 1 + arguments.missed + number)
+        timeline.updates[:] = update.iteration
         pulls.append(seconds(partial(store.pull, part, out)))
         checks.append(seconds(partial(store.check, part, gradients)))
         pushes.append(seconds(partial(store.push, part, gradients, update)))
@@ -117,6 +124,8 @@ def main() -> None:
     parser.add_argument("--optimizer", nargs="+", default=["adagrad", "adam"], choices=sorted(OPTIMIZERS))
     parser.add_argument("--min_count", type=int, default=1, help="updates until an id gets its row")
     parser.add_argument("--expire_after", type=int, default=0, help="updates after which a row expires; 0: never")
+    parser.add_argument("--updates", type=int, default=100, help="updates before all rows were touched")
+    parser.add_argument("--missed", type=int, default=0, help="updates that rows have missed since")
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     bound = copy_rate(arguments.rounds)
@@ -124,7 +133,7 @@ def main() -> None:
     for width in arguments.width:
         for name in arguments.optimizer:
             table = table_of(width, arguments.min_count, arguments.expire_after)
-            measure_rows(table, name, arguments.rows, arguments.batch, arguments.rounds, bound)
+            measure_rows(table, name, arguments, bound)
         for batch in (13_312, 106_496):
             measure_dedup(batch, width, arguments.rounds)
     for name in arguments.optimizer:

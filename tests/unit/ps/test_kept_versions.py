@@ -53,6 +53,6 @@ def test_a_version_is_read_without_the_slots_of_the_optimizer(job: Job) -> None:
     core = PsCore(plan=job.spec.plan, placement=Placement.even(1), number=0, policy=UpdatePolicy.of(job.spec))
     trained, weights_only = gather(job.store, core, newest.parts), gather_weights(job.store, core.policy, newest.parts)
     assert trained.signature.optimizer.name == "adam"
-    assert [table.slab_width for table in trained.tables] == [12, 6]
+    assert [table.slab_width for table in trained.tables] == [13, 7]
     assert [table.slab_width for table in weights_only.tables] == [4, 2]
     assert weights_only.rows == trained.rows > 0

@@ -184,7 +184,7 @@ def test_a_move_that_is_given_up_leaves_everything_where_it_was(make_job: MakeJo
 def test_rows_that_come_after_the_outcome_are_not_loaded(make_job: MakeJob) -> None:
     job, _, mover, recipient = training_with_a_second_ps(make_job)
     assert recipient.core.await_rows(signature("adam"), 2, HALF)
-    ids, slabs = np.array([3, 5], np.int64), np.zeros((2, 12), np.float32)
+    ids, slabs = np.array([3, 5], np.int64), np.zeros((2, 13), np.float32)
     recipient.core.hold_rows(2, 0, ids, slabs, saved=True)
     mover.end(2)
     while recipient.core.placement.version < 2:

@@ -12,6 +12,7 @@ from elasticdl.ps.engine import rows as engine
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
+from elasticdl.ps.engine.timeline import Timeline
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable
@@ -21,7 +22,7 @@ ROWS = 1000
 
 
 def filled() -> tuple[RowStore, dict[int, list[float]]]:
-    store = RowStore(TABLE, Optimizer(name="adam", learning_rate=0.1), 1)
+    store = RowStore(TABLE, Optimizer(name="adam", learning_rate=0.1), 1, Timeline())
     ids = np.random.default_rng(1).permutation(4 * ROWS)[:ROWS].astype(np.int64)
     slabs = np.arange(ROWS * store.slab_width, dtype=np.float32).reshape(ROWS, -1)
     store.load(ids, slabs)
@@ -50,7 +51,8 @@ def test_only_rows_of_wanted_partitions_are_left(kept: int, monkeypatch: pytest.
         stop = store.drop(stop, wanted)
         if kept and new not in store.index.ids:
             store.push(np.array([new]), np.zeros((1, 3), np.float32), Update(0.1, 0))
-            expected[new] = [0.0] * store.slab_width
+            up_to = np.array([1], np.int32).view(np.float32).tolist()
+            expected[new] = [0.0] * 9 + up_to
     assert rows_of(store) == expected
     assert store.rows == len(expected)
     ids = np.array(list(rows), np.int64)

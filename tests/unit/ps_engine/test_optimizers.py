@@ -8,6 +8,7 @@ import pytest
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update, rule_of
 from elasticdl.ps.engine.rows import RowStore
+from elasticdl.ps.engine.timeline import Timeline
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.signature import (
     DenseVariable,
@@ -72,7 +73,7 @@ def test_ftrl_changes_nothing_at_a_rate_of_zero_and_learns_afterwards(beta: floa
     variable = DenseVariable(name="w", shape=(3,), kind=VariableKind.TRAINABLE)
     store, untouched = DenseStore([variable], optimizer), DenseStore([variable], optimizer)
     table = RowTable(name="t", width=3, initializer=RowInitializer(distribution="constant", low=0.5))
-    rows = RowStore(table, optimizer, 1)
+    rows = RowStore(table, optimizer, 1, Timeline())
     gradient, ids = np.array([1.0, -2.0, 0.5], np.float32), np.arange(1)
     for each in (store, untouched):
         each.set(np.full(3, 0.5, np.float32))

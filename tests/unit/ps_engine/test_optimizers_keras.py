@@ -1,4 +1,4 @@
-"""The formulas against Keras itself: 100 random steps, dense and rows."""
+"""The formulas against Keras itself: 100 random steps of dense blocks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import pytest
 
 from elasticdl.ps.engine.dense import DenseStore
 from elasticdl.ps.engine.optimizers import OPTIMIZERS, Update
-from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
 from elasticdl.shared.model.partitioning import Block
 from elasticdl.shared.model.signature import (
     DenseVariable,
     Number,
     Optimizer,
-    RowInitializer,
-    RowTable,
     VariableKind,
 )
 
@@ -123,39 +120,6 @@ def test_dense_update_equals_keras(name: str, hyperparameters: dict[str, Number]
         for row in state[1:, part]:
             matches = [np.allclose(row, slot, rtol=1e-5, atol=1e-6 * float(np.abs(slot).max())) for slot in remaining]
             remaining.pop(matches.index(True))
-
-
-@cases
-def test_row_update_is_kerass_formula_on_touched_rows(name: str, hyperparameters: dict[str, Number]) -> None:
-    import keras
-
-    table = RowTable(name="t", width=5, initializer=RowInitializer(distribution="normal", low=0.0, high=1.0))
-    optimizer = Optimizer(name=name, learning_rate=RATE, hyperparameters=hyperparameters)
-    ours = RowStore(table, optimizer, seed=3)
-    ids = np.array([11, -4, 2**63 - 1], np.int64)
-    weights = np.empty((3, 5), np.float32)
-    ours.pull(ids, weights)
-    # One Keras variable per row; each has an optimizer of its own because a row's slots move only when it is touched.
-    variables = [keras.Variable(row) for row in weights]
-    theirs = [keras_optimizer(name, hyperparameters) for _ in variables]
-    for optimizer_of_row, variable in zip(theirs, variables, strict=True):
-        optimizer_of_row.build([variable])
-    clock = keras_optimizer(name, hyperparameters)  # Is used in every iteration, as one optimizer of all rows is.
-    moved = keras.Variable(np.zeros(1, np.float32))
-    clock.build([moved])
-    generator = np.random.default_rng(1)
-    for iteration in range(STEPS):
-        touched = np.flatnonzero(generator.random(3) < 0.6)
-        gradients = generator.normal(size=(touched.size, 5)).astype(np.float32)
-        for row, gradient in zip(touched, gradients, strict=True):
-            theirs[row].iterations.assign(iteration)
-            if name == "nadam":
-                theirs[row]._u_product.assign(clock._u_product)
-            theirs[row].apply([gradient], [variables[row]])
-        ours.push(ids[touched], gradients, Update(RATE, iteration))
-        clock.apply([np.ones(1, np.float32)], [moved])
-    ours.pull(ids, weights)
-    assert_equal_to_rounding(weights, np.stack([variable.numpy() for variable in variables]))
 
 
 def test_cut_blocks_together_learn_what_the_whole_learns() -> None:

@@ -16,6 +16,7 @@ from elasticdl.ps.engine.checks import NotFiniteError
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
+from elasticdl.ps.engine.timeline import Timeline
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable, VariableKind
 
@@ -26,7 +27,7 @@ Slabs = dict[int, list[float]]
 
 def store_of(optimizer: str = "adam", *, input_dim: int = 0, kind: VariableKind = VariableKind.TRAINABLE) -> RowStore:
     table = RowTable(name="clicks", width=WIDTH, initializer=UNIFORM, input_dim=input_dim, kind=kind)
-    return RowStore(table, Optimizer(name=optimizer, learning_rate=0.1), seed=9)
+    return RowStore(table, Optimizer(name=optimizer, learning_rate=0.1), seed=9, timeline=Timeline())
 
 
 def array(ids: list[int]) -> NDArray[np.int64]:
@@ -172,10 +173,12 @@ def test_a_restored_store_learns_on_bit_for_bit() -> None:
 @pytest.mark.parametrize("width", [1, 2])
 def test_weights_of_another_store_are_loaded_with_fresh_slots(width: int) -> None:
     table = RowTable(name="clicks", width=width, initializer=UNIFORM)
-    trained, store = (RowStore(table, Optimizer(name="adam", learning_rate=0.1), seed=9) for _ in range(2))
+    trained, store = (
+        RowStore(table, Optimizer(name="adam", learning_rate=0.1), seed=9, timeline=Timeline()) for _ in range(2)
+    )
     trained.push(array([3, 5, 8]), np.ones((3, width), np.float32), Update(0.1, 0))
     store.load_weights(*trained.stored_weights(0, 3))
-    wanted = {row: [*slab[:width], *[0.0] * (2 * width)] for row, slab in everything(trained).items()}
+    wanted = {row: [*slab[:width], *[0.0] * (2 * width + 1)] for row, slab in everything(trained).items()}
     assert everything(store) == wanted
 
 

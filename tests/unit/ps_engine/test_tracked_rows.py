@@ -16,6 +16,7 @@ from tests.unit.ps_engine.chunks import chunks
 from elasticdl.ps.engine.cuts import RowCut
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
+from elasticdl.ps.engine.timeline import Timeline
 from elasticdl.ps.engine.tracked_rows import Candidates, TrackedRowStore, row_store
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable
@@ -31,7 +32,7 @@ Saved = list[tuple[NDArray[np.int64], Floats]]
 def store_of(min_count: int, expire_after: int, optimizer: str = "sgd") -> TrackedRowStore:
     uniform = RowInitializer(distribution="uniform", low=-1.0, high=1.0)
     table = RowTable(name="clicks", width=WIDTH, initializer=uniform, min_count=min_count, expire_after=expire_after)
-    store = row_store(table, Optimizer(name=optimizer, learning_rate=0.1), 9, np.zeros(PARTITIONS, np.int32))
+    store = row_store(table, Optimizer(name=optimizer, learning_rate=0.1), 9, Timeline())
     assert isinstance(store, TrackedRowStore)
     return store
 
@@ -98,7 +99,7 @@ def update(store: TrackedRowStore, ids: list[int], updates: int) -> None:
     store.check(array(ids), gradients)
     store.reserve(len(ids))
     store.push(array(ids), gradients, Update(float(RATE), updates))
-    store.clocks[:] = updates + 1  # type: ignore[index]
+    store.timeline.updates[:] = updates + 1
 
 
 @dataclass
@@ -156,7 +157,7 @@ class TrackedMachine(RuleBasedStateMachine):
         for store in self._stores():
             store.cut(dirty_only=True).close(finished=True)
         self.chain = list(self.saved.chunks)
-        self.store.clocks[:] = self.saved.updates  # type: ignore[index]
+        self.store.timeline.updates[:] = self.saved.updates
         self.store.tallies[:] = self.saved.tallies
         self.reference = deepcopy(self.saved.reference)
 
@@ -268,13 +269,13 @@ def test_candidates_of_partitions_that_are_moving_in_stay_while_their_time_is_no
     store = store_of(min_count=2, expire_after=3)
     for now in (0, 1):
         update(store, [5], now)
-    assert store.candidates is not None and store.clocks is not None
-    store.clocks[:] = 9
+    assert store.candidates is not None
+    store.timeline.updates[:] = 9
     update(store, [5], 9)  # The row has expired, so its id counts as seen once.
     assert store.candidates.rows == 1
-    store.clocks[:] = 0  # In a recipient, until its group is served.
+    store.timeline.updates[:] = 0  # In a recipient, until its group is served.
     assert not store.candidates.over(0, store.candidates.rows).any()
-    store.clocks[:] = 10
+    store.timeline.updates[:] = 10
     update(store, [5], 10)
     assert pulled(store, [5]).any()
 
@@ -303,8 +304,9 @@ def test_weights_of_another_model_count_as_admitted() -> None:
 @pytest.mark.parametrize(("min_count", "expire_after"), [(2, 0), (1, 7)])
 def test_only_tables_with_options_are_tracked(min_count: int, expire_after: int) -> None:
     plain = RowTable(name="t", width=2, initializer=RowInitializer(distribution="zeros"))
-    optimizer, clocks = Optimizer(name="adam", learning_rate=0.1), np.zeros(PARTITIONS, np.int32)
-    assert type(row_store(plain, optimizer, 1, clocks)) is RowStore
-    assert row_store(plain, optimizer, 1, clocks).slab_width == 6
-    tracked = store_of(min_count, expire_after, "adam")
-    assert tracked.slab_width == 3 * WIDTH + (1 if expire_after else 0)
+    adam, adagrad = (Optimizer(name=name, learning_rate=0.1) for name in ("adam", "adagrad"))
+    assert type(row_store(plain, adam, 1, Timeline())) is RowStore
+    assert row_store(plain, adam, 1, Timeline()).slab_width == 6 + 1
+    assert row_store(plain, adagrad, 1, Timeline()).slab_width == 4
+    assert store_of(min_count, expire_after, "adam").slab_width == 3 * WIDTH + 1
+    assert store_of(min_count, expire_after, "adagrad").slab_width == 2 * WIDTH + (1 if expire_after else 0)

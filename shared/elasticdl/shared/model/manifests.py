@@ -109,6 +109,7 @@ class GroupState:
         iteration: optimizer updates made.
         rate: the last learning rate that a worker sent.
         accumulated: batches whose gradients wait for their update.
+        rates: the learning rates of the updates, each with the update from which it holds; empty: rows don't need them.
     """
 
     partitions: Ranges
@@ -117,6 +118,7 @@ class GroupState:
     iteration: int
     rate: float
     accumulated: int
+    rates: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,6 +346,8 @@ def _encode_group(group: GroupState) -> wire_pb2.GroupState:
         iteration=group.iteration,
         rate=group.rate,
         accumulated=group.accumulated,
+        rate_starts=[start for start, _ in group.rates],
+        rates=[rate for _, rate in group.rates],
     )
 
 
@@ -355,6 +359,7 @@ def _decode_group(message: wire_pb2.GroupState) -> GroupState:
         iteration=message.iteration,
         rate=message.rate,
         accumulated=message.accumulated,
+        rates=tuple(zip(message.rate_starts, message.rates, strict=True)),
     )
 
 

@@ -793,6 +793,8 @@ class GroupState(_message.Message):
     ITERATION_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     ACCUMULATED_FIELD_NUMBER: _builtins.int
+    RATE_STARTS_FIELD_NUMBER: _builtins.int
+    RATES_FIELD_NUMBER: _builtins.int
     move: _builtins.int
     """not 0: held for this move, not served"""
     iteration: _builtins.int
@@ -806,6 +808,14 @@ class GroupState(_message.Message):
 
     @_builtins.property
     def ledger(self) -> Global___LedgerState: ...
+    @_builtins.property
+    def rate_starts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """the updates from which the rates hold, if rows catch up on updates"""
+
+    @_builtins.property
+    def rates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """learning rates of the updates, in runs"""
+
     def __init__(
         self,
         *,
@@ -815,10 +825,12 @@ class GroupState(_message.Message):
         iteration: _builtins.int = ...,
         rate: _builtins.float = ...,
         accumulated: _builtins.int = ...,
+        rate_starts: _abc.Iterable[_builtins.int] | None = ...,
+        rates: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accumulated", b"accumulated", "iteration", b"iteration", "ledger", b"ledger", "move", b"move", "partitions", b"partitions", "rate", b"rate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accumulated", b"accumulated", "iteration", b"iteration", "ledger", b"ledger", "move", b"move", "partitions", b"partitions", "rate", b"rate", "rate_starts", b"rate_starts", "rates", b"rates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps.engine.index import IdIndex
-from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.ps.engine.kernels import slabs
+from elasticdl.ps.engine.missed_updates import MissedUpdates
 from elasticdl.ps.engine.pages import Pages
+from elasticdl.ps.engine.timeline import Timeline, updates_of
 from elasticdl.shared.errors import InvariantError
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.signature import RowTable
@@ -25,13 +26,14 @@ class Rows(Protocol):
     slab_width: int
     lock: Lock
     index: IdIndex
-    initializer: Initializer
     state: NDArray[np.float32]
     changed: NDArray[np.int32]
     generation: int
     snapshotted: int
     cuts: list[RowCut]
-    clocks: NDArray[np.int32] | None
+    timeline: Timeline
+    missed: MissedUpdates | None
+    has_updates: bool
     owner_idle: Event
 
     @property
@@ -40,6 +42,16 @@ class Rows(Protocol):
 
     def check_pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """Refuse a pull that can't be answered."""
+
+    def fill_missing(
+        self,
+        ids: NDArray[np.int64],
+        row_indices: NDArray[np.int64],
+        limit: int,
+        updates: NDArray[np.int32],
+        out: NDArray[np.float32],
+    ) -> None:
+        """Write what rows that are not there are after so many updates."""
 
 
 EVERYTHING = -1
@@ -85,7 +97,7 @@ class RowCut:
         self.generation = store.generation
         self._store = store
         self._since = since
-        self._clocks = store.clocks.copy() if store.clocks is not None and store.table.expire_after else None
+        self._updates = store.timeline.updates.copy()
         # Fresh pages: memory is used only where rows are saved, so a cut costs no time whatever the table's size.
         if room is None or room.rows < self.limit:
             room = CutRoom(self.limit, store.slab_width)
@@ -184,11 +196,11 @@ class RowCut:
         with store.lock:
             self._check_open()
             row_indices = store.index.find(ids)
-            if self._clocks is None:
-                self._gather(row_indices, store.table.width, out)
+            if store.has_updates:
+                self._gather_updated(row_indices, updates_of(self._updates, ids), out)
             else:
-                self._gather_unexpired(row_indices, self._clocks[partitions_of(ids)], out)
-        store.initializer.fill_missing(ids, row_indices, self.limit, out.reshape(-1))
+                self._gather(row_indices, store.table.width, out)
+        store.fill_missing(ids, row_indices, self.limit, self._updates, out)
 
     def close(self, *, finished: bool = False) -> None:
         """Free what was saved; closing again does nothing.
@@ -224,16 +236,17 @@ class RowCut:
             self._used,
         )
 
-    def _gather_unexpired(
-        self, row_indices: NDArray[np.int64], now: NDArray[np.int32], out: NDArray[np.float32]
-    ) -> None:
+    def _gather_updated(self, row_indices: NDArray[np.int64], now: NDArray[np.int32], out: NDArray[np.float32]) -> None:
         """Copy weights to ``out`` float32[n, width]; the row index of a row that had expired becomes negative."""
         store = self._store
         found = np.zeros((row_indices.size, store.slab_width), np.float32)
         self._gather(row_indices, store.slab_width, found)
+        up_to = np.ascontiguousarray(found[:, -1]).view(np.int32)
+        if store.missed is not None:
+            store.missed.make(found.reshape(-1), np.arange(row_indices.size), now)
         out[:] = found[:, : store.table.width]
-        touched = np.ascontiguousarray(found[:, -1]).view(np.int32)
-        row_indices[now - touched >= store.table.expire_after] = -1
+        if store.table.expire_after:
+            row_indices[now - up_to >= store.table.expire_after] = -1
 
     def _gather(self, row_indices: NDArray[np.int64], width: int, out: NDArray[np.float32]) -> None:
         store = self._store

@@ -1,11 +1,12 @@
 """The optimizers that a ps applies: one table from Keras' name to slots, defaults and update formula.
 
-Formulas are Keras 3's (``keras/src/optimizers``), in float32. A dense block and a row use the same one; a row moves
-only when a push touches it, where Keras' dense update would decay its momentum and weight at every step.
+Formulas are Keras 3's (``keras/src/optimizers``), in float32. A dense block and a row use the same one. A row that had
+no gradient in some updates catches up on them: ``ZeroGradient`` says what they do.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elasticdl.ps.engine.kernels import formulas
+from elasticdl.ps.engine.missed_updates import Doubles, FollowTheLeader, Moments, Sign, Velocity, ZeroGradient
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.signature import Number, Optimizer
 
@@ -56,12 +58,14 @@ class Rule:
         slots: optimizer variables per weight, in the order in which they follow the weight.
         weight_decay: decoupled decay per update, before the rate; 0 for none.
         terms: float32 terms of the formula for one update (``coefficients[2:]``).
+        zero_gradient: what an update does to a weight whose gradient is zero.
     """
 
     formula: int
     slots: tuple[Slot, ...]
     weight_decay: float
     terms: Callable[[Update], tuple[float | np.float32, ...]]
+    zero_gradient: ZeroGradient
 
     def coefficients(self, update: Update, *, decay: bool = True) -> NDArray[np.float32]:
         """The formula's float32 vector for one update; ``decay=False`` leaves the weight decay out."""
@@ -125,6 +129,10 @@ def _check_value(optimizer: str, name: str, value: object) -> None:
         raise UserError(f"{place} must not exceed 1")
 
 
+def _constant(value: float) -> Callable[[Doubles], Doubles]:
+    return lambda before: np.full(before.shape, value)
+
+
 def _sgd(values: Values) -> Rule:
     momentum = values["momentum"]
     formula = formulas.SGD
@@ -135,6 +143,11 @@ def _sgd(values: Values) -> Rule:
         slots=(Slot(name="momentum"),) if momentum else (),
         weight_decay=values["weight_decay"],
         terms=lambda _: (momentum,),
+        zero_gradient=ZeroGradient(
+            slot_factors=(momentum,) if momentum else (),
+            motion=Velocity(momentum=momentum, factor=momentum if values["nesterov"] else 1.0) if momentum else None,
+            weight_decay=values["weight_decay"],
+        ),
     )
 
 
@@ -144,6 +157,7 @@ def _adagrad(values: Values) -> Rule:
         slots=(Slot(name="accumulator", initial=values["initial_accumulator_value"]),),
         weight_decay=values["weight_decay"],
         terms=lambda _: (values["epsilon"],),
+        zero_gradient=ZeroGradient(slot_factors=(1.0,), weight_decay=values["weight_decay"]),
     )
 
 
@@ -157,12 +171,28 @@ def _adam(values: Values) -> Rule:
         corrected_rate = np.float32(update.rate) * np.sqrt(one - power_2) / (one - power_1)
         return 1 - beta_1, 1 - beta_2, values["epsilon"], corrected_rate
 
-    names = ("momentum", "velocity", "velocity_hat") if values["amsgrad"] else ("momentum", "velocity")
+    def correction(before: Doubles) -> Doubles:
+        return np.sqrt(1 - beta_2 ** (before + 1)) / (1 - beta_1 ** (before + 1))
+
+    amsgrad = bool(values["amsgrad"])
+    names = ("momentum", "velocity", "velocity_hat") if amsgrad else ("momentum", "velocity")
     return Rule(
-        formula=formulas.AMSGRAD if values["amsgrad"] else formulas.ADAM,
+        formula=formulas.AMSGRAD if amsgrad else formulas.ADAM,
         slots=tuple(Slot(name=name) for name in names),
         weight_decay=values["weight_decay"],
         terms=terms,
+        zero_gradient=ZeroGradient(
+            slot_factors=(beta_1, beta_2, 1.0)[: len(names)],
+            motion=Moments(
+                beta=beta_1,
+                # The greatest second moment so far does not change while the second moment decays.
+                ratio=1.0 if amsgrad else math.sqrt(beta_2),
+                slot=len(names) - 1,
+                correction=correction,
+                epsilon=_constant(values["epsilon"]),
+            ),
+            weight_decay=values["weight_decay"],
+        ),
     )
 
 
@@ -174,6 +204,11 @@ def _rmsprop(values: Values) -> Rule:
         slots=tuple(Slot(name=name) for name in names),
         weight_decay=values["weight_decay"],
         terms=lambda _: (rho, 1 - rho, values["epsilon"], momentum, float(centered)),
+        zero_gradient=ZeroGradient(
+            slot_factors=tuple(momentum if name == "momentum" else rho for name in names),
+            motion=Velocity(momentum=momentum, slot=len(names) - 1, factor=-1.0) if momentum else None,
+            weight_decay=values["weight_decay"],
+        ),
     )
 
 
@@ -194,6 +229,16 @@ def _ftrl(values: Values) -> Rule:
         slots=(Slot(name="accumulator", initial=values["initial_accumulator_value"]), Slot(name="linear")),
         weight_decay=values["weight_decay"],
         terms=terms,
+        zero_gradient=ZeroGradient(
+            slot_factors=(1.0, 1.0),
+            motion=FollowTheLeader(
+                power=-values["learning_rate_power"],
+                shrinkage=2 * values["l2_shrinkage_regularization_strength"],
+                l2=2 * l2,
+                l1=values["l1_regularization_strength"],
+                beta=values["beta"],
+            ),
+        ),
     )
 
 
@@ -204,6 +249,7 @@ def _adadelta(values: Values) -> Rule:
         slots=(Slot(name="accumulated_grad"), Slot(name="accumulated_delta_var")),
         weight_decay=values["weight_decay"],
         terms=lambda _: (rho, 1 - rho, values["epsilon"]),
+        zero_gradient=ZeroGradient(slot_factors=(rho, rho), weight_decay=values["weight_decay"]),
     )
 
 
@@ -219,6 +265,17 @@ def _adamax(values: Values) -> Rule:
         slots=(Slot(name="momentum"), Slot(name="norm")),
         weight_decay=values["weight_decay"],
         terms=terms,
+        zero_gradient=ZeroGradient(
+            slot_factors=(beta_1, values["beta_2"]),
+            motion=Moments(
+                beta=beta_1,
+                ratio=values["beta_2"],
+                is_square=False,
+                correction=lambda before: 1 / (1 - beta_1 ** (before + 1)),
+                epsilon=_constant(values["epsilon"]),
+            ),
+            weight_decay=values["weight_decay"],
+        ),
     )
 
 
@@ -248,11 +305,30 @@ def _nadam(values: Values) -> Rule:
             one - np.float32(beta_2) ** np.float32(t),
         )
 
+    def second_correction(before: Doubles) -> Doubles:
+        return np.sqrt(1 - beta_2 ** (before + 1))
+
+    def correction(before: Doubles) -> Doubles:
+        after = beta_1 * (1.0 - 0.5 * _NADAM_DECAY ** (before + 2))
+        products = np.array([product(int(count) + 2) for count in before])
+        corrections: Doubles = after / (1 - products) * second_correction(before)
+        return corrections
+
     return Rule(
         formula=formulas.NADAM,
         slots=(Slot(name="momentum"), Slot(name="velocity")),
         weight_decay=values["weight_decay"],
         terms=terms,
+        zero_gradient=ZeroGradient(
+            slot_factors=(beta_1, beta_2),
+            motion=Moments(
+                beta=beta_1,
+                ratio=math.sqrt(beta_2),
+                correction=correction,
+                epsilon=lambda before: values["epsilon"] * second_correction(before),
+            ),
+            weight_decay=values["weight_decay"],
+        ),
     )
 
 
@@ -263,6 +339,11 @@ def _lion(values: Values) -> Rule:
         slots=(Slot(name="momentum"),),
         weight_decay=values["weight_decay"],
         terms=lambda _: (beta_1, one - beta_1, beta_2, one - beta_2),
+        zero_gradient=ZeroGradient(
+            slot_factors=(values["beta_2"],),
+            motion=Sign(beta=values["beta_2"]) if values["beta_1"] else None,
+            weight_decay=values["weight_decay"],
+        ),
     )
 
 

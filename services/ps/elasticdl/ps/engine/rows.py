@@ -19,8 +19,10 @@ from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom, RowCut
 from elasticdl.ps.engine.index import IdIndex
 from elasticdl.ps.engine.initializer import Initializer
 from elasticdl.ps.engine.kernels import formulas, slabs
+from elasticdl.ps.engine.missed_updates import MissedUpdates, ZeroGradient
 from elasticdl.ps.engine.optimizers import Update, rule_of
 from elasticdl.ps.engine.pages import Pages
+from elasticdl.ps.engine.timeline import Timeline, updates_of
 from elasticdl.shared.errors import InvariantError, ProtocolError
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.signature import Optimizer, RowTable, VariableKind
@@ -54,25 +56,35 @@ class _OwnerFirst:
 
 
 class RowStore:
-    """The rows of one table that this ps holds, each a slab ``[weights | slots]`` of contiguous float32.
+    """The rows of one table that this ps holds, each a slab ``[weights | slots | updates]`` of contiguous float32.
 
     A row exists once a push has touched it; a missing row is computed by the initializer. Rows are removed only when
     their partition has gone to another ps (``drop``). ``TrackedRowStore`` has tables where this is different.
+
+    The last place of a slab, an int32, is the number of updates that the row is up to. It is there if the optimizer
+    changes rows without a gradient: these catch up when they are read or touched, so a table learns as a dense
+    embedding does, whose every row takes part in every update.
 
     Args:
         table: name, width, initializer, bounds.
         optimizer: how a push moves rows. A FROZEN table has no slots and refuses pushes.
         seed: the model's seed.
+        timeline: the updates that are made; the shard that owns the store changes it.
 
     Raises:
         UserError: an unknown optimizer, hyperparameter or distribution.
     """
 
-    def __init__(self, table: RowTable, optimizer: Optimizer, seed: int) -> None:
+    def __init__(self, table: RowTable, optimizer: Optimizer, seed: int, timeline: Timeline) -> None:
         rule = rule_of(optimizer)
-        slots = rule.slots if table.kind is VariableKind.TRAINABLE else ()
+        is_trained = table.kind is VariableKind.TRAINABLE
+        slots = rule.slots if is_trained else ()
+        zero_gradient = rule.zero_gradient if is_trained else ZeroGradient()
         self.table = table
-        self.slab_width = table.width * (1 + len(slots)) + (1 if table.expire_after else 0)
+        self.timeline = timeline
+        self.has_updates = bool(table.expire_after) or not zero_gradient.changes_nothing
+        """Whether the last place of a slab is the number of updates that the row is up to."""
+        self.slab_width = table.width * (1 + len(slots)) + int(self.has_updates)
         self.lock = threading.Lock()
         self.index = IdIndex()
         self.initializer = Initializer.of(table, seed)
@@ -85,14 +97,18 @@ class RowStore:
         self.snapshotted = 0
         """Generation of the last cut that was closed as ``finished``; later changes are dirty."""
         self.cuts: list[RowCut] = []
-        self.clocks: NDArray[np.int32] | None = None
-        """By partition: updates that its group has made; None: rows do not expire."""
+        self.missed: MissedUpdates | None = None
+        """What rows catch up on; None: nothing happens to a row without a gradient."""
+        if not zero_gradient.changes_nothing:
+            self.missed = MissedUpdates(zero_gradient, table.width, self.slab_width, timeline.rates)
+        self.initial_factors: NDArray[np.float32] | None = None
+        """By partition: what initial weights are multiplied by; None: ``missed`` says it."""
         self.owner_idle = threading.Event()
         """Not set while the owner waits for the lock beside an open cut: the cut lets it go first."""
         self.owner_idle.set()
         self._rule = rule
         fresh_slots = np.repeat(np.array([slot.initial for slot in slots], np.float32), table.width)
-        self._fresh_slots = np.append(fresh_slots, np.float32(0)) if table.expire_after else fresh_slots
+        self._fresh_slots = np.append(fresh_slots, np.float32(0)) if self.has_updates else fresh_slots
 
     @property
     def rows(self) -> int:
@@ -111,11 +127,29 @@ class RowStore:
             ProtocolError: wrong shape or dtype, or an id outside of the table.
         """
         self.check_pull(ids, out)
-        flat = out.reshape(-1)
-        row_indices, unknown = self.index.look_up(ids)
-        slabs.gather(self.state, row_indices, self.table.width, self.slab_width, flat)
-        if unknown:
-            self.initializer.fill_missing(ids, row_indices, self.rows, flat)
+        row_indices, missing = self._look_up(ids)
+        if self.missed is None:
+            slabs.gather(self.state, row_indices, self.table.width, self.slab_width, out.reshape(-1))
+        else:
+            self.missed.gather(self.state, row_indices, self.timeline.updates_of(ids), out.reshape(-1))
+        if missing:
+            self.fill_missing(ids, row_indices, self.rows, self.timeline.updates, out)
+
+    def fill_missing(
+        self,
+        ids: NDArray[np.int64],
+        row_indices: NDArray[np.int64],
+        limit: int,
+        updates: NDArray[np.int32],
+        out: NDArray[np.float32],
+    ) -> None:
+        """Write what rows without an index in ``[0, limit)`` are after so many ``updates``, int32[256] by partition."""
+        self.initializer.fill_missing(ids, row_indices, limit, out.reshape(-1))
+        missing = (row_indices < 0) | (row_indices >= limit)
+        if self.initial_factors is not None:
+            out[missing] *= self.initial_factors[partitions_of(ids[missing])][:, np.newaxis]
+        elif self.missed is not None and self.missed.moves_untouched:
+            out[missing] *= self.missed.untouched(updates_of(updates, ids[missing]))[:, np.newaxis]
 
     def check_pull(self, ids: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         """Refuse a pull that can't be answered.
@@ -177,7 +211,7 @@ class RowStore:
             return
         with self._locked():
             self._reserve(ids.size)
-            self._update(self._touch(ids), gradients, update)
+            self._update(ids, self._touch(ids), gradients, update)
 
     def load(self, ids: NDArray[np.int64], rows: NDArray[np.float32], *, saved: bool = False) -> None:
         """Insert or replace whole slabs, ``rows`` float32[n, slab_width]; they count as changed unless they are saved.
@@ -196,7 +230,7 @@ class RowStore:
         with self._locked():
             self._reserve(ids.size)
             row_indices = self._touch(ids)
-            self.state[: self.rows * self.slab_width].reshape(-1, self.slab_width)[row_indices] = rows
+            self._slabs()[row_indices] = rows
             if saved:
                 self.changed[row_indices] = _SAVED
 
@@ -210,8 +244,12 @@ class RowStore:
     def stored_weights(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Ids int64[n] and weights float32[n, width] of the rows with the indices ``[start, stop)``."""
         stop = min(stop, self.rows)
-        slabs_ = self.state[start * self.slab_width : stop * self.slab_width].reshape(-1, self.slab_width)
-        return self.index.ids[start:stop], slabs_[:, : self.table.width]
+        ids = self.index.ids[start:stop]
+        if self.missed is None:
+            return ids, self._slabs()[start:stop, : self.table.width]
+        weights = np.empty((ids.size, self.table.width), np.float32)
+        self.missed.gather(self.state, np.arange(start, stop), self.timeline.updates_of(ids), weights.reshape(-1))
+        return ids, weights
 
     def room_for_cut(self) -> CutRoom:
         """Memory for a ``cut`` that comes soon; any thread may call it, without a lock."""
@@ -265,7 +303,21 @@ class RowStore:
             self._grow(self.changed.size - piece)
             return True
 
-    def _update(self, row_indices: NDArray[np.int64], gradients: NDArray[np.float32], update: Update) -> None:
+    def _look_up(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+        """Row indices int64[n], negative for missing rows, and how many of these there are."""
+        return self.index.look_up(ids)
+
+    def _update(
+        self, ids: NDArray[np.int64], row_indices: NDArray[np.int64], gradients: NDArray[np.float32], update: Update
+    ) -> None:
+        """Make the missed updates and this one."""
+        if self.missed is not None:
+            now = np.full(ids.size, update.iteration, np.int32)
+            self.missed.make(self.state, row_indices, now)
+            if self.missed.moves_untouched:
+                untouched = self.slab_ends()[row_indices] == 0
+                factors = self.missed.untouched(now[untouched])
+                self._slabs()[row_indices[untouched], : self.table.width] *= factors[:, np.newaxis]
         formulas.update_rows(
             self._rule.formula,
             self.state,
@@ -275,6 +327,16 @@ class RowStore:
             gradients.reshape(-1),
             self._rule.coefficients(update),
         )
+        if self.has_updates:
+            self.slab_ends()[row_indices] = update.iteration + 1
+
+    def slab_ends(self) -> NDArray[np.int32]:
+        """int32[rows], a view: the number of updates that each row is up to."""
+        return self.state[: self.rows * self.slab_width].view(np.int32)[self.slab_width - 1 :: self.slab_width]
+
+    def _slabs(self) -> NDArray[np.float32]:
+        """float32[rows, slab_width], a view."""
+        return self.state[: self.rows * self.slab_width].reshape(-1, self.slab_width)
 
     def _remove(self, row_indices: NDArray[np.int64]) -> None:
         """Remove rows, int64[n], descending; rows from the end take their places. No cut may be open."""

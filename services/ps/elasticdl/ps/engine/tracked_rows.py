@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from elasticdl.ps.engine.kernels import slabs, tracking
+from elasticdl.ps.engine.kernels import tracking
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
+from elasticdl.ps.engine.timeline import Timeline
 from elasticdl.shared.model.partitioning import partitions_of
 from elasticdl.shared.model.placement import PARTITIONS
 from elasticdl.shared.model.signature import Optimizer, RowInitializer, RowTable
@@ -32,8 +33,6 @@ _COUNTED_ROWS = 1 << 16
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Mask = NDArray[np.bool_]
-Clocks = NDArray[np.int32]
-"""int32[256]: updates that the group of a partition has made; 0 where no group is served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +64,11 @@ class SweptRowStore(RowStore):
         table: as ``RowStore``.
         optimizer: as ``RowStore``.
         seed: as ``RowStore``.
-        clocks: the time of each partition. The shard that owns the store changes it.
+        timeline: as ``RowStore``.
     """
 
-    def __init__(self, table: RowTable, optimizer: Optimizer, seed: int, clocks: Clocks) -> None:
-        super().__init__(table, optimizer, seed)
-        self.clocks = self._clocks = clocks
+    def __init__(self, table: RowTable, optimizer: Optimizer, seed: int, timeline: Timeline) -> None:
+        super().__init__(table, optimizer, seed, timeline)
         self._sweep_stop = 0
 
     def present(self, wanted: Mask) -> int:
@@ -87,13 +85,13 @@ class SweptRowStore(RowStore):
 
     def _places(self) -> NDArray[np.int32]:
         """int32[rows, slab_width]: the slabs, read as numbers of updates."""
-        return self.state[: self.rows * self.slab_width].view(np.int32).reshape(-1, self.slab_width)
+        return self._slabs().view(np.int32)
 
     def _expired(self, start: int, stop: int) -> Mask:
         if not self.table.expire_after:
             return np.zeros(stop - start, np.bool_)
-        now = self._clocks[partitions_of(self.index.ids[start:stop])]
-        return now - self._places()[start:stop, -1] >= self.table.expire_after
+        now = self.timeline.updates_of(self.index.ids[start:stop])
+        return now - self.slab_ends()[start:stop] >= self.table.expire_after
 
     def _sweep(self, touched: int) -> None:
         """Remove some rows that are over; the caller holds the lock. Rows from the end take their places."""
@@ -113,10 +111,10 @@ class Candidates(SweptRowStore):
     Args:
         table: of which they are candidates.
         has_row: (ids int64[n]) -> bool[n], which of them have rows that have not expired.
-        clocks: as ``SweptRowStore``.
+        timeline: as ``RowStore``.
     """
 
-    def __init__(self, table: RowTable, has_row: Callable[[Ids], Mask], clocks: Clocks) -> None:
+    def __init__(self, table: RowTable, has_row: Callable[[Ids], Mask], timeline: Timeline) -> None:
         counts = RowTable(
             name=f"{table.name} (candidates)",
             width=1,
@@ -124,7 +122,7 @@ class Candidates(SweptRowStore):
             input_dim=table.input_dim,
             expire_after=table.expire_after,
         )
-        super().__init__(counts, _NO_SLOTS, 0, clocks)
+        super().__init__(counts, _NO_SLOTS, 0, timeline)
         self._has_row = has_row
         self._min_count = table.min_count
 
@@ -149,7 +147,7 @@ class Candidates(SweptRowStore):
         ids = self.index.ids[start:stop]
         # One that was removed, and came back with the base of an incremental snapshot, has its row already. While
         # partitions are moving in, their time is not known, and a row may have expired.
-        has_row = self._has_row(ids) & (self._clocks[partitions_of(ids)] > 0)
+        has_row = self._has_row(ids) & (self.timeline.updates_of(ids) > 0)
         over: Mask = (self._places()[start:stop, 0] == 0) | has_row | self._expired(start, stop)
         return over
 
@@ -161,23 +159,14 @@ class TrackedRowStore(SweptRowStore):
         table: as ``RowStore``.
         optimizer: as ``RowStore``.
         seed: as ``RowStore``.
-        clocks: as ``SweptRowStore``.
+        timeline: as ``RowStore``.
     """
 
-    def __init__(self, table: RowTable, optimizer: Optimizer, seed: int, clocks: Clocks) -> None:
-        super().__init__(table, optimizer, seed, clocks)
-        self.candidates = Candidates(table, self._has_row, clocks) if table.has_candidates else None
+    def __init__(self, table: RowTable, optimizer: Optimizer, seed: int, timeline: Timeline) -> None:
+        super().__init__(table, optimizer, seed, timeline)
+        self.candidates = Candidates(table, self._has_row, timeline) if table.has_candidates else None
         self.tallies = np.zeros((2, PARTITIONS), np.int64)
         """By partition: rows ``ADMITTED`` and gradients ``DROPPED``. Groups save those of their partitions."""
-
-    def pull(self, ids: Ids, out: Floats) -> None:
-        """As ``RowStore.pull``; a row that has expired is missing."""
-        self.check_pull(ids, out)
-        flat = out.reshape(-1)
-        row_indices, missing = self._look_up(ids)
-        slabs.gather(self.state, row_indices, self.table.width, self.slab_width, flat)
-        if missing:
-            self.initializer.fill_missing(ids, row_indices, self.rows, flat)
 
     def reserve(self, rows: int) -> None:
         """As ``RowStore.reserve``, and for as many candidates."""
@@ -201,9 +190,8 @@ class TrackedRowStore(SweptRowStore):
             if self.table.expire_after:
                 new |= self._renew(ids, row_indices, ~new, update.iteration)
             self._tally(ADMITTED, ids[new])
-            self._update(row_indices, gradients, update)
+            self._update(ids, row_indices, gradients, update)
             if self.table.expire_after:
-                self._places()[row_indices, -1] = update.iteration + 1
                 self._sweep(ids.size)
 
     def load_weights(self, ids: Ids, weights: Floats) -> None:
@@ -235,7 +223,7 @@ class TrackedRowStore(SweptRowStore):
         """Row indices int64[n], negative for missing rows, and how many of these there are."""
         row_indices, missing = self.index.look_up(ids)
         if self.table.expire_after:
-            missing += self._leave_out_expired(row_indices, self._clocks[partitions_of(ids)])
+            missing += self._leave_out_expired(row_indices, self.timeline.updates_of(ids))
         return row_indices, missing
 
     def _has_row(self, ids: Ids) -> Mask:
@@ -263,7 +251,7 @@ class TrackedRowStore(SweptRowStore):
             fresh = np.empty((np.count_nonzero(renewed), self.slab_width), np.float32)
             self.initializer.fill(ids[renewed], fresh.reshape(-1), self.slab_width)
             fresh[:, self.table.width :] = self._fresh_slots
-            self.state[: self.rows * self.slab_width].reshape(-1, self.slab_width)[row_indices[renewed]] = fresh
+            self._slabs()[row_indices[renewed]] = fresh
         return renewed
 
     def _leave_out_expired(self, row_indices: Ids, now: NDArray[np.int32]) -> int:
@@ -276,8 +264,6 @@ class TrackedRowStore(SweptRowStore):
             self.tallies[what] += np.bincount(partitions_of(ids), minlength=PARTITIONS)
 
 
-def row_store(table: RowTable, optimizer: Optimizer, seed: int, clocks: Clocks) -> RowStore:
+def row_store(table: RowTable, optimizer: Optimizer, seed: int, timeline: Timeline) -> RowStore:
     """The store of a table; a plain one if nothing has to be tracked."""
-    if table.is_tracked:
-        return TrackedRowStore(table, optimizer, seed, clocks)
-    return RowStore(table, optimizer, seed)
+    return (TrackedRowStore if table.is_tracked else RowStore)(table, optimizer, seed, timeline)

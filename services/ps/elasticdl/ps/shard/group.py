@@ -13,7 +13,8 @@ from elasticdl.ps.engine.dense import DenseCut, DenseStore
 from elasticdl.ps.engine.optimizers import Update
 from elasticdl.ps.engine.rows import RowStore
 from elasticdl.ps.engine.schedules import schedule_of
-from elasticdl.ps.engine.tracked_rows import Clocks, TrackedRowStore
+from elasticdl.ps.engine.timeline import Run, Timeline
+from elasticdl.ps.engine.tracked_rows import TrackedRowStore
 from elasticdl.ps.shard.staleness_gate import GateSettings, StalenessGate
 from elasticdl.shared.errors import ProtocolError
 from elasticdl.shared.job.ledger import Ledger, LedgerRecord, Verdict
@@ -77,6 +78,7 @@ class GroupCut:
         ledger: what had been absorbed.
         iteration: optimizer updates made.
         rate: the last rate that a worker sent.
+        rates: learning rates of the updates, if rows need them: ``RateHistory.runs``.
         move: not 0: it was held for this move and not served.
         tallies: of each tracked table, int64[tables, 2, 256]: ``TrackedRowStore.tallies``; 0 in other partitions.
     """
@@ -87,6 +89,7 @@ class GroupCut:
     ledger: LedgerRecord
     iteration: int
     rate: float
+    rates: tuple[Run, ...] = ()
     move: int = 0
     tallies: NDArray[np.int64]
 
@@ -99,7 +102,7 @@ class Group:
         partitions: which of its dense elements are here; of every table the rows that are pushed here.
         policy: when pushes become updates.
         tables: the ps' row stores, which its groups shard.
-        clocks: the time of each partition by which rows expire; a group that makes an update changes it.
+        timeline: the updates that are made, by which rows expire and catch up; a group that makes one notes it.
 
     Raises:
         UserError: an optimizer, schedule or initializer that the engine does not know.
@@ -111,7 +114,7 @@ class Group:
         partitions: Ranges,
         policy: UpdatePolicy,
         tables: Sequence[RowStore],
-        clocks: Clocks,
+        timeline: Timeline,
     ) -> None:
         self.signature = signature
         self.partitions = partitions
@@ -127,7 +130,8 @@ class Group:
         self.move = 0
         """Not 0: the group is held for this move and not served yet."""
         self._tracked = [store for store in tables if isinstance(store, TrackedRowStore)]
-        self._clocks = clocks
+        self._needs_rates = any(store.missed is not None for store in tables)
+        self._timeline = timeline
         self._mask = mask_of(partitions)
         self._schedule = schedule_of(signature.optimizer)
         self._rate = signature.optimizer.learning_rate
@@ -210,6 +214,7 @@ class Group:
             ledger=self.ledger.record(),
             iteration=self.iteration,
             rate=self._rate,
+            rates=self._timeline.rates.runs if self._needs_rates else (),
             move=self.move,
             tallies=self._tallies(),
         )
@@ -225,6 +230,7 @@ class Group:
         self.ledger = Ledger(cut.ledger)
         self.iteration = cut.iteration
         self._rate = cut.rate
+        self._timeline.rates.load(cut.rates, cut.iteration)
         self.move = cut.move
         for store, tallies in zip(self._tracked, cut.tallies, strict=True):
             store.tallies[:, self._mask] = tallies[:, self._mask]
@@ -256,24 +262,24 @@ class Group:
             if self.accumulator.weight < self.policy.grads_to_wait:
                 return
             gradients = self.accumulator.take()
-        rate = self._base_rate()
-        if self.policy.staleness_scaled_rate:
-            rate /= max(1, staleness)
-        self._update(gradients, rate)
+        self._update(gradients, self._base_rate(), max(1, staleness) if self.policy.staleness_scaled_rate else 1)
 
-    def _update(self, gradients: Gradients, rate: float) -> None:
-        update = Update(rate, self.iteration)
+    def _update(self, gradients: Gradients, rate: float, divisor: int = 1) -> None:
+        """Make an update with a part of the rate. Rows without a gradient do not follow the division."""
+        if self._needs_rates:
+            self._timeline.rates.record(self.iteration, rate)
+        update = Update(rate / divisor, self.iteration)
         self.dense.push(gradients.dense[: self.dense.trainable], update)
         for store in self.tables:
             if store.table.name in gradients.rows:
                 store.push(*gradients.rows[store.table.name], update)
         self.iteration += 1
-        if self._tracked:
-            self.set_clocks()
+        if self._needs_rates or self._tracked:
+            self.note_updates()
 
-    def set_clocks(self) -> None:
-        """Have the rows of the group expire by its number of updates."""
-        self._clocks[self._mask] = self.iteration
+    def note_updates(self) -> None:
+        """Have the rows of the group expire, and catch up, by its number of updates."""
+        self._timeline.updates[self._mask] = self.iteration
 
     def _tallies(self) -> NDArray[np.int64]:
         tallies = np.zeros((len(self._tracked), 2, self._mask.size), np.int64)

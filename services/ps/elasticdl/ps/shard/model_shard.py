@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from elasticdl.ps.engine.cuts import EVERYTHING, CutRoom
 from elasticdl.ps.engine.rows import RowStore
+from elasticdl.ps.engine.timeline import Timeline
 from elasticdl.ps.engine.tracked_rows import TrackedRowStore, row_store
 from elasticdl.ps.shard.group import Group, GroupCut, UpdatePolicy
 from elasticdl.ps.shard.regrouping import common, joined, lay_out, reduced, union
@@ -59,10 +60,10 @@ class ModelShard:
     def __init__(self, signature: ModelSignature, policy: UpdatePolicy) -> None:
         self.signature = signature
         self.policy = policy
-        self._clocks = np.zeros(PARTITIONS, np.int32)
-        """By partition: updates that its group has made; 0 where no group is served, so that no row expires there."""
+        self.timeline = Timeline()
+        """The updates that the groups have made."""
         self.tables = [
-            row_store(table, signature.optimizer, signature.seed, self._clocks) for table in signature.tables
+            row_store(table, signature.optimizer, signature.seed, self.timeline) for table in signature.tables
         ]
         self.stores: list[RowStore] = [*self.tables, *candidates_of(self.tables)]
         """The tables, and the candidates of those that have some: whatever is saved, moved and dropped."""
@@ -244,7 +245,7 @@ class ModelShard:
 
     def create(self, partitions: Ranges) -> Group:
         """A group that has learned nothing yet, not installed."""
-        return Group(self.signature, partitions, self.policy, self.tables, self._clocks)
+        return Group(self.signature, partitions, self.policy, self.tables, self.timeline)
 
     def install(self, groups: Sequence[Group]) -> None:
         """Have these groups and no others; ``drop_some`` drops the rows without an owner."""
@@ -337,10 +338,10 @@ class ModelShard:
     def _arrange(self) -> None:
         self.part = dense_part(self.signature.dense, self.partitions)
         self._owners: npt.NDArray[np.int16] = np.full(PARTITIONS, _NO_GROUP, np.int16)
-        self._clocks.fill(0)
+        self.timeline.updates.fill(0)
         for number, group in enumerate(self.groups):
             self._owners[mask_of(group.partitions)] = number
-            group.set_clocks()
+            group.note_updates()
 
     def _note_rows(self) -> None:
         here = mask_of(union([group.partitions for group in self.groups + self.held] + [self._awaited[1]]))

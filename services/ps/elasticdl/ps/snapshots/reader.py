@@ -15,6 +15,7 @@ from elasticdl.ps.shard.group import GroupCut, UpdatePolicy
 from elasticdl.ps.shard.model_shard import ModelShard
 from elasticdl.ps.shard.regrouping import common, reduced, union
 from elasticdl.ps.snapshots.history import Snapshot
+from elasticdl.ps.snapshots.saved_rows import SavedRows
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.manifests import (
     Chunk,
@@ -27,7 +28,7 @@ from elasticdl.shared.model.manifests import (
 )
 from elasticdl.shared.model.partitioning import mask_of, partitions_of
 from elasticdl.shared.model.placement import ALL, Ranges
-from elasticdl.shared.model.signature import ModelSignature, Optimizer, RowTable
+from elasticdl.shared.model.signature import ModelSignature, Optimizer
 from elasticdl.shared.storage import ObjectStore
 
 Chain = list[Snapshot]
@@ -170,6 +171,7 @@ def read_groups(store: ObjectStore, shard: ModelShard, snapshot: tuple[str, Mani
                 ledger=state.ledger,
                 iteration=state.iteration,
                 rate=state.rate,
+                rates=state.rates,
                 move=state.move,
             )
         )
@@ -200,11 +202,15 @@ def _shard_of(
     shard = ModelShard(replace(signature, optimizer=_NO_SLOTS) if weights_only else signature, policy)
     groups = []
     for chain, wanted in parts:
+        saved = SavedRows(signature, chain[-1][1])
         for _, number, ids, slabs in read_rows(store, chain, common(union(wanted), rows)):
             if not weights_only:
-                shard.stores[number].load(ids, slabs)
+                shard.stores[number].load(ids, saved.slabs(number, ids, slabs))
             elif number < len(shard.tables):
-                shard.stores[number].load(ids, _without_slots(shard.tables[number].table, slabs))
+                shard.stores[number].load(ids, saved.weights(number, ids, slabs))
+        if weights_only:
+            for number, table in enumerate(shard.tables):
+                table.initial_factors = saved.initial_factors(number, union(wanted), table.initial_factors)
         for cut, partitions in zip(read_groups(store, shard, chain[-1]), wanted, strict=True):
             if partitions:
                 move = cut.move if held_since and cut.move >= held_since else 0
@@ -212,12 +218,6 @@ def _shard_of(
     shard.install(groups)
     shard.merge()
     return shard
-
-
-def _without_slots(table: RowTable, slabs: _Floats) -> _Floats:
-    """The weights, and when they were touched if the rows of the table expire."""
-    weights = slabs[:, : table.width]
-    return np.ascontiguousarray(np.hstack([weights, slabs[:, -1:]]) if table.expire_after else weights)
 
 
 def _rows(data: bytearray, chunk: Chunk) -> tuple[_Ids, _Floats]:

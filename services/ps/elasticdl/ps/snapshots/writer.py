@@ -115,6 +115,7 @@ class SnapshotWriter:
                 iteration=group.iteration,
                 rate=group.rate,
                 accumulated=group.accumulated.weight,
+                rates=group.rates,
             )
             for group in groups
         ]
