@@ -26,6 +26,7 @@ def custom_model():
     inputs = keras.Input((6,))
     x = keras.layers.Dense(16, use_bias=False, kernel_initializer=first)(inputs)
     x = keras.layers.BatchNormalization(momentum=0.9)(x)
+    {table}
     x = keras.layers.Dense(8, activation="tanh", kernel_initializer=second)(x)
     return keras.Model(inputs, keras.layers.Dense(1, kernel_initializer=third)(x))
 
@@ -51,24 +52,35 @@ def _note(numbers):
 """
 """Writes the records of each batch to a file. A bias before BatchNormalization would have no gradient but rounding."""
 
+TABLE = """ids = keras.ops.mod(keras.ops.cast(keras.ops.absolute(inputs[:, 5]) * 20, "int32"), 33000)
+    x = keras.layers.Add()([x, keras.layers.Embedding(33000, 16, "zeros", name="served")(ids)])"""
+"""Few of its rows are in a batch, and some are in two batches only."""
+
 FIT = """
 import csv, hashlib, sys
-import keras, numpy as np
+import keras, numpy as np, tensorflow as tf
 import model as user
+
+def summed(optimizer):
+    apply = optimizer.apply
+    optimizer.apply = lambda gradients, variables=None: apply([tf.convert_to_tensor(g) for g in gradients], variables)
+    return optimizer
+
 lines = open(user.BATCHES).read().splitlines()[-int(sys.argv[2]):]
 order = [int(number) for line in lines for number in line.split()]
 with open(sys.argv[1]) as file:
     table = np.array([[float(value) for value in row] for row in list(csv.reader(file))[1:]], np.float32)[order]
 own = user.custom_model()
-own.compile(optimizer=user.optimizer(), loss=user.loss)
+own.compile(optimizer=summed(user.optimizer()), loss=user.loss)
 own.fit(table[:, 1:-1], table[:, -1:], batch_size=int(sys.argv[3]), shuffle=False, verbose=0)
 trained = keras.saving.load_model("output/model.keras")
 for mine, theirs in zip(own.get_weights(), trained.get_weights(), strict=True):
-    np.testing.assert_allclose(theirs, mine, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(theirs, mine, rtol=float(sys.argv[4]), atol=float(sys.argv[4]))
 moved = [float(np.abs(a - b).max()) for a, b in zip(own.get_weights(), user.custom_model().get_weights())]
 assert min(moved) > 1e-2, moved
 print(hashlib.sha256(b"".join(weight.tobytes() for weight in trained.get_weights())).hexdigest())
 """
+"""The gradient of a row is the sum over its occurrences in a batch, before it is squared: see docs/model-file.md."""
 
 
 def train(elastic: Elastic, data: Path) -> list[str]:
@@ -89,16 +101,16 @@ def train(elastic: Elastic, data: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "is_repeated"),
+    ("optimizer", "table", "is_repeated"),
     [
-        ("keras.optimizers.SGD(0.02)", False),
-        ("keras.optimizers.SGD(0.005, momentum=0.9)", False),
-        ("keras.optimizers.Nadam(0.01)", False),
-        ("keras.optimizers.Adam(0.01)", True),
+        ("keras.optimizers.SGD(0.02)", "", False),
+        ("keras.optimizers.SGD(0.005, momentum=0.9)", TABLE, False),
+        ("keras.optimizers.Nadam(0.01)", "", False),
+        ("keras.optimizers.AdamW(0.01, weight_decay=0.01)", TABLE, True),
     ],
 )
-def test_one_worker_trains_the_model_of_fit(elastic: Elastic, optimizer: str, is_repeated: bool) -> None:
-    model = MODEL.format(optimizer=optimizer, batches=str(elastic.folder / "batches.txt"))
+def test_one_worker_trains_the_model_of_fit(elastic: Elastic, optimizer: str, table: str, is_repeated: bool) -> None:
+    model = MODEL.format(optimizer=optimizer, table=table, batches=str(elastic.folder / "batches.txt"))
     write_model(elastic.folder, model)
     data = write_data(elastic.folder)
     batches = train(elastic, data)
@@ -106,15 +118,17 @@ def test_one_worker_trains_the_model_of_fit(elastic: Elastic, optimizer: str, is
         str(number) for number in range(RECORDS) for _ in range(EPOCHS)
     ]
     assert batches != sorted(batches)
-    first = compare(elastic, data, len(batches))
+    # Rows that catch up are computed from a sum in blocks.
+    tolerance = 2e-4 if table else 1e-5
+    first = compare(elastic, data, len(batches), tolerance)
     if is_repeated:
         assert train(elastic, data) == batches
-        assert compare(elastic, data, len(batches)) == first
+        assert compare(elastic, data, len(batches), tolerance) == first
 
 
-def compare(elastic: Elastic, data: Path, batches: int) -> str:
+def compare(elastic: Elastic, data: Path, batches: int, tolerance: float) -> str:
     """Train with ``fit`` and compare; returns the digest of the job's weights."""
-    command = [sys.executable, "-c", FIT, str(data), str(batches), str(BATCH)]
+    command = [sys.executable, "-c", FIT, str(data), str(batches), str(BATCH), str(tolerance)]
     compared = subprocess.run(command, cwd=elastic.folder, capture_output=True, text=True, check=False)
     assert compared.returncode == 0, compared.stderr[-3000:]
     return compared.stdout.splitlines()[-1]
