@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from elasticdl.cli import exit_codes
-from elasticdl.cli.job_file import as_text
+from elasticdl.cli.flag_values import as_text, did_you_mean
 from elasticdl.cli.options import Flag
 from elasticdl.shared.errors import ElasticDLError, UserError
 
@@ -77,9 +76,8 @@ def as_flags(values: Mapping[str, Any], known: Mapping[str, Flag], function: str
     arguments = []
     for name, value in values.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f". Did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
+            hint = did_you_mean(name, known, f"Its keywords are the flags of elasticdl {function}.")
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}. {hint}")
         arguments += _as_flag(name, value, known[name])
     return arguments
 
