@@ -366,15 +366,16 @@ class ModelRunner:
     def _check_weights(self) -> None:
         if self.example.weights is None:
             return
-        gives = f"{CLASS_WEIGHT} gives" if self.module.value(CLASS_WEIGHT) is not None else "the feed gives"
+        by_class, by_column = self.module.value(CLASS_WEIGHT) is not None, self.module.default_feed is not None
+        gives = f"{CLASS_WEIGHT} gives" if by_class else "a column gives" if by_column else "the feed gives"
         if not self.module.loss_takes(3):
             raise UserError(
                 f"{self.module.path}: {gives} sample weights, but loss takes two arguments",
                 hint="Define loss(labels, predictions, sample_weight=None).",
             )
-        if self.module.value(CLASS_WEIGHT) is not None and not self.module.loss_takes(2):
+        if (by_class or by_column) and not self.module.loss_takes(2):
             raise UserError(
-                f"{self.module.path}: {CLASS_WEIGHT} gives no sample weights in evaluations, but loss needs them",
+                f"{self.module.path}: evaluations may have no sample weights, but loss needs them",
                 hint="Define loss(labels, predictions, sample_weight=None).",
             )
 
