@@ -16,8 +16,8 @@ from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
 from elasticdl.shared.errors import ElasticDLError
 
-_ACCEPTED = re.compile(r"To follow it: elasticdl attach .*?(\S+)$", re.MULTILINE)
-"""How every command with ``--detach`` ends that has started a job."""
+ACCEPTED = re.compile(r"To follow it: elasticdl attach (?:--\S+ )*([^\s-]\S*)")
+"""How every command with ``--detach`` ends that has started a job: its id, before or after flags."""
 
 
 def train(model_def: Any, training_data: str | Path, *, wait: bool = True, shows: bool = True, **flags: Any) -> Job:
@@ -103,7 +103,7 @@ def _start(command: str, known: Mapping[str, Flag], values: Mapping[str, Any], w
     with model_file(values["model_def"]) as model_def:
         arguments = as_flags({**values, "model_def": model_def}, flags, command)
         output = run(command, *arguments, "--detach", shows=shows)
-    accepted = _ACCEPTED.search(output)
+    accepted = ACCEPTED.search(output)
     if accepted is None:
         raise ElasticDLError(f"elasticdl {command} has not started a job: {output.strip()}")
     job = Job(accepted[1], run_dir=values.get("run_dir") or "", namespace=values.get("namespace") or "")
