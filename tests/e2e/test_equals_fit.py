@@ -95,10 +95,14 @@ def train(elastic: Elastic, data: Path) -> list[str]:
         ("keras.optimizers.SGD(0.005, momentum=0.9)", False),
         ("keras.optimizers.Nadam(0.01)", False),
         ("keras.optimizers.Adam(0.01)", True),
+        # With NonNeg weights in the last layer.
+        ("keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=70)", False),
     ],
 )
 def test_one_worker_trains_the_model_of_fit(elastic: Elastic, optimizer: str, is_repeated: bool) -> None:
     model = MODEL.format(optimizer=optimizer, batches=str(elastic.folder / "batches.txt"))
+    if "use_ema" in optimizer:
+        model = model.replace("kernel_initializer=third", "kernel_initializer=third, kernel_constraint='non_neg'")
     write_model(elastic.folder, model)
     data = write_data(elastic.folder)
     batches = train(elastic, data)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.model.metric_states import MetricArrays, sum_states
-from elasticdl.shared.model.signature import ModelSignature, VariableKind
+from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, VariableKind
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.build import build
 from elasticdl.worker.model.dense import DenseVariables, Float32Array
@@ -117,6 +117,7 @@ class ModelRunner:
         self.tables = tuple(table.spec for table in self.built.tables)
         self._trainable = [table.name for table in self.tables if table.kind is VariableKind.TRAINABLE]
         self._refuse_row_decay_exclusion()
+        self._refuse_averages_of_tables()
         self.synchronizes = synchronizes(self.built.model, module.path, synchronous=self.settings.synchronous)
         """Whether a training step needs the other batches of its round. Such steps may run side by side."""
         rules = state_rules(self.built, example, module.path)
@@ -385,6 +386,15 @@ class ModelRunner:
                 f"{self.module.path}: id {low if low < 0 else high} is outside embedding {name}, "
                 f"which has input_dim={input_dim}",
                 hint="Enlarge input_dim, or map the ids (keras.layers.Hashing, StringLookup) before the embedding.",
+            )
+
+    def _refuse_averages_of_tables(self) -> None:
+        served = [table.name for table in self.tables if table.kind is VariableKind.TRAINABLE]
+        if served and EMA_MOMENTUM in self.optimizer.optimizer.hyperparameters:
+            raise UserError(
+                f"{self.module.path}: use_ema of the optimizer can't be used with the table {served[0]} on the ps: "
+                "every update would move the averages of all its rows, not only of those that a batch uses",
+                hint="Remove use_ema.",
             )
 
     def _refuse_row_decay_exclusion(self) -> None:
