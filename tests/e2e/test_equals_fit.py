@@ -107,10 +107,14 @@ def train(elastic: Elastic, data: Path) -> list[str]:
         ("keras.optimizers.SGD(0.005, momentum=0.9)", TABLE, False),
         ("keras.optimizers.Nadam(0.01)", "", False),
         ("keras.optimizers.AdamW(0.01, weight_decay=0.01)", TABLE, True),
+        # With NonNeg weights in the last layer.
+        ("keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=70)", "", False),
     ],
 )
 def test_one_worker_trains_the_model_of_fit(elastic: Elastic, optimizer: str, table: str, is_repeated: bool) -> None:
     model = MODEL.format(optimizer=optimizer, table=table, batches=str(elastic.folder / "batches.txt"))
+    if "use_ema" in optimizer:
+        model = model.replace("kernel_initializer=third", "kernel_initializer=third, kernel_constraint='non_neg'")
     write_model(elastic.folder, model)
     data = write_data(elastic.folder)
     batches = train(elastic, data)

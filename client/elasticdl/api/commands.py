@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+from elasticdl.api.output import Output
 from elasticdl.cli import exit_codes
-from elasticdl.cli.job_file import as_text
+from elasticdl.cli.flag_values import as_text, did_you_mean
 from elasticdl.cli.options import Flag
 from elasticdl.shared.errors import ElasticDLError, UserError
 
 _PREFIX = "Error: "
+_COLOURS = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+"""Variables that have programs print to a pipe as they print to a terminal: with colours, and lines that move."""
 
 
 def run(*arguments: str, shows: bool = False) -> str:
@@ -23,7 +26,7 @@ def run(*arguments: str, shows: bool = False) -> str:
 
     Args:
         arguments: of the command.
-        shows: also print each line of its output as it comes, in a notebook too.
+        shows: also print each line of its output as it comes. In a notebook its progress is one line that changes.
 
     Returns:
         Its output.
@@ -40,19 +43,23 @@ def run(*arguments: str, shows: bool = False) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env=_plain_environment(),
         start_new_session=True,  # A Ctrl-C reaches it once, through this function.
     ) as process:
         assert process.stdout is not None
+        show = Output() if shows else None
         try:
             for line in process.stdout:
                 lines.append(line)
-                if shows:
-                    sys.stdout.write(line)
-                    sys.stdout.flush()
+                if show:
+                    show.line(line)
             code = process.wait()
         except KeyboardInterrupt:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGINT)
+            for line in process.stdout:  # What it says at its end: whether the job continues, and how to stop it.
+                if show:
+                    show.line(line)
             process.wait()
             raise
     output = "".join(lines)
@@ -60,6 +67,11 @@ def run(*arguments: str, shows: bool = False) -> str:
         message = output.rpartition(_PREFIX)[2].strip() or f"elasticdl {arguments[0]} ended with exit code {code}"
         raise UserError(message) if code == exit_codes.USAGE else ElasticDLError(message)
     return output
+
+
+def _plain_environment() -> dict[str, str]:
+    """The environment of a command whose output is read: without colours, which Jupyter asks all programs to use."""
+    return {name: value for name, value in os.environ.items() if name not in _COLOURS} | {"NO_COLOR": "1"}
 
 
 def as_flags(values: Mapping[str, Any], known: Mapping[str, Flag], function: str) -> list[str]:
@@ -77,9 +89,8 @@ def as_flags(values: Mapping[str, Any], known: Mapping[str, Flag], function: str
     arguments = []
     for name, value in values.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f". Did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
+            hint = did_you_mean(name, known, f"Its keywords are the flags of elasticdl {function}.")
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}. {hint}")
         arguments += _as_flag(name, value, known[name])
     return arguments
 

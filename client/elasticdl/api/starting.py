@@ -14,10 +14,10 @@ from elasticdl.cli.kubernetes.flags import KubernetesFlags
 from elasticdl.cli.options import Flag, flags_of
 from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.cli.submission.trained_model.flags import EvaluateFlags, PredictFlags
-from elasticdl.shared.errors import ElasticDLError, UserError
+from elasticdl.shared.errors import ElasticDLError
 
-_ACCEPTED = re.compile(r"To follow it: elasticdl attach .*?(\S+)$", re.MULTILINE)
-"""How every command with ``--detach`` ends that has started a job."""
+ACCEPTED = re.compile(r"To follow it: elasticdl attach (?:--\S+ )*([^\s-]\S*)")
+"""How every command with ``--detach`` ends that has started a job: its id, before or after flags."""
 
 
 def train(model_def: Any, training_data: str | Path, *, wait: bool = True, shows: bool = True, **flags: Any) -> Job:
@@ -40,8 +40,9 @@ def train(model_def: Any, training_data: str | Path, *, wait: bool = True, shows
         ElasticDLError: the job has failed or was stopped.
         KeyboardInterrupt: the user interrupted the call. A job that was accepted continues.
     """
-    known = {**flags_of(TrainFlags), **flags_of(KubernetesFlags)}
-    return _start("train", known, {"model_def": model_def, "training_data": training_data, **flags}, wait, shows)
+    return _start(
+        "train", flags_of(TrainFlags), {"model_def": model_def, "training_data": training_data, **flags}, wait, shows
+    )
 
 
 def evaluate(
@@ -98,16 +99,11 @@ def predict(
 
 
 def _start(command: str, known: Mapping[str, Flag], values: Mapping[str, Any], wait: bool, shows: bool) -> Job:
-    if values.get("platform") == "kubernetes" and not isinstance(values["model_def"], str | Path):
-        raise UserError(
-            "a model that is passed as an object can't be sent to Kubernetes",
-            hint="Write a model file, and give its path.",
-        )
-    flags = {name: flag for name, flag in known.items() if name != "detach"}
+    flags = {name: flag for name, flag in {**known, **flags_of(KubernetesFlags)}.items() if name != "detach"}
     with model_file(values["model_def"]) as model_def:
         arguments = as_flags({**values, "model_def": model_def}, flags, command)
         output = run(command, *arguments, "--detach", shows=shows)
-    accepted = _ACCEPTED.search(output)
+    accepted = ACCEPTED.search(output)
     if accepted is None:
         raise ElasticDLError(f"elasticdl {command} has not started a job: {output.strip()}")
     job = Job(accepted[1], run_dir=values.get("run_dir") or "", namespace=values.get("namespace") or "")

@@ -1,61 +1,79 @@
-"""Job files: the flags of a command in a YAML file, and values of flags as Python and YAML write them."""
+"""Job files: the flags of a command in a YAML file."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from elasticdl.cli.flag_values import FlagType, as_text, did_you_mean, plain_value, wrong_type, yaml_value
 from elasticdl.shared.errors import UserError
 
+_COLUMNS = 120
+"""Width of the lines of a file that is written."""
 
-def read_job_file(file: Path, known: Mapping[str, bool]) -> dict[str, Any]:
+
+def read_job_file(file: Path, known: Mapping[str, FlagType]) -> dict[str, Any]:
     """The flags that a job file gives, as values for the command line.
 
     Args:
         file: its path.
-        known: the flags of the command; whether each can be given several times.
+        known: the flags of the command.
 
     Raises:
-        UserError: the file can't be read, is no mapping of flags, or has an unknown flag.
+        UserError: the file can't be read, is no mapping of flags, has an unknown flag or one flag twice, or a value
+            has the wrong type. Names the line.
+    """
+    values = {}
+    for line, name, value in _entries(file):
+        place = f"--file={file}, line {line}"
+        if name not in known:
+            hint = did_you_mean(name, known, "Its keys are the names of flags, without dashes.")
+            raise UserError(f"{place}: unknown flag {name!r}", hint=hint, usage=True)
+        if name in values:
+            raise UserError(f"{place}: {name} is given a second time", hint="Remove one of them.", usage=True)
+        wrong = wrong_type(name, value, known[name]) if value is not None else ""
+        if wrong:
+            raise UserError(f"{place}: {wrong}", usage=True)
+        values[name] = value
+    texts = {
+        name: as_text(name, plain_value(value, known[name])) for name, value in values.items() if value is not None
+    }
+    return {name: [text] if known[name].repeated else text for name, text in texts.items()}
+
+
+def job_file_text(command: str, values: Mapping[str, Any], known: Mapping[str, FlagType]) -> str:
+    """A job file that gives a command the same flags.
+
+    Args:
+        command: such as ``train``.
+        values: of the flags that the file gives.
+        known: the flags of the command.
     """
     import yaml
 
+    content = {name: yaml_value(value, known[name]) for name, value in values.items()}
+    lines = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=_COLUMNS)
+    return f"# elasticdl {command} -f FILE\n{lines}"
+
+
+def _entries(file: Path) -> Iterator[tuple[int, str, Any]]:
+    """The line, name and value of each flag in a file."""
+    import yaml
+
     try:
-        content = yaml.safe_load(file.read_text())
+        loader = yaml.SafeLoader(file.read_text())
+        root = loader.get_single_node()
+        if not isinstance(root, yaml.MappingNode):
+            raise UserError(
+                f"--file={file} has no flags", hint="Write one flag in each line, such as num_workers: 4", usage=True
+            )
+        entries = [
+            (key.start_mark.line + 1, str(loader.construct_object(key)), loader.construct_object(value, deep=True))
+            for key, value in root.value
+        ]
     except OSError as error:
         raise UserError(f"--file={file} can't be read: {error.strerror}", usage=True) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"--file={file} is not YAML: {' '.join(str(error).split())}", usage=True) from error
-    if not isinstance(content, dict):
-        raise UserError(
-            f"--file={file} has no flags", hint="Write one flag in each line, such as num_workers: 4", usage=True
-        )
-    for name in map(str, content):
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else "Its keys are the names of flags, without dashes."
-            raise UserError(f"--file={file} has the unknown flag {name!r}", hint=hint, usage=True)
-    values = {name: as_text(name, value) for name, value in content.items() if value is not None}
-    return {name: [value] if known[name] else value for name, value in values.items()}
-
-
-def as_text(name: str, value: Any) -> Any:
-    """A value of a flag as the command line takes it.
-
-    Args:
-        name: of the flag.
-        value: a dict for ``NAME=VALUE`` items, a list for several values, or anything else, which stays as it is.
-    """
-    if isinstance(value, Mapping):
-        separator = ";" if name == "model_params" else ","
-        return separator.join(f"{key}={_item(name, item)}" for key, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return value
-
-
-def _item(flag: str, value: Any) -> str:
-    """A value of ``NAME=VALUE``; ``--model_params`` reads Python literals, and text as it is."""
-    return repr(value) if flag == "model_params" and not isinstance(value, str) else str(value)
+    yield from entries

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from typing import Annotated
 
 import typer
 
-from elasticdl.cli import ended_job_commands, exit_codes
+from elasticdl.cli import ended_job_commands, exit_codes, new_job_commands
 from elasticdl.cli.data_commands import data, zoo
 from elasticdl.cli.former_flags import refuse_former_flags
-from elasticdl.cli.kubernetes.flags import KubernetesFlags, Namespace
+from elasticdl.cli.kubernetes.flags import Namespace
 from elasticdl.cli.opening import open_job, root_of
 from elasticdl.cli.options import Flag, Job, Json, RunDir, command, plain_switches
 from elasticdl.cli.submission.flags import TrainFlags
@@ -79,58 +78,9 @@ def _root(
     del version, debug
 
 
-@command(app, panel=TRAIN, bare_help=True)
-def train(flags: TrainFlags, pods: KubernetesFlags) -> None:
-    """Train a model.
-
-    Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (the job can be resumed).
-    """
-    started_s = time.time()
-    flags.check()
-    pods.check(flags.platform)
-    if flags.platform == "kubernetes":
-        from elasticdl.cli.kubernetes.new_job import start
-
-        raise typer.Exit(start.start(flags, pods, started_s))
-    try:
-        from elasticdl.cli.commands.train import train
-
-        code = train(flags, root_of(flags.run_dir), started_s)
-    except KeyboardInterrupt:
-        what = "dry run" if flags.dry_run else "job"
-        typer.echo(f"Interrupted before training began; nothing is left of the {what}.", err=True)
-        code = exit_codes.INTERRUPTED
-    raise typer.Exit(code)
-
-
-@command(app, panel=TRAIN, bare_help=True)
-def evaluate(flags: EvaluateFlags, pods: KubernetesFlags) -> None:
-    """Evaluate a trained model on data with labels. Every record counts exactly once. Exit codes as of train."""
-    raise typer.Exit(_run_trained_model(flags, pods))
-
-
-@command(app, panel=TRAIN, bare_help=True)
-def predict(flags: PredictFlags, pods: KubernetesFlags) -> None:
-    """Write the predictions of a trained model for data. Every record is predicted exactly once.
-
-    Exit codes as of train.
-    """
-    raise typer.Exit(_run_trained_model(flags, pods))
-
-
-def _run_trained_model(flags: EvaluateFlags | PredictFlags, pods: KubernetesFlags) -> int:
-    started_s = time.time()
-    flags.check()
-    pods.check(flags.platform)
-    if flags.platform == "kubernetes":
-        from elasticdl.cli.kubernetes.new_job import start
-
-        return start.start(flags, pods, started_s)
-    from elasticdl.cli.commands.trained_model import run
-
-    return run(flags, root_of(flags.run_dir), started_s)
-
-
+command(app, panel=TRAIN, bare_help=True)(new_job_commands.train)
+command(app, panel=TRAIN, bare_help=True)(new_job_commands.evaluate)
+command(app, panel=TRAIN, bare_help=True)(new_job_commands.predict)
 for each in (ended_job_commands.resume, ended_job_commands.export):
     command(app, panel=TRAIN)(each)
 

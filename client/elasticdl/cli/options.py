@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
+from elasticdl.cli.flag_values import FlagType, flag_type
 from elasticdl.shared.errors import check_range
 
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
@@ -85,6 +86,13 @@ Detach = Annotated[
         panel="Run",
     ),
 ]
+PrintJobFile = Annotated[
+    bool,
+    Flag(
+        "Check the flags, print the job file that is equal to this command line, and exit: for elasticdl COMMAND -f.",
+        panel="Run",
+    ),
+]
 Debug = Annotated[bool, Flag("Show Python tracebacks of errors.", panel="Run")]
 
 
@@ -131,6 +139,30 @@ def command(app: typer.Typer, name: str = "", *, panel: str = "", bare_help: boo
     return register
 
 
+def given_values(context: typer.Context, *groups: Any) -> dict[str, Any]:
+    """The values that a command line and its job file give, in the order of the declarations.
+
+    Args:
+        context: of the command.
+        groups: the dataclasses of flags that the command has got.
+    """
+    return {
+        field.name: getattr(group, field.name)
+        for group in groups
+        for field in dataclasses.fields(group)
+        if (source := context.get_parameter_source(field.name)) is not None and source.name != "DEFAULT"
+    }
+
+
+def types_of(*owners: type) -> dict[str, FlagType]:
+    """What the flags among the fields of dataclasses take, by field name."""
+    return {
+        name: flag_type(typing.get_args(hint)[0], repeated=_is_repeated(hint))
+        for owner in owners
+        for name, hint, _ in _fields(owner)
+    }
+
+
 def plain_switches(arguments: list[str], *owners: type) -> list[str]:
     """Turn ``--switch=true`` into ``--switch``, the form of ElasticDL's first command line.
 
@@ -160,15 +192,16 @@ def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter],
     """The options of a function for typer, and the function that takes them."""
     hints = typing.get_type_hints(function, include_extras=True)
     options: list[inspect.Parameter] = []
-    in_file: dict[str, bool] = {}
+    in_file: dict[str, FlagType] = {}
     limited: dict[str, Flag] = {}
     repeated = {name for name, hint in hints.items() if _is_repeated(hint)}
     groups: dict[str, Any] = {}
+    has_panels = any(dataclasses.is_dataclass(hint) for hint in hints.values())
     for parameter in inspect.signature(function).parameters.values():
         if dataclasses.is_dataclass(hints[parameter.name]):
             groups[parameter.name] = hints[parameter.name]
             continue
-        options.append(_option(parameter.name, hints[parameter.name], parameter.default, panels=False))
+        options.append(_option(parameter.name, hints[parameter.name], parameter.default, panels=has_panels))
         limited |= _limited(parameter.name, hints[parameter.name])
     own = {option.name for option in options}
     for owner in groups.values():
@@ -176,7 +209,7 @@ def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter],
             options.append(_option(name, hint, default, panels=True))
             limited |= _limited(name, hint)
             repeated |= {name} if _is_repeated(hint) else set()
-            in_file[name] = _is_repeated(hint)
+            in_file[name] = flag_type(typing.get_args(hint)[0], repeated=_is_repeated(hint))
     if in_file:
         options.append(_file_option(in_file))
     if "debug" not in {option.name for option in options}:
@@ -195,7 +228,7 @@ def _translated(function: Callable[..., None]) -> tuple[list[inspect.Parameter],
     return options, run
 
 
-def _file_option(known: Mapping[str, bool]) -> inspect.Parameter:
+def _file_option(known: Mapping[str, FlagType]) -> inspect.Parameter:
     """``--file``, whose flags count where the command line does not give them."""
 
     def read(context: typer.Context, file: Path | None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.api.commands import run
+from elasticdl.api.starting import ACCEPTED
 from elasticdl.shared.errors import ElasticDLError, UserError
 
 
@@ -15,6 +16,21 @@ def test_output_is_returned_and_shown(capfd: pytest.CaptureFixture[str]) -> None
     assert capfd.readouterr().out == ""
     output = run("--version", shows=True)
     assert capfd.readouterr().out == output
+
+
+def test_a_kernel_that_asks_for_colours_gets_plain_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # As Jupyter does.
+    monkeypatch.setenv("CLICOLOR_FORCE", "1")
+    with pytest.raises(ElasticDLError, match=r"^there is no job 'nope'") as caught:
+        run("report", "nope", f"--run_dir={tmp_path}")
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize("arguments", ["net-1a2b3c", "net-1a2b3c --run_dir=/a", "--namespace=team net-1a2b3c"])
+def test_the_id_of_a_new_job_is_found(arguments: str) -> None:
+    accepted = ACCEPTED.search(f"The job is running. To follow it: elasticdl attach {arguments}\nTo stop it: ...")
+    assert accepted is not None
+    assert accepted[1] == "net-1a2b3c"
 
 
 def test_errors_have_the_messages_of_the_command(tmp_path: Path) -> None:

@@ -83,6 +83,26 @@ def elasticdl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 TRAIN = ("train", "--model_def=model.py", "--training_data=data")
 
 
+def test_a_command_line_is_printed_as_a_job_file_that_starts_the_same_job(folder: Path, elasticdl: Command) -> None:
+    more = ("--num_epochs=3", "--use_async=false", "--shuffle=none", "--seed=1", "--no_csv_header", "--dry_run")
+    printed = elasticdl(*TRAIN, *more, "--print_job_file")
+    assert printed.returncode == 0, printed.stderr
+    assert not (folder / "jobs").exists()
+    (folder / "job.yaml").write_text(printed.stdout)
+    assert elasticdl("train", "-f", "job.yaml", "--print_job_file").stdout == printed.stdout
+    assert elasticdl(*TRAIN, "--min_delta=0.1", "--print_job_file").returncode == 2
+
+
+@pytest.mark.parametrize(("kind", "data"), [("evaluate", "--validation_data=d"), ("predict", "--prediction_data=d")])
+def test_other_commands_print_job_files_too(kind: str, data: str, elasticdl: Command) -> None:
+    more = ("--output=o",) if kind == "predict" else ()
+    printed = elasticdl(kind, "--model_def=m", "--model=out", data, *more, "--print_job_file")
+    assert printed.returncode == 0, printed.stderr
+    lines = printed.stdout.splitlines()
+    assert lines[0] == f"# elasticdl {kind} -f FILE"
+    assert {"model_def: m", "model: out", data[2:].replace("=", ": ")} <= set(lines)
+
+
 def test_the_help_of_train_shows_every_flag_in_full_on_a_narrow_terminal() -> None:
     shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "80", "TERM": "dumb"}).stdout
     for flag in TrainFlags.__dataclass_fields__:

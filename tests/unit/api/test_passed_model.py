@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import importlib
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
+import yaml
 
-from elasticdl.api import predict, train
+from elasticdl.api import train
 from elasticdl.api.passed_model import model_file
+from elasticdl.cli.kubernetes.flags import KubernetesFlags
+from elasticdl.cli.kubernetes.new_job.model_files import collect
+from elasticdl.cli.kubernetes.new_job.start import start
+from elasticdl.cli.submission.flags import TrainFlags
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job.model_file import ModelFile, check_syntax
+from elasticdl.worker.model.user.module import load
 
 pytestmark = pytest.mark.tensorflow
 
@@ -93,6 +102,56 @@ def test_modules_of_own_layers_are_imported() -> None:
         assert f"import {__name__}\n" in path.read_text()
 
 
-def test_a_cluster_takes_model_files_only() -> None:
-    with pytest.raises(UserError, match="can't be sent to Kubernetes"):
-        predict(model_of(), "out", "data", "predictions", platform="kubernetes")
+WITH_LAYER = """
+import keras
+
+@keras.saving.register_keras_serializable("scaled")
+class Scaled(keras.layers.Layer):
+    def call(self, x):
+        return x * helper_of_layer.FACTOR
+import helper_of_layer
+"""
+
+
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")  # It was saved before its first step.
+def test_on_kubernetes_the_model_travels_in_the_config_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("layer_of_user.py").write_text(WITH_LAYER)
+    Path("helper_of_layer.py").write_text("FACTOR = 3.0\n")
+    Path("unused_by_user.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = model_of(importlib.import_module("layer_of_user").Scaled())
+    with model_file(model) as path:
+        flags = TrainFlags(
+            model_def=str(path), training_data="s3://data/x.csv", storage="s3://data/jobs", platform="kubernetes"
+        )
+        file = tmp_path / "objects.yaml"
+        assert start(flags, KubernetesFlags(yaml=str(file), namespace="team", image_name="worker:1"), 0.0) == 0
+    objects = {each["kind"]: each for each in yaml.safe_load_all(file.read_text())}
+    (volume,) = (each for each in objects["Job"]["spec"]["template"]["spec"]["volumes"] if each["name"] == "model")
+    mounted, content = tmp_path / "mounted", objects["ConfigMap"]
+    mounted.mkdir()
+    for item in volume["configMap"]["items"]:
+        key = item["key"]
+        binary = base64.b64decode(content["binaryData"][key]) if key in content["binaryData"] else b""
+        (mounted / item["path"]).write_bytes(binary or content["data"][key].encode())
+    assert {each.name for each in mounted.iterdir()} == {
+        "net.py",
+        "model.keras",
+        "layer_of_user.py",
+        "helper_of_layer.py",
+    }
+
+    monkeypatch.syspath_prepend(str(mounted))
+    loaded = load(ModelFile(path=mounted / "net.py")).make_model()
+    for mine, theirs in zip(model.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_array_equal(theirs, mine)
+    assert loaded.compiled
+
+
+def test_a_model_that_is_too_large_for_the_config_map_is_refused() -> None:
+    with (
+        model_file(model_of(keras.layers.Dense(60_000))) as path,
+        pytest.raises(UserError, match="takes 900,000 of a model that is passed as an object"),
+    ):
+        collect(str(path), "")

@@ -135,7 +135,7 @@ def test_labels_without_a_class_are_refused(write_module: WriteModule, labels: s
     ("parameters", "message"),
     [
         ("labels, predictions", "class_weight gives sample weights, but loss takes two arguments"),
-        ("labels, predictions, weights", "class_weight gives no sample weights in evaluations, but loss needs them"),
+        ("labels, predictions, weights", "evaluations may have no sample weights, but loss needs them"),
     ],
 )
 def test_a_loss_has_to_take_what_it_is_given(write_module: WriteModule, parameters: str, message: str) -> None:

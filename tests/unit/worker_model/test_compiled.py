@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.runner import ModelRunner
+from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.feeder import BatchFeeder
 
 from .conftest import WriteModule, fed, runner_of
@@ -109,8 +110,7 @@ def test_loss_and_metrics_are_those_of_keras(write_module: WriteModule, case: st
     everything: Any = batch
     arguments = (everything.features, everything.labels, everything.weights)
     expected = model.test_on_batch(*arguments, return_dict=True)
-    mean_losses = {name for name in expected if name.endswith("_loss")}  # Keras shows the loss of each output, too.
-    assert merged == pytest.approx({name: expected[name] for name in set(expected) - mean_losses}, rel=1e-5)
+    assert merged == pytest.approx(expected, rel=1e-5)
 
     result = runner.train(batch, runner.initial_dense(), step_seed=1)
     with tf.GradientTape() as tape:
@@ -196,3 +196,22 @@ def feed_batch(records, mode, metadata):
     assert runner.evaluate(batch, runner.initial_dense()) == pytest.approx(expected, rel=1e-5)
     result = runner.train(batch, runner.initial_dense(), step_seed=1)
     assert result.loss == pytest.approx(expected, rel=1e-5) and np.any(result.dense_gradient)
+
+
+@pytest.mark.parametrize(
+    ("options", "unlabelled"),
+    [
+        ("loss='mse'", set()),
+        ("loss=['mse', None]", {"kind"}),
+        ("loss={'value': 'mse', 'kind': None}", {"kind"}),
+        ("loss=['mse', None], metrics=[None, ['mae']]", set()),
+        ("loss=['mse', None], metrics=[['mae'], None]", {"kind"}),
+        ("loss=[None, 'mse'], weighted_metrics={'value': ['mae']}", set()),
+        ("loss=[None, 'mse']", {"value"}),
+    ],
+)
+def test_outputs_without_a_loss_or_a_metric_need_no_label(
+    write_module: WriteModule, options: str, unlabelled: set[str]
+) -> None:
+    module = write_module(MODEL + TWO + AS_LIST + f"OPTIONS = dict({options})")
+    assert Compiled(module.make_model(), module.path).unlabelled(("value", "kind")) == unlabelled

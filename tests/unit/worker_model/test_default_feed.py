@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from elasticdl.shared.data.schema import Metadata
 from elasticdl.shared.errors import UserError
-from elasticdl.worker.model.user.default_feed import ColumnChoice, DefaultFeed, Ports
+from elasticdl.worker.model.user.column_choice import ColumnChoice, Constants
+from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
 
 PATH = Path("net.py")
 COLUMNS = {
@@ -44,7 +45,7 @@ def model_of(inputs: Any, outputs: int | tuple[str, ...] = 1) -> Ports:
 def ports_of(
     model: Any, label: Any = None, features: Any = None, data: Metadata | None = None, *, has_labels: bool = True
 ) -> Ports:
-    choice = ColumnChoice.of("", label, features, PATH)
+    choice = ColumnChoice.of("", Constants(label, features), PATH)
     return Ports.of(model, data or metadata(), choice, PATH, has_labels=has_labels)
 
 
@@ -53,11 +54,11 @@ def feed(
     mode: str = "train",
     label: str = "",
     data: Metadata | None = None,
-    constants: tuple[Any, Any] = (None, None),
+    constants: tuple[Any, ...] = (),
 ) -> Any:
-    """Features and labels; constants are what the file binds to label and features."""
+    """Features and labels; constants are what the file binds to label, features and sample_weight."""
     data = data or metadata()
-    made = DefaultFeed(ports, data, mode, ColumnChoice.of(label, *constants, PATH), PATH)
+    made = DefaultFeed(ports, data, mode, ColumnChoice.of(label, Constants(*constants), PATH), PATH)
     return made({name: RECORDS[name] for name in data.column_names}, mode, data)
 
 
@@ -280,5 +281,63 @@ def test_a_dict_of_this_name_is_nothing_to_a_model_with_input_layers() -> None:
 
 @pytest.mark.parametrize("value", [None, 3, [], (), [1, 2], keras.Input((3,)), [keras.Input((3,))], {"age": 1}])
 def test_other_things_of_these_names_are_the_users_own(value: Any) -> None:
-    assert ColumnChoice.of("left", value, value, PATH) == ColumnChoice(labels=("left",))
-    assert not ColumnChoice.of("", value, value, PATH).labels
+    assert ColumnChoice.of("left", Constants(value, value, value), PATH) == ColumnChoice(
+        labels=("left",), weights_from="sample_weight in net.py"
+    )
+    assert not ColumnChoice.of("", Constants(value, value, value), PATH).labels
+
+
+def test_a_column_of_sample_weights_is_no_input_and_no_label() -> None:
+    data = metadata("age", "pixels", "left")
+    ports = model_of(keras.Input((3,), name="pixels"))
+    features, labels, weights = feed(ports, data=data, constants=(None, None, "age"))
+    assert features.shape == (2, 3) and labels.numpy().tolist() == [[0], [1]], "the only column that is left"
+    assert weights.dtype == tf.float32 and weights.numpy().tolist() == [40, 50]
+    stacked = model_of(keras.Input((1,)))
+    features, _, weights = feed(stacked, label="left", data=metadata("age", "left"), constants=(None, ["age"], "left"))
+    assert features.numpy().tolist() == [[40], [50]] and weights.numpy().tolist() == [0, 1]
+    assert feed(ports, "predict", data=data, constants=(None, None, "age")).shape == (2, 3)
+
+
+def test_evaluations_count_sample_weights_if_their_data_has_them() -> None:
+    ports, constants = model_of(keras.Input((3,), name="pixels")), ("left", None, "age")
+    assert len(feed(ports, "evaluate", data=metadata("age", "pixels", "left"), constants=constants)) == 3
+    assert len(feed(ports, "evaluate", data=metadata("pixels", "left"), constants=constants)) == 2
+    with pytest.raises(UserError, match=r"sample_weight in net.py: 'age' is no column of the data"):
+        feed(ports, data=metadata("pixels", "left"), constants=constants)
+
+
+def test_each_output_may_have_sample_weights_of_its_own() -> None:
+    ports = model_of(keras.Input((3,), name="pixels"), ("left", "age"))
+    for given in (["age", "left"], {"age": "left", "left": "age"}):
+        _, _, weights = feed(ports, constants=(None, None, given))
+        assert [one.numpy().tolist() for one in weights] == [[40, 50], [0, 1]]
+    _, _, weights = feed(ports, constants=(None, None, "age"))
+    assert weights.numpy().tolist() == [40, 50]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("city", "sample_weight in net.py: column 'city' is string, and sample weights are numbers"),
+        ("pixels", r"column 'pixels' is float64\[3\], and sample weights are numbers"),
+        ("agee", r"'agee' is no column of the data\n  Did you mean 'age'\?"),
+        (["age", "left", "age"], "names age, left, age, and the model has the outputs a, b"),
+        ({"a": "age"}, "names a, and the model has the outputs a, b"),
+    ],
+)
+def test_wrong_sample_weights_are_refused(given: Any, message: str) -> None:
+    ports = model_of(keras.Input((3,), name="pixels"), ("a", "b"))
+    with pytest.raises(UserError, match=message):
+        feed(ports, label="age,left", constants=(None, None, given))
+
+
+def test_an_output_without_a_loss_needs_no_label() -> None:
+    ports = replace(model_of(keras.Input((3,), name="pixels"), ("left", "other")), unlabelled=frozenset({"other"}))
+    for label in ("", "left"):
+        _, labels = feed(ports, label=label)
+        assert [one.numpy().ravel().tolist() for one in labels] == [[0, 1], [0, 0]]
+    _, labels = feed(ports, label="left,age")
+    assert labels[1].numpy().ravel().tolist() == [40, 50]
+    with pytest.raises(UserError, match="of which only left has a loss"):
+        feed(ports, label="age,left,pixels")

@@ -21,8 +21,9 @@ from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import open_store
 from elasticdl.worker.model.adapted.adapter import JobAdapter, adapt_to
 from elasticdl.worker.model.user.callbacks.accepted import ModelFacts, check_callbacks, make_callbacks
+from elasticdl.worker.model.user.column_choice import ColumnChoice, Constants
 from elasticdl.worker.model.user.columns import ColumnPacker
-from elasticdl.worker.model.user.default_feed import ColumnChoice, DefaultFeed, Ports
+from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
 
 pytestmark = pytest.mark.tensorflow
 DOCS = Path(__file__).parents[3] / "docs"
@@ -84,7 +85,7 @@ def test_the_subclassed_model_of_the_guide_takes_the_columns_that_its_file_names
     names = ("bought", "income", "age")
     data = Metadata(format="csv", column_names=names, column_types=("int64", "float64", "int64"))
     file = run(code)
-    choice = ColumnChoice.of("", file["label"], file["features"], Path("model.py"))
+    choice = ColumnChoice.of("", Constants(file["label"], file["features"]), Path("model.py"))
     ports = Ports.of(file["model"], data, choice, Path("model.py"))
     records = {name: tf.constant([place, place]) for place, name in enumerate(names)}
     features, labels = DefaultFeed(ports, data, "train", choice, Path("model.py"))(records, "train", data)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model.signature import Optimizer
+from elasticdl.shared.model.signature import ModelSignature, Optimizer
 from elasticdl.worker.model.user.calls import UserCodeError
 
 from .conftest import RECOMMENDER, WriteModule, columns, runner_of
@@ -124,7 +125,6 @@ def optimizer():
         ("keras.optimizers.Muon()", "Muon is not supported: each update needs a whole matrix"),
         ("keras.optimizers.ScheduleFreeAdamW()", "ScheduleFreeAdamW is not supported: it evaluates and exports other"),
         ("type('Mine', (keras.optimizers.SGD,), {})()", "the optimizer Mine is not supported\n"),
-        ("keras.optimizers.SGD(use_ema=True)", "use_ema of the optimizer is not supported"),
         ("keras.optimizers.SGD(gradient_accumulation_steps=4)", "--grads_to_wait"),
         ("keras.optimizers.SGD(loss_scale_factor=4.0)", "mixed_float16"),
         ("keras.optimizers.SGD(lambda: 0.1)", "learning_rate is a function"),
@@ -163,3 +163,27 @@ def optimizer():
     )
     with pytest.raises(UserError, match="tables on the ps always decay"):
         runner_of(write_module(body), columns())
+
+
+def test_averages_and_non_negative_weights_reach_the_signature(write_module: WriteModule) -> None:
+    body = """
+def custom_model():
+    inputs = keras.Input((4,), name="numbers")
+    return keras.Model(inputs, layers.Dense(1, kernel_constraint="non_neg")(inputs))
+
+def optimizer():
+    return keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=3)
+
+def feed_batch(records, mode, metadata):
+    return records["numbers"], records["label"]
+"""
+    raw = {"numbers": np.ones((4, 4), np.float32), "label": np.ones((4, 1), np.float32)}
+    runner, _ = runner_of(write_module(body), raw)
+    signature = runner.signature()
+    assert {spec.name.rpartition("/")[2]: spec.nonnegative for spec in signature.dense} == {
+        "kernel": True,
+        "bias": False,
+    }
+    given = dict(signature.optimizer.hyperparameters)
+    assert (given["ema_momentum"], given["ema_overwrite_frequency"]) == (0.5, 3)
+    assert ModelSignature.from_json(signature.to_json()) == signature

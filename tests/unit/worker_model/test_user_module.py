@@ -63,8 +63,12 @@ def test_params_reach_the_model_function(write_module: WriteModule) -> None:
         (RECOMMENDER + "\ndef optimizer():\n    return 'sgd'\n", "must return a Keras optimizer, not str"),
         (OWN_TRAIN_STEP, r"overrides train_step\(\)"),
         (
-            RECOMMENDER.replace("layers.Dense(8,", "layers.Dense(8, kernel_constraint='non_neg',"),
-            "has the constraint NonNeg",
+            RECOMMENDER.replace("layers.Dense(8,", "layers.Dense(8, kernel_constraint='max_norm',"),
+            "has the constraint MaxNorm, which needs whole variables",
+        ),
+        (
+            RECOMMENDER + "\ndef optimizer():\n    return keras.optimizers.SGD(0.1, use_ema=True)\n",
+            "use_ema of the optimizer can't be used with the table",
         ),
         (
             RECOMMENDER + "\ndef loss(labels, predictions):\n    return labels['x']\n",

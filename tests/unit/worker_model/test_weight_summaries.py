@@ -77,6 +77,27 @@ def test_tensorboard_reads_weights_row_norms_and_the_graph(write_module: WriteMo
     (graph,) = accumulator.Tensors("keras")
     drawn = keras_model_to_graph_def(json.loads(make_ndarray(graph.tensor_proto).item()))
     assert {"ids", "items", "last"} <= {node.name.rpartition("/")[2] for node in drawn.node}
+    assert any("last" in node.name and node.op == "MatMul" for node in accumulator.Graph().node)
+
+
+def test_the_graph_of_operations_has_no_large_constants(write_module: WriteModule) -> None:
+    model = """
+import numpy as np
+records_of = keras.Input((3,), name="numbers")
+class Wide(keras.layers.Layer):
+    def call(self, x):
+        return keras.ops.matmul(x, np.random.default_rng(1).normal(size=(3, 90_000)).astype("float32"))
+custom_model = keras.Model(records_of, keras.layers.Dense(1)(Wide()(records_of)))
+custom_model.compile("sgd", "mse")
+
+def feed_batch(records, mode, metadata):
+    return records["ids"], records["label"]
+"""
+    raw = {"ids": np.ones((4, 3), np.float32), "label": np.zeros((4, 1), np.float32)}
+    runner, _ = runner_of(write_module(model), raw)
+    content = weight_summaries._operations(runner)
+    assert content is not None
+    assert len(content) < 50_000
 
 
 def test_a_large_table_is_sampled_evenly() -> None:

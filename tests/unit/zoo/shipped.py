@@ -15,7 +15,8 @@ from elasticdl.shared.job.model_file import ModelFile, check_syntax
 from elasticdl.shared.job.plan import Shard
 from elasticdl.shared.storage import open_store
 from elasticdl.worker.model.batch import Batch
-from elasticdl.worker.model.user.default_feed import ColumnChoice, DefaultFeed, Ports
+from elasticdl.worker.model.user.column_choice import ColumnChoice, Constants
+from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
 from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.module import UserModule, load
 
@@ -45,7 +46,7 @@ def with_feed(module: UserModule, raw: Raw, mode: str = "train") -> UserModule:
     """The module with the feed that a job gives it if it has none."""
     if module.has_feed:
         return module
-    choice = ColumnChoice.of("", module.value("label"), module.value("features"), module.path)
+    choice = ColumnChoice.of("", Constants(*map(module.value, Constants._fields)), module.path)
     ports = Ports.of(module.make_model(), raw[1].metadata, choice, module.path)
     return replace(module, default_feed=DefaultFeed(ports, raw[1].metadata, mode, choice, module.path))
 

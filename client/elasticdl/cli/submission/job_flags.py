@@ -59,6 +59,17 @@ class JobFlags:
             sets="ModelSpec.label",
         ),
     ] = ""
+    sample_weight: Annotated[
+        str,
+        Flag(
+            "Column with the sample weight of each record, for a model file without a feed. For several outputs: "
+            "COLUMN for all, or COLUMN,COLUMN. Takes precedence over sample_weight in the file.",
+            metavar="COLUMN",
+            panel=MODEL,
+            shows="none",
+            sets="ModelSpec.sample_weight",
+        ),
+    ] = ""
     feed: Annotated[str, _function("feed", "turns the records of a minibatch into tensors")] = ""
     feed_batch: Annotated[str, _function("feed_batch", "turns a minibatch as a whole into tensors")] = ""
     loss: Annotated[str, _function("loss", "computes the loss")] = ""

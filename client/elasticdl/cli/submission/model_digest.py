@@ -17,9 +17,24 @@ def file_digests(model: Path) -> dict[str, str]:
     Returns:
         File name relative to the model's folder -> hex digest.
     """
-    folder = model.parent
+    return _digests(model.parent, [model])
+
+
+def imported_files(model: Path, folder: Path) -> list[str]:
+    """The modules in a folder that a file outside of it imports, directly or through another.
+
+    Args:
+        model: a Python file that parses.
+        folder: with modules.
+
+    Returns:
+        File names relative to the folder.
+    """
+    return [*_digests(folder, [file for module in _imports(model.read_bytes()) for file in _files(folder, module)])]
+
+
+def _digests(folder: Path, waiting: list[Path]) -> dict[str, str]:
     digests: dict[str, str] = {}
-    waiting = [model]
     while waiting:
         file = waiting.pop()
         name = str(file.relative_to(folder))

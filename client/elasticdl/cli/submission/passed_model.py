@@ -1,7 +1,7 @@
 """A Keras model that Python code has passed to ``elasticdl.api``: a model file and a ``.keras`` file in one folder.
 
 The folder is a temporary one until the job has a folder of its own, into which both files are copied. So a resume finds
-them, and they are deleted with the job.
+them, and they are deleted with the job. On Kubernetes they travel in the job's ConfigMap.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from elasticdl.shared.errors import PermanentError
 from elasticdl.shared.job.model_file import PASSED_MODEL_FOLDER
 
 
+def is_passed_model(file: Path) -> bool:
+    """Whether a model file belongs to a model that was passed as an object."""
+    return file.parent.name.startswith(PASSED_MODEL_FOLDER)
+
+
 def with_passed_model(submission: Submission, run: RunDirectory) -> Submission:
     """The submission with its model in the job's folder, if it was passed as an object; any other one as it is.
 
@@ -27,7 +32,7 @@ def with_passed_model(submission: Submission, run: RunDirectory) -> Submission:
         PermanentError: the files can't be copied.
     """
     file = Path(submission.spec.model.path)
-    if not file.parent.name.startswith(PASSED_MODEL_FOLDER):
+    if not is_passed_model(file):
         return submission
     try:
         shutil.copytree(file.parent, run.model)

@@ -216,8 +216,9 @@ def model_of(flags: JobFlags) -> tuple[ModelSpec, dict[str, str]]:
     """
     file = replace(find_model(flags.model_def, flags.model_zoo), functions=flags.functions)
     model_file.check_syntax(file)
-    if flags.label and model_file.has_feed(file):
-        raise UserError(f"--label has no effect, because {file.path} has a feed", usage=True)
+    for name in ("label", "sample_weight"):
+        if getattr(flags, name) and model_file.has_feed(file):
+            raise UserError(f"--{name} has no effect, because {file.path} has a feed", usage=True)
     digests = file_digests(file.path)
     spec = ModelSpec(
         path=str(file.path),

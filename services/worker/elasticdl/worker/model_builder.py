@@ -42,9 +42,10 @@ from elasticdl.worker.model.user.callbacks.accepted import (
     with_hooks,
 )
 from elasticdl.worker.model.user.callbacks.hooks import CallbackModel, Hooks, SaveModel, WriteSummaries
+from elasticdl.worker.model.user.column_choice import ColumnChoice, Constants
 from elasticdl.worker.model.user.compiled import Compiled
 from elasticdl.worker.model.user.data_reader import reader_of
-from elasticdl.worker.model.user.default_feed import ColumnChoice, DefaultFeed, Ports
+from elasticdl.worker.model.user.default_feed import DefaultFeed, Ports
 from elasticdl.worker.model.user.feeder import BatchFeeder
 from elasticdl.worker.model.user.module import UserModule, load
 from elasticdl.worker.model.user.randomness import seed_process
@@ -262,12 +263,16 @@ def _ports_of(spec: JobSpec, module: UserModule) -> Ports:
     with looked_at(seed=spec.plan.seed):
         model = module.make_model()
         metadata = schema_of(spec.data).metadata
-        has_labels = module.value("loss") is not None or not model.compiled or Compiled(model, module.path).has_loss
-        return Ports.of(model, metadata, _choice_of(spec, module), module.path, has_labels=has_labels)
+        compiled = Compiled(model, module.path) if module.value("loss") is None and model.compiled else None
+        has_labels = compiled is None or compiled.has_loss
+        ports = Ports.of(model, metadata, _choice_of(spec, module), module.path, has_labels=has_labels)
+        is_compared = compiled is not None and module.value("eval_metrics_fn") is None
+        return replace(ports, unlabelled=compiled.unlabelled(ports.output_names)) if compiled and is_compared else ports
 
 
 def _choice_of(spec: JobSpec, module: UserModule) -> ColumnChoice:
-    return ColumnChoice.of(spec.model.label, module.value("label"), module.value("features"), module.path)
+    constants = Constants(*map(module.value, Constants._fields))
+    return ColumnChoice.of(spec.model.label, constants, module.path, spec.model.sample_weight)
 
 
 def _open(spec: JobSpec, module: UserModule, plan: Plan, data: DataSpec, mode: str, ports: Ports | None) -> Dataset:

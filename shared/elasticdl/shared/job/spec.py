@@ -30,6 +30,7 @@ class ModelSpec:
         exported: URI of a ``.keras`` file, which is loaded in place of calling ``symbol``; empty: none.
         callbacks: the function in it that returns the callbacks, if it has one; empty: ``callbacks``.
         label: columns of the labels, with commas between, if the file has no feed; empty: they are found.
+        sample_weight: columns of the sample weights, likewise; empty: those that the file names, if it does.
         adapted: URIs of the states of layers that were adapted to the training data before the job started. See
             ``elasticdl.worker.model.adapted``.
         functions: function of the model-file contract -> name of the function of the file that takes its place.
@@ -44,6 +45,7 @@ class ModelSpec:
     exported: str = ""
     callbacks: str = ""
     label: str = ""
+    sample_weight: str = ""
     adapted: tuple[str, ...] = ()
     functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -21,6 +21,8 @@ _ELEMENTS_MAX = 1 << 40
 _WIDTH_MAX = 1 << 20
 """Floats per row: more than any embedding has, and few enough for a row to fit into memory."""
 _INT64_MAX = (1 << 63) - 1
+EMA_MOMENTUM, EMA_OVERWRITE_FREQUENCY = EMA = ("ema_momentum", "ema_overwrite_frequency")
+"""Hyperparameters of any optimizer that keeps averages of the dense weights."""
 UPDATES_MAX = (1 << 31) - 2
 """Largest ``min_count`` and ``expire_after``: a ps counts updates in 32 bits."""
 
@@ -106,6 +108,7 @@ class DenseVariable:
         kind: which rule applies.
         weight_decay: whether the optimizer's decoupled weight decay applies (Keras' exclusions resolved).
         state: STATISTIC: how a batch changes it. An older signature lacks it: it added differences.
+        nonnegative: whether an update sets negative values to 0 (Keras' constraint ``NonNeg``).
     """
 
     name: str
@@ -113,6 +116,7 @@ class DenseVariable:
     kind: VariableKind
     weight_decay: bool = True
     state: StateRule = StateRule()
+    nonnegative: bool = False
 
     def __post_init__(self) -> None:
         _check(isinstance(self.name, str) and isinstance(self.weight_decay, bool), f"dense variable {self.name!r}")
@@ -186,8 +190,10 @@ class RowTable:
         return self.has_candidates or self.expire_after > 0
 
 
-_OMITTED = MappingProxyType({"min_count": 1, "expire_after": 0})
-"""Facts of a table that its JSON lacks where they are these: signatures of earlier versions have the same text."""
+_OMITTED: Mapping[type, Mapping[str, object]] = MappingProxyType(
+    {RowTable: {"min_count": 1, "expire_after": 0}, DenseVariable: {"nonnegative": False}}
+)
+"""Facts that the JSON lacks where they are these: signatures of earlier versions have the same text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +248,7 @@ class ModelSignature:
             if isinstance(value, Mapping):
                 return dict(value)
             facts = {field.name: getattr(value, field.name) for field in fields(value)}
-            for name, usual in _OMITTED.items() if isinstance(value, RowTable) else ():
+            for name, usual in _OMITTED.get(type(value), {}).items():
                 if facts[name] == usual:
                     del facts[name]
             return facts

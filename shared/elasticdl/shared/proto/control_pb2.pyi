@@ -417,6 +417,7 @@ class ModelSpec(_message.Message):
     LABEL_FIELD_NUMBER: _builtins.int
     ADAPTED_FIELD_NUMBER: _builtins.int
     FUNCTIONS_FIELD_NUMBER: _builtins.int
+    SAMPLE_WEIGHT_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     symbol: _builtins.str
     digest: _builtins.str
@@ -425,6 +426,7 @@ class ModelSpec(_message.Message):
     exported: _builtins.str
     callbacks: _builtins.str
     label: _builtins.str
+    sample_weight: _builtins.str
     @_builtins.property
     def params(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
@@ -445,10 +447,11 @@ class ModelSpec(_message.Message):
         label: _builtins.str = ...,
         adapted: _abc.Iterable[_builtins.str] | None = ...,
         functions: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        sample_weight: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapted", b"adapted", "callbacks", b"callbacks", "digest", b"digest", "eager", b"eager", "exported", b"exported", "fingerprint", b"fingerprint", "functions", b"functions", "label", b"label", "params", b"params", "path", b"path", "symbol", b"symbol"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapted", b"adapted", "callbacks", b"callbacks", "digest", b"digest", "eager", b"eager", "exported", b"exported", "fingerprint", b"fingerprint", "functions", b"functions", "label", b"label", "params", b"params", "path", b"path", "sample_weight", b"sample_weight", "symbol", b"symbol"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

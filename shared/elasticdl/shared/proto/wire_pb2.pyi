@@ -204,6 +204,7 @@ class Pull(_message.Message):
     TABLES_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    AVERAGES_FIELD_NUMBER: _builtins.int
     plan: _builtins.str
     placement_version: _builtins.int
     pin: _builtins.int
@@ -213,6 +214,8 @@ class Pull(_message.Message):
     task: _builtins.int
     """training: the task and the batch that is computed from the answer"""
     batch: _builtins.int
+    averages: _builtins.bool
+    """the averages of the trainable dense variables in place of their values"""
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableRows]: ...
     def __init__(
@@ -225,10 +228,11 @@ class Pull(_message.Message):
         tables: _abc.Iterable[Global___TableRows] | None = ...,
         task: _builtins.int | None = ...,
         batch: _builtins.int | None = ...,
+        averages: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_task", b"_task", "batch", b"batch", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_task", b"_task", "batch", b"batch", "dense", b"dense", "pin", b"pin", "placement_version", b"placement_version", "plan", b"plan", "tables", b"tables", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_task", b"_task", "averages", b"averages", "batch", b"batch", "dense", b"dense", "pin", b"pin", "placement_version", b"placement_version", "plan", b"plan", "tables", b"tables", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch: _TypeAlias = _typing.Literal["batch"]  # noqa: Y015
     _WhichOneofArgType__batch: _TypeAlias = _typing.Literal["_batch", b"_batch"]  # noqa: Y015

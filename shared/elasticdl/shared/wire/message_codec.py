@@ -161,7 +161,7 @@ def decode_reply(meta: bytes, tensors: Sequence[Tensor]) -> tuple[Reply, str]:
 
 def _encode_pull(request: Pull, message: wire_pb2.Pull) -> Ids:
     message.plan, message.placement_version = request.plan, request.placement_version
-    message.pin, message.dense = request.pin, request.dense
+    message.pin, message.dense, message.averages = request.pin, request.dense, request.averages
     if request.batch is not None:
         message.task, message.batch = request.batch
     for table in request.tables:
@@ -182,6 +182,7 @@ def _decode_pull(message: wire_pb2.Pull, tensors: Sequence[Tensor]) -> Pull:
             for slice_, part in zip(message.tables, parts, strict=True)
         ),
         batch=(message.task, message.batch) if message.HasField("task") else None,
+        averages=message.averages,
     )
 
 

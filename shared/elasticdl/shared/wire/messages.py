@@ -77,6 +77,8 @@ class Pull:
         dense: whether dense variables are wanted.
         tables: ids by table.
         batch: task and batch that is computed from the answer; None: no batch of training.
+        averages: whether the averages of trainable dense variables are wanted in place of their values, if the
+            optimizer keeps averages.
     """
 
     plan: str
@@ -85,6 +87,7 @@ class Pull:
     dense: bool
     tables: tuple[TableIds, ...]
     batch: tuple[int, int] | None = None
+    averages: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The model file and the modules beside it, which travel with a job in its ConfigMap."""
+"""The model file and the modules beside it, which travel with a job in its ConfigMap; a passed model, too."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from elasticdl.cli.submission.model_digest import file_digests
+from elasticdl.cli.submission.model_digest import file_digests, imported_files
+from elasticdl.cli.submission.passed_model import is_passed_model
 from elasticdl.cli.submission.submit import find_model
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.job import model_file
+from elasticdl.shared.job.model_file import KERAS_FILE
 from elasticdl.shared.kubernetes.names import MODEL_FOLDER
 
 BYTES_MAX = 900_000
@@ -58,7 +60,18 @@ def collect(model_def: str, model_zoo: str, custom_data_reader: str = "") -> Mod
     reader = model_file.find_reader(file, custom_data_reader)
     folder = file.path.parent
     contents = {name: (folder / name).read_bytes() for name in file_digests(file.path)}
+    if is_passed_model(file.path):
+        here = Path.cwd()
+        contents |= {name: (here / name).read_bytes() for name in imported_files(file.path, here)}
+        contents[KERAS_FILE] = (folder / KERAS_FILE).read_bytes()
     size = sum(map(len, contents.values()))
+    if size > BYTES_MAX and is_passed_model(file.path):
+        raise UserError(
+            f"the model has {size:,} bytes with its weights and modules; a job on Kubernetes takes {BYTES_MAX:,} of a "
+            "model that is passed as an object",
+            hint="Write a model file that makes it, and give its path. If the weights matter, save the model as a "
+            ".keras file in object storage, and give its address as initial_model.",
+        )
     if size > BYTES_MAX:
         largest = max(contents, key=lambda name: len(contents[name]))
         raise UserError(

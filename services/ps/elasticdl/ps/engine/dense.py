@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from elasticdl.ps.engine.averages import average_of
 from elasticdl.ps.engine.checks import check_array, check_finite
 from elasticdl.ps.engine.kernels import formulas
 from elasticdl.ps.engine.layer_state import LayerState
@@ -24,17 +25,19 @@ class DenseCut:
     """The dense state at one moment, a copy: read it from any thread, for as long as wanted.
 
     Attributes:
-        state: float32[1 + slots, trainable], weights first, then each slot.
+        state: float32[1 + slots, trainable], weights first, then each slot, then the averages if there are any.
         fixed: float32[statistics + frozen].
+        has_averages: whether the optimizer keeps averages.
     """
 
     state: Floats
     fixed: Floats
+    has_averages: bool = False
 
-    def pull(self, out: Floats) -> None:
+    def pull(self, out: Floats, *, averages: bool = False) -> None:
         """``DenseStore.pull`` as of the cut."""
         trainable = self.state.shape[1]
-        out[:trainable] = self.state[0]
+        out[:trainable] = self.state[-1 if averages and self.has_averages else 0]
         out[trainable:] = self.fixed
 
 
@@ -72,8 +75,11 @@ class DenseStore:
         """Elements altogether."""
         self._layer_state = LayerState(variables, by_kind[VariableKind.STATISTIC])
         self._rule = rule_of(optimizer)
-        self._decayed = tuple(_decay_ranges(variables, by_kind[VariableKind.TRAINABLE]))
-        initial = np.array([0.0, *(slot.initial for slot in self._rule.slots)], np.float32)
+        self._decayed = tuple(_ranges(variables, by_kind[VariableKind.TRAINABLE], lambda one: one.weight_decay))
+        self._average = average_of(optimizer)
+        self._nonnegative = tuple(_ranges(variables, by_kind[VariableKind.TRAINABLE], lambda one: one.nonnegative))
+        averages = [0.0] * (self._average is not None)
+        initial = np.array([0.0, *(slot.initial for slot in self._rule.slots), *averages], np.float32)
         self._state = np.repeat(initial[:, None], self.trainable, axis=1)
         self._fixed = np.zeros(self.size - self.trainable, np.float32)
 
@@ -82,14 +88,18 @@ class DenseStore:
         """Bytes allocated."""
         return self._state.nbytes + self._fixed.nbytes
 
-    def pull(self, out: Floats) -> None:
+    def pull(self, out: Floats, *, averages: bool = False) -> None:
         """Write all values into ``out`` float32[size], in the order of ``layout``.
+
+        Args:
+            out: is filled.
+            averages: give the averages of trainable values in place of these, if the optimizer keeps averages.
 
         Raises:
             ProtocolError: wrong shape or dtype.
         """
         check_array("dense: values", out, np.float32, (self.size,))
-        out[: self.trainable] = self._state[0]
+        out[: self.trainable] = self._state[-1 if averages and self._average else 0]
         out[self.trainable :] = self._fixed
 
     def set(self, values: Floats) -> None:
@@ -102,8 +112,10 @@ class DenseStore:
         check_array("dense: values", values, np.float32, (self.size,))
         check_finite("dense: values", values)
         self._state[0] = values[: self.trainable]
-        for row, slot in zip(self._state[1:], self._rule.slots, strict=True):
+        for row, slot in zip(self._state[1:], self._rule.slots, strict=False):
             row[:] = slot.initial
+        if self._average:
+            self._state[-1] = self._state[0]  # Until the first update, which begins the averages.
         self._fixed[:] = values[self.trainable :]
 
     def check(self, gradient: Floats) -> None:
@@ -122,6 +134,12 @@ class DenseStore:
         for start, stop, decay in self._decayed:
             coefficients = self._rule.coefficients(update, decay=decay)
             formulas.update_dense(self._rule.formula, state, start, stop, self.trainable, gradient, coefficients)
+        # In Keras' order: averages have the values as the formula leaves them, and constraints have the last word.
+        if self._average:
+            self._average.move(self._state[-1], self._state[0], update.iteration)
+        for start, stop, is_nonnegative in self._nonnegative:
+            if is_nonnegative:
+                np.maximum(self._state[0, start:stop], 0, out=self._state[0, start:stop])
 
     def check_statistics(self, update: Floats) -> None:
         """Refuse an update float32[statistics] of layer state that can't be applied.
@@ -145,7 +163,8 @@ class DenseStore:
 
     def cut(self) -> DenseCut:
         """A copy of everything: dense state is small beside rows, and changes as a whole at every push anyway."""
-        return DenseCut(state=self._state.copy(), fixed=self._fixed.copy())
+        has_averages = self._average is not None
+        return DenseCut(state=self._state.copy(), fixed=self._fixed.copy(), has_averages=has_averages)
 
     def load(self, cut: DenseCut) -> None:
         """Take over the state of a cut of an equal store.
@@ -170,12 +189,14 @@ def _check_blocks(variables: Sequence[DenseVariable], blocks: Sequence[Block]) -
         previous, free_from = block.variable, block.stop
 
 
-def _decay_ranges(variables: Sequence[DenseVariable], blocks: Sequence[Block]) -> Iterator[tuple[int, int, bool]]:
-    """Maximal flat ranges (start, stop, weight decay applies) of trainable blocks."""
+def _ranges(
+    variables: Sequence[DenseVariable], blocks: Sequence[Block], applies: Callable[[DenseVariable], bool]
+) -> Iterator[tuple[int, int, bool]]:
+    """Maximal flat ranges (start, stop, whether something applies) of trainable blocks."""
     start = stop = 0
     for number, block in enumerate(blocks):
-        decay = variables[block.variable].weight_decay
+        here = applies(variables[block.variable])
         stop += block.size
-        if number + 1 == len(blocks) or variables[blocks[number + 1].variable].weight_decay != decay:
-            yield start, stop, decay
+        if number + 1 == len(blocks) or applies(variables[blocks[number + 1].variable]) != here:
+            yield start, stop, here
             start = stop

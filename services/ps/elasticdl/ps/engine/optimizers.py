@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from elasticdl.ps.engine.kernels import formulas
 from elasticdl.ps.engine.missed_updates import Doubles, FollowTheLeader, Moments, Sign, Velocity, ZeroGradient
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model.signature import Number, Optimizer
+from elasticdl.shared.model.signature import EMA, Number, Optimizer
 
 Values = Mapping[str, Number]
 """Hyperparameters by Keras' names, every one present."""
@@ -104,13 +104,14 @@ def rule_of(optimizer: Optimizer) -> Rule:
         raise UserError(
             f"optimizer {optimizer.name!r} is not supported", hint=f"Use one of {', '.join(sorted(OPTIMIZERS))}."
         )
-    unknown = sorted(set(optimizer.hyperparameters) - set(family.defaults))
+    given = {name: value for name, value in optimizer.hyperparameters.items() if name not in EMA}
+    unknown = sorted(set(given) - set(family.defaults))
     if unknown:
         raise UserError(
             f"optimizer {optimizer.name!r}: unknown hyperparameters {', '.join(unknown)}",
             hint=f"It has {', '.join(family.defaults)}.",
         )
-    values = dict(family.defaults) | dict(optimizer.hyperparameters)
+    values = dict(family.defaults) | given
     for name, value in values.items():
         _check_value(optimizer.name, name, value)
     return family.rule(MappingProxyType(values))

@@ -203,7 +203,7 @@ class PsCore:
             source = self._pin.of(request.pin) if request.pin else shard
             if source is None:
                 raise RefusedError(RefusalKind.NO_PIN, f"evaluation {request.pin} is not pinned here")
-            source.pull(request.tables, rows, dense if request.dense else None)
+            source.pull(request.tables, rows, dense if request.dense else None, averages=request.averages)
             self.pulls.on_pulled(request, shard, now_s, sender)
             return PullReply(iteration=source.iteration, step=source.step, dense=dense, rows=rows)
 

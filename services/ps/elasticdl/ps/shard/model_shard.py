@@ -142,8 +142,14 @@ class ModelShard:
         task, batch = request.batch
         return all(group.is_open(TaskId(task), batch) for group in self.groups)
 
-    def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None) -> None:
+    def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None, *, averages: bool = False) -> None:
         """Write rows of ``tables`` one after another into ``rows``, and the dense values into ``dense``, if given.
+
+        Args:
+            tables: ids by table.
+            rows: float32.
+            dense: float32 of the size of the part; None: not wanted.
+            averages: see ``DenseStore.pull``.
 
         Raises:
             ProtocolError: an id outside of its table.
@@ -155,11 +161,11 @@ class ModelShard:
         if dense is None:
             return
         if len(self.groups) == 1:
-            self.groups[0].dense.pull(dense)
+            self.groups[0].dense.pull(dense, averages=averages)
             return
         for group in self.groups:
             values = np.empty(group.part.size, np.float32)
-            group.dense.pull(values)
+            group.dense.pull(values, averages=averages)
             lay_out(self.part, group.part, values, dense)
 
     def whole_dense(self) -> Floats:

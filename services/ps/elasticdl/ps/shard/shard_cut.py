@@ -53,7 +53,7 @@ class ShardCut:
         """Batches absorbed, the most of its groups."""
         return max((group.ledger.step for group in self.served), default=0)
 
-    def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None) -> None:
+    def pull(self, tables: Sequence[TableIds], rows: Floats, dense: Floats | None, *, averages: bool = False) -> None:
         """As ``ModelShard.pull``, at the moment of the cut."""
         for table, out in zip(tables, split_rows(rows, tables), strict=True):
             if table.table >= len(self.rows):
@@ -63,7 +63,7 @@ class ShardCut:
             return
         for group, part in zip(self.served, self.parts, strict=True):
             values = np.empty(part.size, np.float32)
-            group.dense.pull(values)
+            group.dense.pull(values, averages=averages)
             lay_out(self.part, part, values, dense)
 
     def close(self, *, finished: bool = False) -> None:

@@ -49,8 +49,8 @@ class Exporter:
         sizes = {table.name: table.input_dim for table in self._ps.signature.tables}
         self._saved.save(pin, *self._pull(pin), sizes, keep)
 
-    def _pull(self, pin: int, only: Instances = NO_INSTANCES) -> tuple[Floats, RowsFunction]:
-        pulled = self._ps.pull({}, pin=pin, only=only)
+    def _pull(self, pin: int, only: Instances = NO_INSTANCES, *, averages: bool = False) -> tuple[Floats, RowsFunction]:
+        pulled = self._ps.pull({}, pin=pin, only=only, averages=averages)
         dense = pulled.dense.copy()
         pulled.release()
 
@@ -63,12 +63,15 @@ class Exporter:
     def export(self, command: ExportModel) -> None:
         """Export the model, replacing what is there.
 
+        As after ``fit()``, its weights are the averages if the optimizer keeps averages. A version that was saved is
+        the one that was evaluated.
+
         Raises:
             PinLostError: the audited model is gone.
             PermanentError, TransientError: the saved model can't be read, or the output can't be written.
         """
         version = command.version
-        dense, rows_of = self._saved.load(version) if version else self._pull(0, command.audited)
+        dense, rows_of = self._saved.load(version) if version else self._pull(0, command.audited, averages=True)
         write_output(command.output or self._output, lambda folder: self._write(dense, rows_of, folder), self._progress)
 
     def write_summaries(self, uri: str, instances: Instances, encode: Callable[[Floats, RowsFunction], bytes]) -> None:

@@ -32,7 +32,7 @@ class DenseVariables:
         rules: of the variables that a training step assigns, by their ``id()``.
 
     Raises:
-        UserError: a variable with a constraint, or a trainable one that is not float32.
+        UserError: a variable with a constraint other than NonNeg, or a trainable one that is not float32.
     """
 
     def __init__(self, model: Any, decays: Callable[[Any], bool], rules: Mapping[int, StateRule]) -> None:
@@ -146,13 +146,14 @@ def _specs(
     seen: Counter[str] = Counter()
     for place in found:
         variable, kind = place.variable, place.kind
-        if variable.constraint is not None:
-            raise UserError(
-                f"variable {variable.path} has the constraint {type(variable.constraint).__name__}, "
-                "which can't be enforced while several workers update it",
-                hint="Use a regularizer instead.",
-            )
         trainable = kind is VariableKind.TRAINABLE
+        constraint = variable.constraint if trainable else None
+        if constraint is not None and type(constraint) is not keras.constraints.NonNeg:
+            raise UserError(
+                f"variable {variable.path} has the constraint {type(constraint).__name__}, which needs whole variables "
+                "or code of its own, and a ps holds parts of variables",
+                hint="Use a regularizer, or the constraint NonNeg, which a ps applies to each element.",
+            )
         if trainable and variable.dtype != "float32":
             raise UserError(
                 f"variable {variable.path} is {variable.dtype}; trainable variables must be float32",
@@ -166,6 +167,7 @@ def _specs(
             kind=kind,
             weight_decay=trainable and bool(decays(variable)),
             state=rules.get(id(variable), StateRule()),
+            nonnegative=constraint is not None,
         )
 
 

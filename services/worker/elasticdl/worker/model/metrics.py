@@ -17,6 +17,7 @@ from elasticdl.shared.errors import UserError
 from elasticdl.shared.model.metric_states import MetricArrays, sum_states
 from elasticdl.worker.model.traced import TracedFunction
 from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.compiled import OutputLoss
 from elasticdl.worker.model.user.module import UserModule
 
 LOSS = "loss"
@@ -50,6 +51,20 @@ class FunctionMetric(keras.metrics.Metric):  # type: ignore[misc]
     def result(self) -> Any:
         """The mean so far."""
         return tf.math.divide_no_nan(self.total.value, self.count.value)
+
+
+class MeanLoss(keras.metrics.Mean):  # type: ignore[misc]
+    """The mean loss of one output over records."""
+
+    def __init__(self, loss: OutputLoss, name: str) -> None:
+        super().__init__(name=name)
+        self._loss = loss
+        self._direction = "down"
+
+    def update_state(self, labels: Any, predictions: Any, sample_weight: Any = None) -> None:
+        """Add a batch, which counts by its records, as the loss of all outputs does."""
+        records = tf.cast(tf.shape(tf.nest.flatten(predictions)[0])[0], tf.float32)
+        super().update_state(self._loss(labels, predictions, sample_weight), sample_weight=records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,13 +276,21 @@ class MetricSet:
                     hint=f"Give its update_state() a parameter sample_weight, or move it to {METRICS}().",
                 )
             shown = f"weighted_{name}" if name in known else name
-            self._entries.append(_Entry(name=shown, output=output, metric=metric, weighted=weighted))
+            counts = weighted or isinstance(metric, MeanLoss)
+            self._entries.append(_Entry(name=shown, output=output, metric=metric, weighted=counts))
 
     def _add_compiled(self, labels: Any, predictions: Any) -> None:
         """Add the metrics of a compiled model; those of functions in the file, if there are any, count instead."""
-        if self._module.compiled is None or self._entries[1:]:
+        compiled, has_own_metrics = self._module.compiled, bool(self._entries[1:])
+        if compiled is None:
             return
-        for output, metrics, weighted in self._module.compiled.metrics(labels, predictions):
+        if self._module.value("loss") is None:
+            losses = dict(compiled.losses(labels, predictions))
+            known = {entry.name for entry in self._entries}
+            self._add(METRICS, {name: MeanLoss(loss, name) for name, loss in losses.items() if name not in known}, None)
+        if has_own_metrics:
+            return
+        for output, metrics, weighted in compiled.metrics(labels, predictions):
             self._add(WEIGHTED_METRICS if weighted else METRICS, metrics, output)
 
     def _metric(self, function: str, name: str, value: Any) -> Any:
@@ -282,7 +305,7 @@ class MetricSet:
 
 
 def _is_known(metric: Any) -> bool:
-    return isinstance(metric, FunctionMetric) or type(metric).__module__.startswith("keras.")
+    return isinstance(metric, FunctionMetric | MeanLoss) or type(metric).__module__.startswith("keras.")
 
 
 def _shaken(prediction: Any, random: np.random.Generator) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from elasticdl.shared.errors import UserError
-from elasticdl.shared.model.signature import Number, Optimizer
+from elasticdl.shared.model.signature import EMA, Number, Optimizer
 
 _NAMES = {
     keras.optimizers.SGD: "sgd",
@@ -41,9 +41,8 @@ _SCHEDULES = (
     keras.optimizers.schedules.CosineDecayRestarts,
 )
 _ON_WORKER = {"clipnorm", "global_clipnorm", "clipvalue"}
-_IGNORED = {"name", "learning_rate", "ema_momentum", "ema_overwrite_frequency"}
+_IGNORED = {"name", "learning_rate"}
 _REFUSED = {
-    "use_ema": "every update would move the averages of all rows of a table, not only of those that a batch uses",
     "loss_scale_factor": "use the mixed_float16 policy, whose loss scale adapts itself",
     "gradient_accumulation_steps": "use --grads_to_wait",
 }
@@ -99,6 +98,9 @@ def translate(keras_optimizer: Any) -> TranslatedOptimizer:
         if config.pop(option, None):
             raise UserError(f"{option} of the optimizer is not supported", hint=f"Remove it: {instead}.")
     clipping = {option: float(config.pop(option) or 0.0) for option in _ON_WORKER}
+    if not config.pop("use_ema", False):
+        for option in EMA:
+            config.pop(option, None)
     pattern = getattr(keras_optimizer, "_exclude_from_weight_decay_pattern", None)
     return TranslatedOptimizer(
         optimizer=Optimizer(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from elasticdl.shared.errors import InvariantError, UserError
 from elasticdl.shared.model.metric_states import MetricArrays, sum_states
-from elasticdl.shared.model.signature import ModelSignature, VariableKind
+from elasticdl.shared.model.signature import EMA_MOMENTUM, ModelSignature, VariableKind
 from elasticdl.worker.model.batch import Batch
 from elasticdl.worker.model.build import build
 from elasticdl.worker.model.dense import DenseVariables, Float32Array
@@ -117,6 +117,7 @@ class ModelRunner:
         self.tables = tuple(table.spec for table in self.built.tables)
         self._trainable = [table.name for table in self.tables if table.kind is VariableKind.TRAINABLE]
         self._refuse_row_decay_exclusion()
+        self._refuse_averages_of_tables()
         self.synchronizes = synchronizes(self.built.model, module.path, synchronous=self.settings.synchronous)
         """Whether a training step needs the other batches of its round. Such steps may run side by side."""
         rules = state_rules(self.built, example, module.path)
@@ -366,15 +367,16 @@ class ModelRunner:
     def _check_weights(self) -> None:
         if self.example.weights is None:
             return
-        gives = f"{CLASS_WEIGHT} gives" if self.module.value(CLASS_WEIGHT) is not None else "the feed gives"
+        by_class, by_column = self.module.value(CLASS_WEIGHT) is not None, self.module.default_feed is not None
+        gives = f"{CLASS_WEIGHT} gives" if by_class else "a column gives" if by_column else "the feed gives"
         if not self.module.loss_takes(3):
             raise UserError(
                 f"{self.module.path}: {gives} sample weights, but loss takes two arguments",
                 hint="Define loss(labels, predictions, sample_weight=None).",
             )
-        if self.module.value(CLASS_WEIGHT) is not None and not self.module.loss_takes(2):
+        if (by_class or by_column) and not self.module.loss_takes(2):
             raise UserError(
-                f"{self.module.path}: {CLASS_WEIGHT} gives no sample weights in evaluations, but loss needs them",
+                f"{self.module.path}: evaluations may have no sample weights, but loss needs them",
                 hint="Define loss(labels, predictions, sample_weight=None).",
             )
 
@@ -384,6 +386,15 @@ class ModelRunner:
                 f"{self.module.path}: id {low if low < 0 else high} is outside embedding {name}, "
                 f"which has input_dim={input_dim}",
                 hint="Enlarge input_dim, or map the ids (keras.layers.Hashing, StringLookup) before the embedding.",
+            )
+
+    def _refuse_averages_of_tables(self) -> None:
+        served = [table.name for table in self.tables if table.kind is VariableKind.TRAINABLE]
+        if served and EMA_MOMENTUM in self.optimizer.optimizer.hyperparameters:
+            raise UserError(
+                f"{self.module.path}: use_ema of the optimizer can't be used with the table {served[0]} on the ps: "
+                "every update would move the averages of all its rows, not only of those that a batch uses",
+                hint="Remove use_ema.",
             )
 
     def _refuse_row_decay_exclusion(self) -> None:

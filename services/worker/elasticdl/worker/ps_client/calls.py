@@ -87,7 +87,13 @@ class PsCalls:
         return rules.progress_of(replies, settled.incarnations, version)
 
     def send_pull(
-        self, ids: Mapping[str, Ids], *, pin: int = 0, dense: bool = True, batch: tuple[int, int] | None = None
+        self,
+        ids: Mapping[str, Ids],
+        *,
+        pin: int = 0,
+        dense: bool = True,
+        batch: tuple[int, int] | None = None,
+        averages: bool = False,
     ) -> Procedure[SentRequest]:
         """Ask for rows and dense variables.
 
@@ -96,9 +102,12 @@ class PsCalls:
             pin: the evaluation whose pinned model is read; 0: the current one.
             dense: whether dense variables are wanted.
             batch: task and batch that is computed from the answer.
+            averages: whether the averages of dense variables are wanted, if the optimizer keeps averages.
         """
         order = Order.GATE_FIRST if batch and self._settings.has_gate else Order.TOGETHER
-        return self._send(lambda splitter: splitter.pull(ids, pin=pin, dense=dense, batch=batch), order)
+        return self._send(
+            lambda splitter: splitter.pull(ids, pin=pin, dense=dense, batch=batch, averages=averages), order
+        )
 
     def receive_pull(self, sent: SentRequest) -> Procedure[Settled]:
         """Wait for the answers, all of which are ``PullReply``.
@@ -125,6 +134,7 @@ class PsCalls:
         dense: bool = True,
         batch: tuple[int, int] | None = None,
         only: Instances = NO_INSTANCES,
+        averages: bool = False,
     ) -> Procedure[Settled]:
         """``send_pull`` and ``receive_pull``.
 
@@ -134,11 +144,12 @@ class PsCalls:
             dense: whether dense variables are wanted.
             batch: task and batch.
             only: the instance of each ps that has to answer; empty: any.
+            averages: see ``send_pull``.
 
         Raises:
             PinLostError: also if another instance has answered.
         """
-        sent = yield from self.send_pull(ids, pin=pin, dense=dense, batch=batch)
+        sent = yield from self.send_pull(ids, pin=pin, dense=dense, batch=batch, averages=averages)
         settled = yield from self.receive_pull(sent)
         if only and dict(only) != settled.incarnations:
             settled.release()

@@ -94,9 +94,11 @@ class PsClient:
         dense: bool = True,
         batch: tuple[int, int] | None = None,
         only: Instances = NO_INSTANCES,
+        averages: bool = False,
     ) -> Pulled:
         """See ``PsCalls.pull``."""
-        return self._gathered(self._sockets.run(self._calls.pull(ids, pin=pin, dense=dense, batch=batch, only=only)))
+        pulling = self._calls.pull(ids, pin=pin, dense=dense, batch=batch, only=only, averages=averages)
+        return self._gathered(self._sockets.run(pulling))
 
     def pull_rows(self, table: str, ids: Ids, *, pin: int = 0, only: Instances = NO_INSTANCES) -> Floats:
         """Rows float32[n, width] of one table for any number of ids; the caller owns the array."""

@@ -63,7 +63,15 @@ class Splitter:
         request = messages.NextBatch(plan=self._plan, placement_version=self.version, task=task, batches=batches)
         return Split([request] * len(self.parts), {})
 
-    def pull(self, ids: Mapping[str, Ids], *, pin: int, dense: bool, batch: tuple[int, int] | None = None) -> Split:
+    def pull(
+        self,
+        ids: Mapping[str, Ids],
+        *,
+        pin: int,
+        dense: bool,
+        batch: tuple[int, int] | None = None,
+        averages: bool = False,
+    ) -> Split:
         """A pull, for each ps."""
         rows = {name: split_rows(own, self._placement) for name, own in ids.items()}
         requests = [
@@ -73,6 +81,7 @@ class Splitter:
                 pin=pin,
                 dense=dense,
                 batch=batch,
+                averages=averages,
                 tables=tuple(
                     messages.TableIds(
                         table=self._numbers[name],

@@ -1,6 +1,7 @@
-"""The weights at the end of an epoch as a TensorBoard event file: histograms, and the graph of the model's layers.
+"""The weights at the end of an epoch as a TensorBoard event file: histograms, and the graphs of the model.
 
-Tags, buckets and the graph's format are those of Keras' ``TensorBoard`` callback. The package ``tensorboard`` is not
+TensorBoard's page opens with the graph of operations, and shows that of the layers as "Conceptual graph". Tags, buckets
+and the format of the second graph are those of Keras' ``TensorBoard`` callback. The package ``tensorboard`` is not
 needed: TensorFlow has the messages.
 """
 
@@ -24,7 +25,9 @@ BUCKETS = 30
 ROWS_MAX = 1 << 16
 """Rows of a table whose norms are counted; of a larger table they are spread evenly over its ids."""
 GRAPH_BYTES_MAX = 1 << 20
-"""Largest description of a model's layers that is written: a larger one would slow TensorBoard down."""
+"""Largest description of a model's layers, or operations, that is written: a larger one would slow TensorBoard down."""
+CONSTANT_BYTES_MAX = 1 << 10
+"""Larger values of constants are left out of the graph of operations, as TensorBoard leaves them out of its page."""
 
 _DRAWN = ("name", "dtype", "input_layers", "output_layers")
 """Settings of a layer that TensorBoard reads. Others may be long, such as vocabularies."""
@@ -39,7 +42,8 @@ def encode(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, epoc
         dense: float32, all dense variables in signature order.
         rows_of: gives the rows of a table.
         epoch: that has ended, from 0.
-        graph: whether the graph of the layers is written, too. A model that has none, or a large one, has no graph.
+        graph: whether the graphs are written, too. A subclassed model has none of layers, one that runs uncompiled
+            none of operations, and large graphs are left out.
 
     Returns:
         A histogram of each dense variable (``dense/kernel/histogram``), and of the lengths of the rows of each table
@@ -55,6 +59,8 @@ def encode(runner: ModelRunner, dense: Float32Array, rows_of: RowsFunction, epoc
             values.append(_histogram(f"{table.name}/row_norms/histogram", _norms(table.name, table.input_dim, rows_of)))
     event = tf.compat.v1.Event
     events = [event(wall_time=time.time(), file_version=_FILE_VERSION)]
+    if graph and (operations := _operations(runner)) is not None:
+        events.append(event(wall_time=time.time(), graph_def=operations))
     if graph and (described := _graph(runner.built.model)) is not None:
         events.append(event(wall_time=time.time(), step=0, summary=tf.compat.v1.Summary(value=[described])))
     events.append(event(wall_time=time.time(), step=epoch, summary=tf.compat.v1.Summary(value=values)))
@@ -84,6 +90,19 @@ def _histogram(tag: str, data: NDArray[Any]) -> Any:
         counts = np.array([0] * (BUCKETS - 1) + [data.size])
     buckets = np.stack([edges[:-1], edges[1:], counts], axis=1)
     return _value(tag, tf.make_tensor_proto(buckets, dtype=tf.float64), "histograms", b"")
+
+
+def _operations(runner: ModelRunner) -> bytes | None:
+    """The operations with which the model predicts, a ``GraphDef``; None: it runs uncompiled, or has too many."""
+    traced = runner.step.traced("predict", runner.example.spec)
+    if traced is None:
+        return None
+    definition = traced.graph.as_graph_def()
+    for node in (*definition.node, *(each for one in definition.library.function for each in one.node_def)):
+        if "value" in node.attr and node.attr["value"].ByteSize() > CONSTANT_BYTES_MAX:
+            del node.attr["value"]
+    content: bytes = definition.SerializeToString()
+    return content if len(content) <= GRAPH_BYTES_MAX else None
 
 
 def _graph(model: Any) -> Any | None:

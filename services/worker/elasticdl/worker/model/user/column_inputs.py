@@ -15,7 +15,9 @@ from elasticdl.shared.errors import UserError
 _TYPE = re.compile(r"(?P<list>list<)?(?P<element>\w+)[^\[]*(?:\[(?P<shape>\d+(?:x\d+)*)\])?$")
 
 
-def stacked_input(data: Metadata, features: Sequence[str], labels: Sequence[str], path: Path) -> Any:
+def stacked_input(
+    data: Metadata, features: Sequence[str], labels: Sequence[str], path: Path, *, others: Sequence[str] = ()
+) -> Any:
     """One input for several columns of numbers, (batch, columns), or for a single column of any type.
 
     Args:
@@ -23,6 +25,7 @@ def stacked_input(data: Metadata, features: Sequence[str], labels: Sequence[str]
         features: the columns; empty: all but the labels.
         labels: the named ones.
         path: the model file, named in errors.
+        others: further columns that are no inputs unless they are named.
 
     Raises:
         UserError: it is unclear which columns are meant, or they can't be one tensor.
@@ -34,7 +37,7 @@ def stacked_input(data: Metadata, features: Sequence[str], labels: Sequence[str]
             hint="Name the label with --label=COLUMN, and the model takes all other columns. Or choose its columns: "
             'features = ["a", "b"] for one tensor, features = {"a": "a", "b": "b"} for a dict of tensors.',
         )
-    chosen = list(features) or [name for name in types if name not in labels]
+    chosen = list(features) or [name for name in types if name not in (*labels, *others)]
     if len(chosen) == 1 and chosen[0] in types:
         (name,) = chosen
         made = _input(name, types[name])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,41 @@ class OutputMetrics(NamedTuple):
     weighted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OutputLoss:
+    """The loss of one output, without the factor that ``loss_weights`` gives it.
+
+    Attributes:
+        loss: a Keras loss.
+        path: of the output in the structure of the predictions.
+        packed: brings labels or sample weights into that structure.
+    """
+
+    loss: Any
+    path: Sequence[Any]
+    packed: Callable[[Any], Any]
+
+    def __call__(self, labels: Any, predictions: Any, sample_weight: Any = None) -> Any:
+        """The mean over a batch, a scalar."""
+        if keras.tree.is_nested(sample_weight):
+            sample_weight = self._of(self.packed(sample_weight))
+        return self.loss(self._of(self.packed(labels)), self._of(predictions), sample_weight)
+
+    def _of(self, structure: Any) -> Any:
+        for key in self.path:
+            structure = structure[key]
+        return structure
+
+
+def _outputs_of(given: Any, outputs: Sequence[str]) -> frozenset[str]:
+    """The outputs for which an argument of ``compile()`` gives something, which is one for all, a list or a dict."""
+    if isinstance(given, Mapping):
+        return frozenset(name for name, one in given.items() if one is not None)
+    if isinstance(given, list | tuple) and len(given) == len(outputs):
+        return frozenset(name for name, one in zip(outputs, given, strict=True) if one is not None and one != [])
+    return frozenset(outputs) if given else frozenset()
+
+
 class Compiled:
     """A compiled model.
 
@@ -48,15 +84,54 @@ class Compiled:
         """Whether ``compile()`` was given a loss. Without one, what layers add with ``add_loss()`` is all."""
         return self._model._compile_loss is not None
 
+    def unlabelled(self, outputs: Sequence[str]) -> frozenset[str]:
+        """Those of the outputs that have neither a loss nor a metric, so ``fit()`` needs no label for them.
+
+        Args:
+            outputs: their names, in their order.
+        """
+        compiled = self._model._compile_metrics
+        given = [self._model._compile_loss._user_loss] if self.has_loss else []
+        given += [compiled._user_metrics, compiled._user_weighted_metrics] if compiled is not None else []
+        return frozenset(outputs).difference(*(_outputs_of(each, outputs) for each in given))
+
+    def losses(self, labels: Any, predictions: Any) -> Iterator[tuple[str, OutputLoss]]:
+        """The loss of each output by the name that ``fit()`` reports it under, such as ``a_loss``; none for one output.
+
+        Args:
+            labels: as fed.
+            predictions: as the model gives them.
+        """
+        total = self._model._compile_loss
+        if total is None or not keras.tree.is_nested(predictions):
+            return
+        names, flat = tuple(total.output_names or ()), len(keras.tree.flatten(predictions))
+        if len(keras.tree.flatten(labels)) != flat:
+            return
+
+        def packed(given: Any) -> Any:
+            """Labels or weights in the structure of the predictions, as Keras packs them."""
+            if isinstance(given, Mapping) and not isinstance(predictions, Mapping):
+                given = [given[name] for name in names]
+            return keras.tree.pack_sequence_as(predictions, keras.tree.flatten(given))
+
+        self._build_loss(packed(labels), predictions)
+        if len(total._flat_losses) > 1:
+            for path, loss, _, name in total._flat_losses:
+                yield f"{name}_loss", OutputLoss(loss, path, packed)
+
     def loss(self, labels: Any, predictions: Any, sample_weight: Any = None) -> Any:
         """The weighted sum of the losses of all outputs, a scalar, as in ``fit()``; without regularizers."""
         loss = self._model._compile_loss
         if loss is None:
             return tf.zeros(())
-        if not loss.built:
-            with tf.init_scope():
-                loss.build(labels, predictions)
+        self._build_loss(labels, predictions)
         return loss(labels, predictions, sample_weight)
+
+    def _build_loss(self, labels: Any, predictions: Any) -> None:
+        if not self._model._compile_loss.built:
+            with tf.init_scope():
+                self._model._compile_loss.build(labels, predictions)
 
     def metrics(self, labels: Any, predictions: Any) -> Iterator[OutputMetrics]:
         """New objects for the metrics of each output.

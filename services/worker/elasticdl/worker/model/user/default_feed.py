@@ -16,11 +16,13 @@ from keras.src.models import Functional
 from elasticdl.shared.data.schema import Metadata
 from elasticdl.shared.errors import UserError
 from elasticdl.worker.model.user.calls import user_code
+from elasticdl.worker.model.user.column_choice import ColumnChoice
 from elasticdl.worker.model.user.column_inputs import keyed_inputs, stacked_input
 
 _DEFINE = "Or define feed_batch(records, mode, metadata) in the file."
 _NAMES_MAX = 12
 _TEXT = ("string", "binary")
+_SCALARS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float16", "float32", "float64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,7 @@ class Ports:
         output_names: of the outputs, in the order of ``keras.tree.flatten``: the key in a dict, else the layer's name.
         columns: key of an input -> its column, where the file says so; empty: inputs have the names of columns.
         has_labels: whether the model compares its outputs with labels. Without a loss, what ``add_loss`` adds is all.
+        unlabelled: names of outputs that have neither a loss nor a metric, and so need no label.
     """
 
     inputs: Any
@@ -40,6 +43,7 @@ class Ports:
     output_names: tuple[str, ...]
     has_labels: bool = True
     columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    unlabelled: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, model: Any, data: Metadata, choice: ColumnChoice, path: Path, *, has_labels: bool = True) -> Ports:
@@ -67,54 +71,12 @@ class Ports:
         if choice.named_features:
             taken: Any = keyed_inputs(data, choice.named_features, path)
         else:
-            taken = stacked_input(data, choice.features, choice.labels, path)
+            taken = stacked_input(data, choice.features, choice.labels, path, others=choice.weight_columns)
         with user_code(path, "the model"):
             outputs = model(taken)
         names = _keys(outputs) or tuple(f"output_{place}" for place, _ in enumerate(keras.tree.flatten(outputs)))
         keyed = choice.named_features
         return cls(inputs=taken, outputs=outputs, output_names=names, has_labels=has_labels, columns=keyed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnChoice:
-    """The columns that the user names.
-
-    Attributes:
-        labels: in the order of the outputs; empty: none are named.
-        labels_from: what names them, for errors.
-        features: of the only input of a model; empty: none are named. Several inputs take the columns of their names.
-        named_features: key in a dict of inputs -> column; for models without input layers.
-    """
-
-    labels: tuple[str, ...] = ()
-    labels_from: str = "--label"
-    features: tuple[str, ...] = ()
-    named_features: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-    @classmethod
-    def of(cls, flag: str, label: Any, features: Any, path: Path) -> ColumnChoice:
-        """The flag's columns, else those of the model file.
-
-        Args:
-            flag: value of ``--label``: names with commas between; may be empty.
-            label: what the model file binds to ``label``. Only names of columns count: a file may use this name, as
-                that of ``features``, for anything else.
-            features: likewise.
-            path: the model file.
-
-        Raises:
-            UserError: a list has names and other values.
-        """
-        chosen = _names_in("features", features, path)
-        keyed = features if isinstance(features, Mapping) else {}
-        keyed = keyed if all(isinstance(one, str) for pair in keyed.items() for one in pair) else {}
-        named = tuple(name.strip() for name in flag.split(",") if name.strip())
-        return cls(
-            labels=named or _names_in("label", label, path),
-            labels_from="--label" if named else f"label in {path}",
-            features=chosen,
-            named_features=MappingProxyType({**keyed}),
-        )
 
 
 class DefaultFeed:
@@ -150,8 +112,9 @@ class DefaultFeed:
         elif choice.features and len([*_named(ports.inputs)]) == 1:
             self._columns = self._chosen(choice.features)
         else:
-            self._columns = self._inputs(set(choice.labels))
+            self._columns = self._inputs(set(choice.no_inputs))
         self._labels = self._find_labels(choice) if mode != "predict" else ()
+        self._weights = self._find_weights(choice, mode)
         self._check_types()
 
     def __call__(self, records: Mapping[str, Any], mode: str, _metadata: Metadata) -> Any:
@@ -164,9 +127,21 @@ class DefaultFeed:
         if not self._ports.has_labels:
             return features, tf.zeros(tf.shape(keras.tree.flatten(features)[0])[:1])
         if len(self._labels) > len(outputs):
-            return features, tf.stack([_cast(records[name], "float32") for name in self._labels], axis=1)
-        labels = [_label(records[name], output) for name, output in zip(self._labels, outputs, strict=True)]
-        return features, keras.tree.pack_sequence_as(self._ports.outputs, labels)
+            labels: Any = tf.stack([_cast(records[name], "float32") for name in self._labels], axis=1)
+        else:
+            outputs_of = zip(self._labels, outputs, strict=True)
+            labels = self._pack([_label(records[name], one) if name else None for name, one in outputs_of])
+        if not self._weights:
+            return features, labels
+        weights = [_cast(records[name], "float32") if name else None for name in self._weights]
+        return features, labels, weights[0] if len(weights) == 1 else self._pack(weights)
+
+    def _pack(self, values: Sequence[Any]) -> Any:
+        """The tensors of the outputs in the structure of the outputs; None: the model does not look at it."""
+        records = tf.shape(next(one for one in values if one is not None))[:1]
+        # A traced function takes no None among its tensors.
+        filled = [tf.zeros(records) if one is None else one for one in values]
+        return keras.tree.pack_sequence_as(self._ports.outputs, filled)
 
     def describe(self) -> str:
         """Which columns are inputs and labels, for people."""
@@ -174,8 +149,9 @@ class DefaultFeed:
         shown = ", ".join(inputs[:_NAMES_MAX]) + (
             f" and {len(inputs) - _NAMES_MAX} more" if inputs[_NAMES_MAX:] else ""
         )
-        label = f"; label: {', '.join(self._labels)}" if self._labels else ""
-        return f"inputs of the model: {shown}{label}"
+        label = f"; label: {', '.join(filter(None, self._labels))}" if self._labels else ""
+        weight = f"; sample weights: {', '.join(filter(None, self._weights))}" if self._weights else ""
+        return f"inputs of the model: {shown}{label}{weight}"
 
     # --- which columns ---------------------------------------------------------------------------------------------
 
@@ -210,30 +186,71 @@ class DefaultFeed:
         return [(one, (name,)) for name, one in inputs]
 
     def _find_labels(self, choice: ColumnChoice) -> tuple[str, ...]:
+        """The column of each output's label, empty for one that needs none; or several columns of a single output."""
         outputs, named = self._ports.output_names, choice.labels
         if not self._ports.has_labels:
             return ()
         if named and len(outputs) == 1 and keras.tree.flatten(self._ports.outputs)[0].shape[1:] == (len(named),):
             return named
-        if named and len(named) != len(outputs):
+        compared = self._compared
+        if named and len(named) not in (len(outputs), len(compared)):
+            have = f"{', '.join(compared)} {'has' if len(compared) == 1 else 'have'}"
+            alone = f", of which only {have} a loss" if len(compared) < len(outputs) else ""
             raise UserError(
                 f"{choice.labels_from} names {len(named)} columns, and the model has {len(outputs)} outputs: "
-                f"{', '.join(outputs)}",
+                f"{', '.join(outputs)}{alone}",
                 hint="Name one column for each output, in the order of the outputs. A single output of shape (N,) may "
                 "take N columns.",
             )
         if named:
-            return named
-        if all(name in self._types for name in outputs):
-            return outputs
-        used = {name for _, names in self._columns for name in names}
+            return self._by_output(named)
+        if all(name in self._types for name in compared):
+            return self._by_output(compared)
+        used = {name for _, names in self._columns for name in names} | set(choice.weight_columns)
         left = [name for name in self._types if name not in used]
-        if len(left) == len(outputs) == 1:
-            return (left[0],)
+        if len(left) == len(compared) == 1:
+            return self._by_output(left)
         raise UserError(
             f"it is not clear which column is the label: {', '.join(left) or 'all columns are inputs of the model'}",
             hint=f'Give --label=COLUMN, or write label = "COLUMN" in the file. {_DEFINE}',
         )
+
+    def _find_weights(self, choice: ColumnChoice, mode: str) -> tuple[str, ...]:
+        """The columns of the sample weights. As in ``fit``, evaluations count them if their data has them."""
+        columns = choice.weight_columns
+        if mode == "predict" or (mode == "evaluate" and not all(name in self._types for name in columns)):
+            return ()
+        for name in columns:
+            self._require(name, f"{choice.weights_from}: {name!r}")
+            if self._types[name] not in _SCALARS:
+                raise UserError(
+                    f"{choice.weights_from}: column {name!r} is {self._types[name]}, and sample weights are numbers",
+                    hint=f"If the values are numbers: --column_types={name}=float32. {_DEFINE}",
+                )
+        outputs, compared = self._ports.output_names, self._compared
+        keyed = choice.named_weights if not choice.weights else {}
+        if keyed and set(compared) <= set(keyed) <= set(outputs):
+            return tuple(keyed.get(name, "") for name in outputs)
+        if keyed or len(columns) not in (0, 1, len(outputs), len(compared)):
+            raise UserError(
+                f"{choice.weights_from} names {', '.join(keyed or columns)}, and the model has the outputs "
+                f"{', '.join(outputs)}",
+                hint="Name one column for all outputs, or one for each of them.",
+            )
+        return columns if len(columns) < 2 else self._by_output(columns)
+
+    @property
+    def _compared(self) -> Sequence[str]:
+        """The outputs that have a loss or a metric."""
+        return [name for name in self._ports.output_names if name not in self._ports.unlabelled]
+
+    def _by_output(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """A column for each output, empty where it needs none, of columns for all outputs or for ``_compared``."""
+        outputs = self._ports.output_names
+        if len(columns) == len(outputs):
+            return tuple(columns)
+        chosen = dict(zip(self._compared, columns, strict=True))
+        return tuple(chosen.get(name, "") for name in outputs)
 
     def _require(self, name: str, what: str) -> None:
         if name in self._types:
@@ -252,7 +269,7 @@ class DefaultFeed:
                         hint=f"Change the dtype of the keras.Input, or read the column as another type: "
                         f"--column_types={name}=TYPE. {_DEFINE}",
                     )
-        for name in self._labels:
+        for name in filter(None, self._labels):
             if self._types[name].startswith(_TEXT):
                 raise UserError(
                     f"label {name!r} is {self._types[name]}, and labels are numbers",
@@ -289,18 +306,6 @@ def _keys(structure: Any) -> tuple[str, ...]:
     if not isinstance(structure, Mapping):
         return ()
     return tuple(str(path[-1]) for path, _ in keras.tree.flatten_with_path(structure))
-
-
-def _names_in(constant: str, value: Any, path: Path) -> tuple[str, ...]:
-    """The names of columns in a value of the model file; empty if it holds something else."""
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, list | tuple) or not any(isinstance(one, str) for one in value):
-        return ()
-    for one in value:
-        if not isinstance(one, str):
-            raise UserError(f"{constant} in {path} has {one!r} among the names of columns", hint="List names only.")
-    return tuple(value)
 
 
 def _named(structure: Any) -> Iterator[tuple[str, Any]]:

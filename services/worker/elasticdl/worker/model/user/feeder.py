@@ -155,7 +155,7 @@ class BatchFeeder:
         if weights is not None:
             raise UserError(
                 f"{self._module.path}: {self._name} gives sample weights, and the file defines {CLASS_WEIGHT}",
-                hint=f"Multiply the sample weights by those of the classes in the feed, and rename {CLASS_WEIGHT}.",
+                hint=f"Remove one of them, as in fit(). Or multiply them in a feed, and rename {CLASS_WEIGHT}.",
             )
         return features, labels, self._class_weights.sample_weights(labels)
 

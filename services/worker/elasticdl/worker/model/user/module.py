@@ -10,6 +10,7 @@ symbol                                 contract
 ``feed_batch(records, mode, meta...)`` a whole batch -> ``(features, labels[, sample_weight])``
 ``eval_metrics_fn()``                  ``{name: metric or function}`` or ``{output: {name: metric or function}}``
 ``weighted_eval_metrics_fn()``         the same for metrics that use the sample weights
+``sample_weight``                      the column of the sample weights, for a file without a feed
 ``class_weight``                       ``{class: weight}``, or a function that returns it, see ``class_weights.py``
 ``callbacks()``                        a list of Keras callbacks with hooks of epochs, see ``callbacks``
 =====================================  =============================================================================

@@ -1,0 +1,163 @@
+"""Values of flags as Python and YAML write them: their types, and their text on the command line."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import enum
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+_LITERALS = ("model_params", "data_reader_params")
+"""Flags whose values are Python literals. Their items are separated by semicolons."""
+_NUMBERS: Mapping[type, str] = {int: "a whole number", float: "a number"}
+_SWITCHES = ("true", "false")
+
+
+@dataclass(frozen=True, slots=True)
+class FlagType:
+    """What a flag takes.
+
+    Attributes:
+        kind: ``bool``, ``int``, ``float``, ``str`` or ``Path``.
+        choices: the only texts that it takes; empty: any.
+        repeated: whether it may be given several times.
+    """
+
+    kind: type
+    choices: tuple[str, ...] = ()
+    repeated: bool = False
+
+
+def flag_type(hint: Any, *, repeated: bool = False) -> FlagType:
+    """The type of a flag by its annotation: a type, an enumeration, a ``Literal``, or one of these or None."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        (hint,) = (each for each in typing.get_args(hint) if each is not type(None))
+    if typing.get_origin(hint) is Literal:
+        return FlagType(str, typing.get_args(hint), repeated)
+    if issubclass(hint, enum.Enum):
+        return FlagType(str, tuple(str(each.value) for each in hint), repeated)
+    return FlagType(hint, repeated=repeated)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """What to do about a name that is unknown."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"Did you mean {near[0]!r}?" if near else otherwise
+
+
+def as_text(name: str, value: Any) -> Any:
+    """A value of a flag as the command line takes it.
+
+    Args:
+        name: of the flag.
+        value: a dict for ``NAME=VALUE`` items, a list for several values, or anything else, which stays as it is.
+    """
+    if isinstance(value, Mapping):
+        separator = ";" if name in _LITERALS else ","
+        return separator.join(f"{key}={_item(name, item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        separator = ";" if any(isinstance(each, Mapping) for each in value) else ","
+        return separator.join(str(as_text(name, each)) for each in value)
+    return value
+
+
+def wrong_type(name: str, value: Any, flag: FlagType) -> str:
+    """Why a flag does not take a value.
+
+    Args:
+        name: of the flag.
+        value: as YAML reads it, but not None.
+        flag: what it takes.
+
+    Returns:
+        One or two sentences that begin with the flag's name; empty: it takes the value.
+    """
+    if flag.kind is bool:
+        fits = isinstance(value, bool) or str(value).lower() in _SWITCHES
+        return "" if fits else f"{name} is true or false, not {_shown(value)}"
+    if flag.choices:
+        if _spelled(value) in flag.choices:
+            return ""
+        wrong = f"{name} is one of {', '.join(flag.choices)}, not {_shown(value)}."
+        return f"{wrong} {did_you_mean(_spelled(value), flag.choices, '')}".rstrip()
+    if flag.kind in _NUMBERS:
+        return "" if _is_number(value, flag.kind) else f"{name} is {_NUMBERS[flag.kind]}, not {_shown(value)}"
+    if flag.kind is Path and isinstance(value, (list, dict)):
+        return f"{name} is one path, not {_shown(value)}"
+    return _wrong_text(name, value)
+
+
+def plain_value(value: Any, flag: FlagType) -> Any:
+    """A value that has the right type, as the parser of the command line takes it: ``use_async: false`` is a choice."""
+    return _spelled(value) if flag.choices or flag.kind is Path else value
+
+
+def _wrong_text(name: str, value: Any) -> str:
+    """``wrong_type`` for a text, which may be written as a list of texts, or as a dict of items."""
+    if isinstance(value, Mapping):
+        empty = [key for key, item in value.items() if item is None and name not in _LITERALS]
+        return f"{name} has no value for {empty[0]!r}" if empty else ""
+    if isinstance(value, list):
+        return next((wrong for each in value if (wrong := _wrong_text(name, each))), "")
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return ""
+    kind = "nothing" if value is None else "true or false" if isinstance(value, bool) else type(value).__name__
+    return f"{name} is a text, and YAML reads {_shown(value)} as {kind}. Put it in quotes."
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    if isinstance(value, bool):
+        return False
+    if kind is int and isinstance(value, float):
+        return value.is_integer()
+    try:
+        kind(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _spelled(value: Any) -> str:
+    """A value as YAML spells it: ``true`` is a bool there, and the name of a choice here."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown(value: Any) -> str:
+    """A wrong value in a message."""
+    return repr(value) if isinstance(value, str) else _spelled(value)
+
+
+def _item(flag: str, value: Any) -> str:
+    """A value of ``NAME=VALUE``. Where literals count, texts that look like one, such as ``"1"``, are quoted."""
+    if flag not in _LITERALS:
+        return _spelled(value)
+    return value if isinstance(value, str) and not _is_literal(value) else repr(value)
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return True
+
+
+def yaml_value(value: Any, flag: FlagType) -> Any:
+    """The value of a flag as a job file shows it.
+
+    Args:
+        value: as the command has it.
+        flag: what the flag takes.
+    """
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if flag.repeated and "," in value:
+        return value.split(",")
+    return value
