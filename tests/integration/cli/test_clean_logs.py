@@ -126,18 +126,20 @@ def test_the_log_of_a_busy_master_stays(url: str) -> None:
 
     async def write(bus: Bus) -> None:
         for number in itertools.count(2):
-            await bus.log.append_all([replace(first, number=64 * number + place) for place in range(16)])
-            await asyncio.sleep(0.02)
+            await bus.log.append_all([replace(first, number=16 * number + place) for place in range(16)])
 
     async def read(bus: Bus) -> None:
-        async for _ in bus.log.read(0):
-            pass
+        async for record in bus.log.read(0):
+            if record.seq == 1000:
+                is_busy.set()
+
+    is_busy = asyncio.Event()
 
     async def check() -> None:
         writer = await nats_bus.connect(url, FOLLOWED, SETTINGS)
         reader = await nats_bus.connect(url, FOLLOWED, replace(SETTINGS, gather_s=0.05))
         tasks = [asyncio.create_task(write(writer)), asyncio.create_task(read(reader))]
-        await asyncio.sleep(1.0)  # A reader is busy after it has counted for a while.
+        await is_busy.wait()
         found = [next(log for log in await nats_bus.stored_logs(url) if log.job == FOLLOWED) for _ in range(30)]
         for task in tasks:
             task.cancel()
