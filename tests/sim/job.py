@@ -66,6 +66,7 @@ class Shape:
         chain_max: snapshots in a chain.
         part_bytes_max: the largest part of a core snapshot; by default none has several.
         counted: there is a second table, whose rows are admitted by count.
+        metrics: the training metrics count batches; many of their states are stored beside the log.
     """
 
     ps: int = 1
@@ -93,6 +94,7 @@ class Shape:
     chain_max: int = 3
     part_bytes_max: int = BusSettings().part_bytes_max
     counted: bool = False
+    metrics: bool = False
 
     @property
     def kind(self) -> JobKind:
@@ -147,7 +149,7 @@ class SimJob:
             synchronous=shape.synchronous,
             max_staleness=shape.max_staleness,
             staleness_by_workers=shape.staleness_by_workers,
-            limits=Limits(lease_s=LEASE_S),
+            limits=Limits(lease_s=LEASE_S, stored_states_max=3),
             callbacks=("Stopping",) if shape.callback_epochs else (),
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +69,18 @@ class Oracle:
         if records != self._job.validation.records:
             self._seen.append(f"an evaluation has metrics of {records:g} records")
 
+    def merged_epoch(self, counts: np.ndarray[Any, np.dtype[np.float64]]) -> Mapping[str, float]:
+        """The metrics of an epoch were computed from so many of each batch: its own ones, and each at most once.
+
+        Returns:
+            The metrics.
+        """
+        present = np.flatnonzero(counts)
+        epochs = {self._job.plan.epoch(self._job.batches[place][0]) for place in present}
+        if (counts > 1).any() or len(epochs) > 1:
+            self._seen.append(f"the metrics of epochs {sorted(epochs)} count batches so often: {counts.tolist()}")
+        return {"batches": float(counts.sum())}
+
     def published(self, store: SimStore) -> None:
         """A file of a prediction job was published."""
         files = {info.uri for info in store.list(f"{OUTPUT}/") if f"/{TEMPORARY}/" not in info.uri}
@@ -95,6 +107,7 @@ class Oracle:
         if state.repaired:
             problems.append(f"the audit repaired {state.repaired} tasks")
         problems += _overcounted(state)
+        problems += _wrong_metrics(world, state) if self._job.shape.metrics else []
         problems += _disorderly(world)
         problems += exported_before_the_audit(world.records(), state)
         problems += self._evaluated_too_early(world.records())
@@ -354,6 +367,24 @@ def _overcounted(state: State) -> list[str]:
         for epoch, totals in training.epochs.items()
         if totals.batches > planned[epoch]
     ]
+
+
+def _wrong_metrics(world: World, state: State) -> list[str]:
+    """The metrics of each epoch contain the batches that its statistics know, and their states are removed."""
+    training = state.training
+    assert training is not None
+    problems = []
+    is_undisturbed = world.is_undisturbed
+    for epoch, totals in training.epochs.items():
+        merged = totals.results.get("batches", 0.0)
+        if "missing" in totals.results or not totals.merged:
+            problems.append(f"the metrics of epoch {epoch} lack states that were removed too early")
+        # A sum that contains a repeated task does not count, and more batches may become known after the merge.
+        elif merged > totals.batches or (is_undisturbed and merged != totals.batches):
+            problems.append(f"the metrics of epoch {epoch} have {merged:g} batches, its statistics {totals.batches}")
+    if is_undisturbed and world.broker.states.parts:
+        problems.append(f"stored metric states were not removed: {sorted(world.broker.states.parts)}")
+    return problems
 
 
 def _disorderly(world: World) -> list[str]:

@@ -213,6 +213,18 @@ def evaluation_schedule(seed: int) -> Schedule:
     return replace(schedule, shape=replace(evaluates, evaluates=True, shared_address=shape.shared_address))
 
 
+def metrics_schedule(seed: int) -> Schedule:
+    """The schedule of a seed, with training metrics: with several epochs, many states, and in some nothing is wrong."""
+    schedule, random = random_schedule(seed), Random(seed * 7919 + 43)
+    shape = replace(
+        schedule.shape, metrics=True, epochs=random.choice([2, 3]), evaluate=random.random() < 0.5, patience=0
+    )
+    if random.random() < 0.3:
+        weather = Weather(latency_s=schedule.weather.latency_s)
+        return replace(schedule, shape=shape, faults=(), weather=weather)
+    return replace(schedule, shape=shape)
+
+
 def prediction_schedule(seed: int) -> Schedule:
     """The schedule of a seed, for a job that predicts: workers also fail between the files that they publish."""
     schedule, random = evaluation_schedule(seed), Random(seed * 7919 + 41)

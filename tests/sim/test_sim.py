@@ -21,6 +21,7 @@ from tests.sim.schedule import (
     callback_schedule,
     cluster_schedule,
     evaluation_schedule,
+    metrics_schedule,
     prediction_schedule,
     random_schedule,
 )
@@ -67,6 +68,14 @@ def test_rows_that_are_admitted_by_count_count_each_update_once(first: int) -> N
         schedule = replace(schedule, shape=shape)
         with quiet():
             outcome = simulate(schedule)
+        assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS // 4, BLOCK))
+def test_metrics_count_each_batch_once_and_their_states_are_removed(first: int) -> None:
+    for seed in range(first, min(first + BLOCK, SEEDS // 4)):
+        with quiet():
+            outcome = simulate(schedule := metrics_schedule(seed))
         assert not outcome.problems, f"seed {seed}\n{tell(schedule, outcome)}"
 
 

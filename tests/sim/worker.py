@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tests.sim.job import LEASE_S, ROWS, rows_of
 from tests.sim.links import drive, ps_calls, pull_replies
+from tests.sim.metrics import SimMetrics
 from tests.sim.predictor import SimPredictor
 from tests.sim.process import Process
 from tests.sim.runner import SimRunner
@@ -29,7 +30,11 @@ from elasticdl.shared.process.procedures import Issued
 from elasticdl.shared.wire.messages import Floats
 from elasticdl.worker.core import BatchRef, CoreSettings, PipelineSettings, WorkerCore, commands, events
 from elasticdl.worker.core.commands import Command
-from elasticdl.worker.execution.broker_lane import PURPOSES, PURPOSES_OF_PREDICTION, Deliveries
+from elasticdl.worker.execution.broker_lane import (
+    PURPOSES,
+    PURPOSES_OF_PREDICTION,
+    Deliveries,
+)
 from elasticdl.worker.ps_client.requests import PushOutcome
 from elasticdl.worker.ps_client.rules import PinLostError, PullDelayedError
 from elasticdl.worker.ps_client.sent_requests import Settled
@@ -87,8 +92,7 @@ class WorkerProcess(Process):
         self._deliveries = Deliveries(self.bus.tasks, PURPOSES_OF_PREDICTION if spec.prediction else PURPOSES)
         self._known = asyncio.Event()
         self._weights: dict[BatchRef, Weights] = {}
-        self._measured = 0
-        """Records in the metrics of the model."""
+        self._metrics = SimMetrics(self)
         self._pushed: list[tuple[int, PushOutcome]] = []
         """Number and outcome of the last pushes."""
         self._handlers: Mapping[type, Callable[[Any], Awaitable[Any]]] = {
@@ -106,13 +110,11 @@ class WorkerProcess(Process):
             commands.PushBatch: self._push,
             commands.EvaluateBatch: self._evaluate,
             commands.ReleaseBatch: self._release,
-            commands.CollectMetrics: self._collect,
-            commands.DiscardMetrics: self._discard,
-            commands.MergeStates: self._merge,
             commands.RunCallbacks: self._run_callbacks,
             commands.ExportModel: self._export,
             commands.SaveModel: self._save,
             commands.Exit: self._exit,
+            **self._metrics.handlers,
             **(self._predictor.handlers if self._predictor else {}),
         }
 
@@ -257,6 +259,8 @@ class WorkerProcess(Process):
         self.running_batches = (RunningBatch(task=ref.task, batch=ref.batch),)
         await self.step(world.job.shape.compute_s * (0.5 + world.random.random()), weights)
         world.computed += 1
+        if not command.is_repeat:
+            self._metrics.add_trained(ref)
         return events.BatchComputed(ref=ref, loss=0.0 if weights is not None else None)
 
     async def _evaluate(self, command: commands.EvaluateBatch) -> events.Event:
@@ -265,7 +269,7 @@ class WorkerProcess(Process):
         dense = {ps: reply.dense for ps, reply in pull_replies(weights.settled).items()}
         self.world.oracle.pinned(pin, dense)
         task = TaskId(command.ref.task.number % self.world.job.validation.tasks)
-        self._measured += self.world.job.validation.records_of(task, command.ref.batch)
+        self._metrics.add_evaluated(self.world.job.validation.records_of(task, command.ref.batch))
         await self.step(self.world.job.shape.compute_s / 2, weights)
         return events.BatchComputed(ref=command.ref, loss=0.0)
 
@@ -281,19 +285,6 @@ class WorkerProcess(Process):
     async def _say_all(self, command: commands.PublishEvents) -> None:
         for event in command.events:
             await self.say(event)
-
-    async def _collect(self, command: commands.CollectMetrics) -> Mapping[str, tuple[bytes, ...]]:
-        if command.tasks[0].purpose is Purpose.TRAIN:
-            return {}
-        return {"loss": (np.full(1, float(self._measured)).tobytes(),)}
-
-    async def _discard(self, _: commands.DiscardMetrics) -> None:
-        self._measured = 0
-
-    async def _merge(self, command: commands.MergeStates) -> Mapping[str, float]:
-        self.world.oracle.merged(float(np.frombuffer(command.states["loss"][0])[0]))
-        shape = self.world.job.shape
-        return {"loss": float(self.world.results.randrange(4)) if shape.patience else 1.0}
 
     async def _run_callbacks(self, command: commands.RunCallbacks) -> commands.MergeResult:
         """The rate stays that of the optimizer: with it, weights count batches. Hooks of every epoch save the model."""

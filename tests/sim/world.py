@@ -93,6 +93,8 @@ class World:
         self.random = Random(schedule.seed)
         self.loop = VirtualLoop()
         self._clocks: dict[str, ProcessClock] = {}
+        weather = schedule.weather
+        self.is_undisturbed = not (schedule.faults or weather.lost or weather.unanswered or weather.late)
         self.network = Network(self.loop, Random(schedule.seed + 1), schedule.weather)
         settings = BusSettings(lease_s=LEASE_S, part_bytes_max=schedule.shape.part_bytes_max)
         self.broker = MemoryBroker(settings, self.clock_of(BROKER))

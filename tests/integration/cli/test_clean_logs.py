@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from tests.contract.bus.conftest import SETTINGS
@@ -13,7 +15,7 @@ from tests.histories.logs import FOLDER, read_log
 
 from elasticdl.cli.commands.clean import CleanSettings
 from elasticdl.cli.kubernetes.ended_jobs.clean import clean_logs
-from elasticdl.shared.bus import nats_bus
+from elasticdl.shared.bus import Bus, nats_bus
 from elasticdl.shared.bus.server import NatsServer
 from elasticdl.shared.errors import UserError
 from elasticdl.shared.names import JobId
@@ -114,6 +116,36 @@ def test_the_log_of_a_running_master_stays(url: str) -> None:
             assert set(await nats_bus.stored_jobs(url)) == {PRESENT, FOLLOWED}
         await asyncio.to_thread(clean, url, forced, FOLLOWED)
         assert set(await nats_bus.stored_jobs(url)) == {PRESENT}
+
+    asyncio.run(check())
+
+
+def test_the_log_of_a_busy_master_stays(url: str) -> None:
+    """It asks for what has arrived now and then, and waits for nothing in between."""
+    first = next(iter(read_log(FOLDER / "plain.log"))).envelope
+
+    async def write(bus: Bus) -> None:
+        for number in itertools.count(2):
+            await bus.log.append_all([replace(first, number=16 * number + place) for place in range(16)])
+
+    async def read(bus: Bus) -> None:
+        async for record in bus.log.read(0):
+            if record.seq == 1000:
+                is_busy.set()
+
+    is_busy = asyncio.Event()
+
+    async def check() -> None:
+        writer = await nats_bus.connect(url, FOLLOWED, SETTINGS)
+        reader = await nats_bus.connect(url, FOLLOWED, replace(SETTINGS, gather_s=0.05))
+        tasks = [asyncio.create_task(write(writer)), asyncio.create_task(read(reader))]
+        await is_busy.wait()
+        found = [next(log for log in await nats_bus.stored_logs(url) if log.job == FOLLOWED) for _ in range(30)]
+        for task in tasks:
+            task.cancel()
+        for bus in (writer, reader):
+            await bus.close()
+        assert all(log.is_followed for log in found), [log.is_followed for log in found]
 
     asyncio.run(check())
 

@@ -82,6 +82,27 @@ def test_a_check_that_takes_too_long_is_ended_with_what_it_has_started(tmp_path:
         assert set(output.read().split()) <= {b"begun"}
 
 
+def test_the_conversion_of_a_large_initial_model_has_no_time_limit(tmp_path: Path) -> None:
+    code = f"""
+import pathlib, time
+from elasticdl.shared.process import model_check
+folder = pathlib.Path({str(tmp_path)!r})
+model_check.begin_conversion(folder)
+while not (folder / "shown").exists():
+    time.sleep(0.01)
+model_check.ModelCheck(notes=("converted",)).write(folder, 0)
+"""
+    lines: list[str] = []
+
+    def show(line: str) -> None:
+        lines.append(line)
+        if line.startswith("The model is checked."):
+            (tmp_path / "shown").touch()
+
+    assert check(tmp_path, code, show, limit_s=5.0).notes == ("converted",)
+    assert lines[-1] == "The model is checked. Converting the initial weights takes longer. Ctrl-C ends it."
+
+
 def test_a_slow_check_says_once_what_it_runs(tmp_path: Path) -> None:
     result = ModelCheck(notes=("fine",))
     code = f"""

@@ -37,6 +37,15 @@ def log() -> Log:
     return half_done()
 
 
+@pytest.mark.parametrize(("cores", "text"), [(1, "1 thread each."), (8, "4 threads each.")])
+def test_the_threads_of_each_process_are_counted_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, text: str
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    run = RunDirectory(tmp_path, SPEC.job)
+    assert start_lines(replace(SPEC, workers=1, ps=1), run)[1].endswith(f", {text}")
+
+
 def test_important_events_are_reported_once(log: Log) -> None:
     finish(log)
     assert log.shown == [

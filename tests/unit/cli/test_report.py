@@ -179,6 +179,16 @@ def test_the_figures_of_tables_are_the_sums_over_the_ps_that_have_the_model(log:
     assert row == ("table users", "1,000 rows of 1,500 admitted, 500 expired; 7 candidates, 20 gradients were dropped")
 
 
+@pytest.mark.parametrize(("restarts", "text"), [(0, ""), (1, ", restarted once"), (3, ", restarted 3 times")])
+def test_restarts_are_counted_in_words(log: Log, restarts: int, text: str) -> None:
+    facts = measured(log)
+    facts["services"] = {"ps-0": {"cpu_s": 1.0, "rss_max_bytes": 0, "restarts": restarts}}
+    out = io.StringIO()
+    report.print_summary(facts, Console(file=out, width=200))
+    (line,) = [line for line in out.getvalue().splitlines() if "s CPU" in line]
+    assert line.split(maxsplit=1) == ["ps-0", f"1.0 s CPU{text}"]
+
+
 def test_every_documented_key_is_in_the_report(log: Log) -> None:
     facts = measured(log)
     text = report.__doc__ or ""

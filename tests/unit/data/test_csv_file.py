@@ -111,7 +111,7 @@ ROWS = "a,b\n" + "1,x\n" * 700
     ("data", "message"),
     [
         (ROWS + "1,x,9\n" + "1,x\n", r"0\.csv, record 700 .*: it has 3 columns instead of 2: '1,x,9'"),
-        (ROWS + "1\n", r"record 700 .*: it has 1 columns instead of 2: '1'"),
+        (ROWS + "1\n", r"record 700 .*: it has 1 column instead of 2: '1'"),
         ('a,b\n1,x\n2,5" pipe\n3,6" pipe\n', r"record 1 .*quote"),
         (ROWS + '1,"x\n1,x\n', r"the quote opened in record 700 \(from 0\) is never closed"),
         (ROWS.encode() + b"1,\xff\n", r"record 700 .*UTF-8"),
@@ -142,6 +142,12 @@ def test_another_delimiter_is_suggested(text: str, flag: str) -> None:
     with pytest.raises(UserError, match="columns instead of 1") as refused:
         plan(text)
     assert refused.value.hint == f"If {flag} separates the columns: --csv_delimiter={flag}"
+
+
+def test_numbers_with_decimal_commas_and_semicolons_suggest_the_delimiter() -> None:
+    with pytest.raises(UserError, match="it has 4 columns instead of 1") as refused:
+        plan("a;b;c\n0,5;1,5;2,5\n")
+    assert refused.value.hint == "If ';' separates the columns: --csv_delimiter=';'"
 
 
 def test_empty_validation_data_is_not_called_training_data() -> None:

@@ -11,8 +11,11 @@ from tests.unit.master.driver import Driver, job_spec
 
 from elasticdl.master.core.training.staleness import StalenessTotals
 from elasticdl.master.core.training.statistics import EpochTotals
-from elasticdl.shared.job.tasks import MetricStates, TaskRef
-from elasticdl.shared.messages import events
+from elasticdl.master.core.training.stored_states import EpochStates
+from elasticdl.master.core.training.task_messages import task_messages
+from elasticdl.shared.job.spec import Limits
+from elasticdl.shared.job.tasks import EPOCH_SUM, MetricStates, TaskMessage, TaskRef
+from elasticdl.shared.messages import commands, events
 from elasticdl.shared.names import PodName, Purpose, Service
 
 
@@ -161,3 +164,108 @@ def test_staleness_is_summed_by_worker(driver: Driver) -> None:
     assert [total.quantile(share) for share in (0.4, 0.5, 0.85, 0.99)] == [0, 1, 2, 1500]
     assert (total.exchange_s, total.total_s) == (2.5, 10.0)
     assert total.count_above(1) == 3
+
+
+def stored(driver: Driver) -> EpochStates:
+    return totals(driver).stored
+
+
+def merges(driver: Driver) -> list[TaskMessage]:
+    return [message for each in driver.take(commands.Dispatch) for message in task_messages(driver.state, each, 1)]
+
+
+def removed(driver: Driver) -> list[tuple[tuple[str, ...], tuple[tuple[int, int], ...]]]:
+    return [(each.groups, each.numbers) for each in driver.take(commands.RemoveStates)]
+
+
+def finish_stored(driver: Driver, task: int, *numbers: int, counted: tuple[int, int] = (0, 5), **details: Any) -> None:
+    batches = counted[1] - counted[0]
+    driver.finish(task, batches=batches, records=10 * batches, stored_states=numbers, counted=(counted,), **details)
+
+
+def merge_result(driver: Driver, message: TaskMessage, **details: Any) -> None:
+    event = events.TaskFinished(task=message.task, dispatch=message.dispatch, attempt=1, **details)
+    driver.feed(event, Service.WORKER, "worker-0", driver.incarnation("worker-0"))
+
+
+@pytest.fixture
+def summing() -> Iterator[Driver]:
+    """Four stored states of an epoch are replaced by their sum."""
+    driver = Driver(job_spec(workers=1, limits=Limits(stored_states_max=4)))
+    driver.start_all()
+    driver.take(commands.Dispatch)
+    yield driver
+    driver.check_replay()
+
+
+def test_many_stored_states_are_replaced_by_their_sum_and_removed_after_it(summing: Driver) -> None:
+    for task in range(5):
+        finish_stored(summing, task, 10 + task)
+    (message,) = merges(summing)
+    assert (message.label, message.evaluation, message.stored_states) == (EPOCH_SUM, 0, (10, 11, 12, 13))
+    assert removed(summing) == []
+    merge_result(summing, message, stored_states=(20,))
+    assert list(stored(summing).complete) == [14, 20]
+    assert removed(summing) == [((), ((10, 14),))]
+    assert not summing.state.merges, "an epoch may have thousands of sums"
+    merge_result(summing, message, stored_states=(21,))
+    assert removed(summing) == [((), ((21, 22),))], "the second result of a sum does not count"
+
+
+def test_the_metrics_of_an_epoch_wait_for_a_sum_and_then_all_its_states_are_removed(summing: Driver) -> None:
+    for task in range(20):
+        finish_stored(summing, task, 10 + task)
+    first, *others = merges(summing)
+    assert (first.stored_states, others) == ((10, 11, 12, 13), [])
+    merge_result(summing, first, stored_states=(40,))
+    (last,) = merges(summing)
+    assert (last.label, last.stored_states) == ("epoch", (*range(14, 30), 40))
+    assert last.task.number > first.task.number
+    removed(summing)
+    merge_result(summing, last, results={"auc": 0.5})
+    assert (totals(summing).results, bool(stored(summing))) == ({"auc": 0.5}, False)
+    assert removed(summing) == [(("epoch-0",), ())]
+    finish_stored(summing, 0, 50)
+    assert removed(summing) == [((), ((50, 51),))], "states that come too late"
+
+
+def test_states_of_a_part_of_a_task_are_not_summed_because_others_may_replace_them(summing: Driver) -> None:
+    finish_stored(summing, 0, 10, counted=(3, 5))
+    for task in (1, 2, 3):
+        finish_stored(summing, task, 10 + task)
+    assert merges(summing) == []
+    finish_stored(summing, 0, 14)
+    assert removed(summing) == [((), ((10, 11),))]
+    (message,) = merges(summing)
+    assert message.stored_states == (11, 12, 13, 14)
+
+
+def test_states_in_several_parts_are_summed_when_that_makes_fewer(summing: Driver) -> None:
+    for task in range(3):
+        finish_stored(summing, task, *range(10 * task, 10 * task + 5))
+    assert merges(summing) == []
+    finish_stored(summing, 3, *range(30, 35))
+    (message,) = merges(summing)
+    assert len(message.stored_states) == 20
+
+
+def test_a_resume_sums_again_what_a_worker_was_summing(summing: Driver) -> None:
+    for task in range(4):
+        finish_stored(summing, task, 10 + task)
+    merges(summing)
+    summing.feed(events.JobResumed(reason="resume"), Service.LAUNCHER, "second")
+    summing.feed(events.TermStarted(term=2), Service.MASTER, "master.2")
+    assert list(stored(summing).complete) == [10, 11, 12, 13]
+    summing.start_all()
+    again = [message for message in merges(summing) if message.label == EPOCH_SUM]
+    assert [message.stored_states for message in again] == [(10, 11, 12, 13)]
+
+
+def test_a_removal_that_failed_is_decided_again(summing: Driver) -> None:
+    finish_stored(summing, 0, 10)
+    finish_stored(summing, 0, 11)
+    assert removed(summing) == [((), ((11, 12),))]
+    seq, _ = summing.state.pending_commands[-1]
+    failed = events.CommandsRan(up_to=seq, failures=(events.CommandFailure(position=0, message="NATS is away"),))
+    summing.feed(failed, Service.MASTER, "master")
+    assert removed(summing) == [((), ((11, 12),))]

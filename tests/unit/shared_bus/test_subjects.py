@@ -21,6 +21,7 @@ def test_the_table_lists_what_the_functions_build() -> None:
         subjects.core(JOB, "master").replace("master", "<service>"),
         subjects.core(JOB, "master.a-0").replace("master.a-0", "<service>.<write>-<part>"),
         subjects.payload(JOB, "a-0").replace("a-0", "<digest>-<part>"),
+        subjects.states(JOB, "epoch-0").replace("epoch-0", "<group>"),
         subjects.heartbeat(JOB, Service.PS, PS).replace("ps.ps-0", "<service>.<name>"),
         subjects.wake(JOB),
         subjects.order(JOB, PS).replace("ps-0", "<pod>"),

@@ -48,7 +48,7 @@ def broker_lane(bus: Bus) -> BrokerLane:
     envelopes = EnvelopeFactory(
         service=Service.WORKER, name=PodName("worker-0"), incarnation=Incarnation("cafe"), clock=SystemClock()
     )
-    return BrokerLane(Deliveries(bus.tasks), EventPublisher(bus.log, envelopes))
+    return BrokerLane(Deliveries(bus.tasks), EventPublisher(bus.log, envelopes), bus.stored_states)
 
 
 def take(loop: LoopThread, lane: BrokerLane, wait_s: float = 0.0) -> LeasedTask:

@@ -40,7 +40,7 @@ class Reports:
         self.plan = plan
         self.effects = Effects()
         self.leases = LeasedTasks(lease_s=10.0, batch_deadline_s=300.0)
-        self.outcomes = TaskOutcomes(self.effects, failure_pause_s=0.5)
+        self.outcomes = TaskOutcomes(PLAN, self.effects, failure_pause_s=0.5)
         self.finished = FinishedTasks(plan, self.effects, self.leases, self.outcomes)
         self.groups: list[list[TaskFinished]] = []
         self.collected: list[list[int]] = []

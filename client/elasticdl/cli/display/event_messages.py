@@ -156,7 +156,7 @@ class EventMessages:
             return
         while self._epochs_given < training.epochs_complete:
             totals = training.epochs.get(self._epochs_given)
-            if totals is not None and totals.states and not totals.merged and not state.is_final:
+            if totals is not None and totals.awaits_merge and not state.is_final:
                 return
             row = next((row for row in epoch_rows(state) if row["epoch"] == self._epochs_given + 1), None)
             self._epochs_given += 1

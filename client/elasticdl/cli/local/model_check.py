@@ -155,7 +155,7 @@ def _result(what: str, folder: Path, process: tuple[PodName, int], runtime: Chec
     """Wait for the result of process 0, whose name and id are given; after ``slow_s`` tell the user what it does.
 
     Raises:
-        UserError: there is no result after ``limit_s``.
+        UserError: there is no result after ``limit_s``. The conversion of initial weights may take any time.
         UnfinishedError: the process has ended without a result.
     """
     pod, pid = process
@@ -179,6 +179,9 @@ def _result(what: str, folder: Path, process: tuple[PodName, int], runtime: Chec
             slow_s, phase = math.inf, model_check.read_phase(folder, 0)
             now = f": its process is {phase}" if phase else ""
             runtime.show(f"The {what} has not finished after {runtime.slow_s:g} s{now}. Ctrl-C ends it. Log: {log}")
+        if time.monotonic() > limit_s and model_check.is_converting(folder):
+            limit_s = math.inf
+            runtime.show("The model is checked. Converting the initial weights takes longer. Ctrl-C ends it.")
         if time.monotonic() > limit_s:
             phase = model_check.read_phase(folder, 0)
             raise UserError(

@@ -161,8 +161,15 @@ class Outbox:
                 pass
             case commands.EndTraining() | commands.SetLearningRate():
                 pass
+            case commands.RemoveStates():
+                await self._remove_states(command)
             case _:
                 assert_never(command)
+
+    async def _remove_states(self, command: commands.RemoveStates) -> None:
+        for group in command.groups:
+            await self._bus.stored_states.remove_group(group)
+        await self._bus.stored_states.remove(number for numbers in command.numbers for number in range(*numbers))
 
     async def _read(self, command: commands.ReadLedgers) -> None:
         try:
@@ -244,6 +251,8 @@ def lane_of(command: Command) -> str:
             return "nothing to run"
         case commands.EndTraining() | commands.SetLearningRate():
             return "nothing to run"
+        case commands.RemoveStates():
+            return "metric states"
         case _:
             return command.ps
 

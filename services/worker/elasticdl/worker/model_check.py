@@ -124,6 +124,8 @@ def _check(spec: JobSpec, built: Built, folder: Path) -> ModelCheck:
         return ModelCheck(error=problem)
     if spec.initial and spec.initial.file and built.adapter:
         built.adapter.refuse_file(spec.initial.source)
+    if spec.initial:
+        model_check.begin_conversion(folder)
     initial = spec.initial and prepare(spec.initial, built.runner, spec.storage)
     return ModelCheck(
         notes=(*built.describe(), *built.export_notes, *built.callbacks.notes),

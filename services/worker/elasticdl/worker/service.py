@@ -115,11 +115,17 @@ class Worker:
             clock=self._clock,
         )
         purposes = PURPOSES_OF_PREDICTION if spec.prediction else PURPOSES
-        broker = BrokerLane(Deliveries(self.bus.tasks, purposes), EventPublisher(self.bus.log, self._envelopes))
+        broker = BrokerLane(
+            Deliveries(self.bus.tasks, purposes),
+            EventPublisher(self.bus.log, self._envelopes),
+            self.bus.stored_states,
+        )
         on_loop = LoopExecutor(
             {
                 commands.PublishEvent: broker.publish,
                 commands.PublishEvents: broker.publish_all,
+                commands.StoreStates: broker.store_states,
+                commands.LoadStates: broker.load_states,
                 commands.TakeTasks: broker.take,
                 commands.AckTask: broker.ack,
                 commands.NakTask: broker.nak,

@@ -12,6 +12,7 @@ from elasticdl.shared.bus.ports import (
     KeyValueEntry,
     OrderHandler,
     Signals,
+    StoredStates,
     TaskQueue,
 )
 from elasticdl.shared.bus.settings import BusSettings
@@ -26,5 +27,6 @@ __all__ = [
     "MemoryBroker",
     "OrderHandler",
     "Signals",
+    "StoredStates",
     "TaskQueue",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -252,6 +252,42 @@ class LargeValues(Protocol):
         ...
 
 
+class StoredStates(Protocol):
+    """Large metric states, each kept until it is removed. No event contains them: events name their numbers."""
+
+    async def append(self, group: str, part: bytes) -> int:
+        """Store a part of metric states.
+
+        Args:
+            group: see ``states_of_epoch`` and ``states_of_evaluation``.
+            part: see ``pack_states``.
+
+        Returns:
+            Its number, unique in the job, once the broker has acknowledged it.
+
+        Raises:
+            TransientError: NATS was unreachable for longer than the settings allow.
+            PermanentError: there is no space, or the stream is gone.
+        """
+        ...
+
+    async def read(self, number: int) -> bytes | None:
+        """A part; None: it was removed or lost.
+
+        Raises:
+            TransientError: NATS was unreachable for longer than the settings allow.
+        """
+        ...
+
+    async def remove(self, numbers: Iterable[int]) -> None:
+        """Remove parts by number; those that are gone don't matter. Errors as ``read``."""
+        ...
+
+    async def remove_group(self, group: str) -> None:
+        """Remove all parts of a group. Errors as ``read``."""
+        ...
+
+
 class Signals(Protocol):
     """Messages that are not stored."""
 
@@ -304,6 +340,11 @@ class Bus(Protocol):
     @property
     def core_snapshots(self) -> LargeValues:
         """The core snapshots, by the name of the service."""
+        ...
+
+    @property
+    def stored_states(self) -> StoredStates:
+        """Large metric states."""
         ...
 
     @property

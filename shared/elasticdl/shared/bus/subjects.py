@@ -20,7 +20,7 @@ class Row:
 
     Attributes:
         subject: the subject with its variable parts in angle brackets.
-        stream: ``TASKS``, ``EVENTS``, ``PAYLOADS``, ``MODEL``, ``CORE``, ``core`` or ``core request``.
+        stream: ``TASKS``, ``EVENTS``, ``PAYLOADS``, ``STATES``, ``MODEL``, ``CORE``, ``core`` or ``core request``.
         senders: who publishes.
         receivers: who listens.
         content: what a message is.
@@ -105,6 +105,13 @@ TABLE: tuple[Row, ...] = (
         content="a part of the data of an event that is too large for the log, compressed",
     ),
     Row(
+        subject="edl.v1.<job>.states.<group>",
+        stream="STATES",
+        senders="workers",
+        receivers="workers",
+        content="a part of large metric states of an epoch or an evaluation, compressed, until they are summed",
+    ),
+    Row(
         subject="edl.v1.<job>.heartbeat.<service>.<name>",
         stream="core",
         senders="all",
@@ -180,6 +187,11 @@ def payload_name(job: JobId, subject: str) -> str:
     return subject.removeprefix(_join(job, "payload") + ".")
 
 
+def states(job: JobId, group: str) -> str:
+    """The subject of the stored metric states of an epoch or an evaluation."""
+    return _join(job, "states", group)
+
+
 def heartbeat(job: JobId, service: Service, name: PodName) -> str:
     """The subject of a process's heartbeats."""
     return _join(job, "heartbeat", service.value, name)
@@ -232,6 +244,11 @@ def payloads_stream(job: JobId) -> str:
     return f"EDL-{job}-PAYLOADS"
 
 
+def states_stream(job: JobId) -> str:
+    """Name of the stream with large metric states."""
+    return f"EDL-{job}-STATES"
+
+
 def task_patterns(job: JobId) -> list[str]:
     """Subject patterns of the work queue's stream."""
     return [_join(job, "task") + ".>"]
@@ -255,6 +272,11 @@ def core_patterns(job: JobId) -> list[str]:
 def payload_patterns(job: JobId) -> list[str]:
     """Subject patterns of the stream with the data of large events."""
     return [_join(job, "payload") + ".>"]
+
+
+def states_patterns(job: JobId) -> list[str]:
+    """Subject patterns of the stream with large metric states."""
+    return [_join(job, "states") + ".>"]
 
 
 def task_consumer(purpose: Purpose, *, again: bool) -> str:

@@ -133,6 +133,7 @@ class Limits:
         batch_deadline_s: seconds that a single batch may take before its worker loses the task.
         window_s: seconds of work that the master keeps dispatched.
         export_bytes_max: largest model that is exported in one piece.
+        stored_states_max: stored metric states of an epoch at which a worker replaces them by their sum.
     """
 
     attempts_max: int = 3
@@ -143,6 +144,7 @@ class Limits:
     batch_deadline_s: float = 300.0
     window_s: float = 120.0
     export_bytes_max: int = 2 << 30
+    stored_states_max: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from elasticdl.shared.failure_detection.heartbeats import Heartbeat
 from elasticdl.shared.job.spec import JobSpec
-from elasticdl.shared.job.tasks import TaskMessage
+from elasticdl.shared.job.tasks import StatesPart, TaskMessage
 from elasticdl.shared.messages.commands import Command
 from elasticdl.shared.messages.events import Envelope
 from elasticdl.shared.proto import control_pb2 as pb
@@ -17,6 +17,7 @@ from elasticdl.shared.proto.reflection import Codec
 
 _ENVELOPE: Codec[Envelope] = Codec(Envelope, pb.Envelope)
 _TASK: Codec[TaskMessage] = Codec(TaskMessage, pb.TaskMessage)
+_STATES: Codec[StatesPart] = Codec(StatesPart, pb.StatesPart)
 _HEARTBEAT: Codec[Heartbeat] = Codec(Heartbeat, pb.Heartbeat)
 _SPEC: Codec[JobSpec] = Codec(JobSpec, pb.JobSpec)
 _COMMAND: Codec[Command] = Codec(Command, pb.CommandValue)
@@ -24,6 +25,7 @@ _COMMAND: Codec[Command] = Codec(Command, pb.CommandValue)
 # See ``Codec.encode`` and ``Codec.decode``.
 encode_envelope, decode_envelope = _ENVELOPE.encode, _ENVELOPE.decode
 encode_task, decode_task = _TASK.encode, _TASK.decode
+encode_states_part, decode_states_part = _STATES.encode, _STATES.decode
 encode_heartbeat, decode_heartbeat = _HEARTBEAT.encode, _HEARTBEAT.decode
 encode_spec, decode_spec = _SPEC.encode, _SPEC.decode
 encode_command, decode_command = _COMMAND.encode, _COMMAND.decode

@@ -60,7 +60,7 @@ class Dispatch:
         tasks: ranges ``[start, end)`` of task numbers.
         again: workers take them before all tasks that are dispatched for the first time.
         evaluation: evaluate and merge: number of the evaluation (or epoch); export: see ``TaskMessage``.
-        label: merge: ``evaluation``, ``epoch``, ``callbacks`` or ``last callbacks``; export: see ``TaskMessage``.
+        label: merge and export: see ``TaskMessage``.
         audited: merge and export: see ``TaskMessage``.
     """
 
@@ -220,6 +220,19 @@ class SetLearningRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveStates:
+    """Remove stored metric states that nothing needs any more.
+
+    Attributes:
+        groups: epochs and evaluations whose metrics are on the log, or that are over: all of their states.
+        numbers: numbers of single states, as ranges: they are in a sum that is stored, or do not count.
+    """
+
+    groups: tuple[str, ...] = ()
+    numbers: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnterState:
     """Change the job's state; the last state of a job is final.
 
@@ -250,4 +263,5 @@ Command = (
     | EnterState
     | EndTraining
     | SetLearningRate
+    | RemoveStates
 )

@@ -221,7 +221,9 @@ class TaskFinished:
         records: records of the counted batches.
         batches: number of counted batches: those that this worker computed, each once.
         loss_sum: sum over them of the mean loss of a batch.
-        states: their metric states, and those of the worker's tasks just before whose ``states_follow``, summed.
+        states: their metric states, and those of the worker's tasks just before whose ``states_follow``, summed. Empty
+            if they are large.
+        stored_states: numbers of the stored parts of these states (see ``StoredStates``), if they are large.
         states_follow: train: the states are in the worker's next record of this kind. The worker has computed all
             batches of both tasks, which belong to one epoch.
         results: merge: metric name -> value, or what the callbacks ask for; export: empty.
@@ -256,6 +258,7 @@ class TaskFinished:
     checksum: int = 0
     file: str = ""
     note: str = ""
+    stored_states: tuple[int, ...] = ()
 
     @property
     def seconds_by_part(self) -> Mapping[str, float]:
@@ -277,6 +280,7 @@ class TaskReturned:
     counted: tuple[tuple[int, int], ...] = ()
     staleness: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     overflows: int = 0
+    stored_states: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ NUMBER_VARIABLE = "ELASTICDL_MODEL_CHECK_NUMBER"
 """Environment variable with the number of the process: 0 tries the model, 1 builds it to be compared and exports it."""
 SPEC_FILE = "spec"
 """The encoded specification of the job."""
+_CONVERSION = "conversion"
 MODEL_FILE = "model.npz"
 """Export: the version to write; see ``elasticdl.shared.model.whole_model``."""
 _BEST = JsonCodec(BestModel | None)
@@ -107,6 +108,16 @@ def read_phase(folder: Path, number: int) -> str:
         return _phase_path(folder, number).read_text()
     except FileNotFoundError:
         return ""
+
+
+def begin_conversion(folder: Path) -> None:
+    """Record that the model is checked, and that its initial weights are being converted."""
+    (folder / _CONVERSION).touch()
+
+
+def is_converting(folder: Path) -> bool:
+    """Whether process 0 has checked the model and converts its initial weights, however large they are."""
+    return (folder / _CONVERSION).exists()
 
 
 def pipe_of(folder: Path, number: int) -> Path:

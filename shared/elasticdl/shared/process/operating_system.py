@@ -1,4 +1,4 @@
-"""What the operating system does for a process: shows its title, and ends a child with all that it has started."""
+"""What the operating system does for a process: its title, its children, and its free memory."""
 
 from __future__ import annotations
 
@@ -43,3 +43,18 @@ def kill_group(pid: int) -> None:
     for kill in (os.killpg, os.kill):  # A process that was just forked may not lead its group yet.
         with contextlib.suppress(ProcessLookupError):
             kill(pid, signal.SIGKILL)
+
+
+def return_freed_memory() -> bool:
+    """Return freed memory to the operating system: glibc keeps what small objects took, for later ones.
+
+    It takes milliseconds, so it is for moments after which a process keeps little of a lot.
+
+    Returns:
+        Whether the C library can do that; musl and others can't, or return memory by themselves.
+    """
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "malloc_trim"):
+        return False
+    library.malloc_trim(0)
+    return True

@@ -587,6 +587,7 @@ class Limits(_message.Message):
     WINDOW_S_FIELD_NUMBER: _builtins.int
     EXPORT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     START_S_FIELD_NUMBER: _builtins.int
+    STORED_STATES_MAX_FIELD_NUMBER: _builtins.int
     attempts_max: _builtins.int
     crashes_per_batch_max: _builtins.int
     relaunches_max: _builtins.int
@@ -595,6 +596,7 @@ class Limits(_message.Message):
     window_s: _builtins.float
     export_bytes_max: _builtins.int
     start_s: _builtins.float
+    stored_states_max: _builtins.int
     def __init__(
         self,
         *,
@@ -606,14 +608,20 @@ class Limits(_message.Message):
         window_s: _builtins.float = ...,
         export_bytes_max: _builtins.int = ...,
         start_s: _builtins.float | None = ...,
+        stored_states_max: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_start_s", b"_start_s", "start_s", b"start_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_start_s", b"_start_s", "_stored_states_max", b"_stored_states_max", "start_s", b"start_s", "stored_states_max", b"stored_states_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_start_s", b"_start_s", "attempts_max", b"attempts_max", "batch_deadline_s", b"batch_deadline_s", "crashes_per_batch_max", b"crashes_per_batch_max", "export_bytes_max", b"export_bytes_max", "lease_s", b"lease_s", "relaunches_max", b"relaunches_max", "start_s", b"start_s", "window_s", b"window_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_start_s", b"_start_s", "_stored_states_max", b"_stored_states_max", "attempts_max", b"attempts_max", "batch_deadline_s", b"batch_deadline_s", "crashes_per_batch_max", b"crashes_per_batch_max", "export_bytes_max", b"export_bytes_max", "lease_s", b"lease_s", "relaunches_max", b"relaunches_max", "start_s", b"start_s", "stored_states_max", b"stored_states_max", "window_s", b"window_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__start_s: _TypeAlias = _typing.Literal["start_s"]  # noqa: Y015
     _WhichOneofArgType__start_s: _TypeAlias = _typing.Literal["_start_s", b"_start_s"]  # noqa: Y015
+    _WhichOneofReturnType__stored_states_max: _TypeAlias = _typing.Literal["stored_states_max"]  # noqa: Y015
+    _WhichOneofArgType__stored_states_max: _TypeAlias = _typing.Literal["_stored_states_max", b"_stored_states_max"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__start_s) -> _WhichOneofReturnType__start_s | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stored_states_max) -> _WhichOneofReturnType__stored_states_max | None: ...
 
 Global___Limits: _TypeAlias = Limits  # noqa: Y015
 
@@ -974,6 +982,59 @@ class MetricState(_message.Message):
 Global___MetricState: _TypeAlias = MetricState  # noqa: Y015
 
 @_typing.final
+class StatesPart(_message.Message):
+    """A part of stored metric states: consecutive values of some of their variables."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fragments(self) -> _containers.RepeatedCompositeFieldContainer[Global___StatesFragment]: ...
+    def __init__(
+        self,
+        *,
+        fragments: _abc.Iterable[Global___StatesFragment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragments", b"fragments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StatesPart: _TypeAlias = StatesPart  # noqa: Y015
+
+@_typing.final
+class StatesFragment(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METRIC_FIELD_NUMBER: _builtins.int
+    VARIABLE_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    metric: _builtins.str
+    variable: _builtins.int
+    length: _builtins.int
+    offset: _builtins.int
+    values: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        metric: _builtins.str = ...,
+        variable: _builtins.int = ...,
+        length: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        values: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "metric", b"metric", "offset", b"offset", "values", b"values", "variable", b"variable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StatesFragment: _TypeAlias = StatesFragment  # noqa: Y015
+
+@_typing.final
 class TaskMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1049,6 +1110,7 @@ class TaskMessage(_message.Message):
     FILES_FIELD_NUMBER: _builtins.int
     LOGS_FIELD_NUMBER: _builtins.int
     LEARNING_RATE_FIELD_NUMBER: _builtins.int
+    STORED_STATES_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     term: _builtins.int
     evaluation: _builtins.int
@@ -1065,6 +1127,8 @@ class TaskMessage(_message.Message):
     def files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def logs(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    @_builtins.property
+    def stored_states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -1079,10 +1143,11 @@ class TaskMessage(_message.Message):
         files: _abc.Iterable[_builtins.str] | None = ...,
         logs: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         learning_rate: _builtins.float | None = ...,
+        stored_states: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate", "learning_rate", b"learning_rate", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate", "audited", b"audited", "dispatch", b"dispatch", "evaluation", b"evaluation", "files", b"files", "label", b"label", "learning_rate", b"learning_rate", "logs", b"logs", "run", b"run", "states", b"states", "task", b"task", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate", "audited", b"audited", "dispatch", b"dispatch", "evaluation", b"evaluation", "files", b"files", "label", b"label", "learning_rate", b"learning_rate", "logs", b"logs", "run", b"run", "states", b"states", "stored_states", b"stored_states", "task", b"task", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__learning_rate: _TypeAlias = _typing.Literal["learning_rate"]  # noqa: Y015
     _WhichOneofArgType__learning_rate: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate"]  # noqa: Y015
@@ -1545,6 +1610,30 @@ class SetLearningRate(_message.Message):
 Global___SetLearningRate: _TypeAlias = SetLearningRate  # noqa: Y015
 
 @_typing.final
+class RemoveStates(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def numbers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
+        numbers: _abc.Iterable[Global___Range] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "numbers", b"numbers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveStates: _TypeAlias = RemoveStates  # noqa: Y015
+
+@_typing.final
 class CommandValue(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1563,6 +1652,7 @@ class CommandValue(_message.Message):
     BEGIN_MOVE_FIELD_NUMBER: _builtins.int
     END_TRAINING_FIELD_NUMBER: _builtins.int
     SET_LEARNING_RATE_FIELD_NUMBER: _builtins.int
+    REMOVE_STATES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start_pod(self) -> Global___StartPod: ...
     @_builtins.property
@@ -1593,6 +1683,8 @@ class CommandValue(_message.Message):
     def end_training(self) -> Global___EndTraining: ...
     @_builtins.property
     def set_learning_rate(self) -> Global___SetLearningRate: ...
+    @_builtins.property
+    def remove_states(self) -> Global___RemoveStates: ...
     def __init__(
         self,
         *,
@@ -1611,12 +1703,13 @@ class CommandValue(_message.Message):
         begin_move: Global___BeginMove | None = ...,
         end_training: Global___EndTraining | None = ...,
         set_learning_rate: Global___SetLearningRate | None = ...,
+        remove_states: Global___RemoveStates | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "end_training", b"end_training", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_learning_rate", b"set_learning_rate", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "end_training", b"end_training", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "remove_states", b"remove_states", "return_delivery", b"return_delivery", "set_learning_rate", b"set_learning_rate", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "end_training", b"end_training", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "return_delivery", b"return_delivery", "set_learning_rate", b"set_learning_rate", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_move", b"begin_move", "close_pin", b"close_pin", "command", b"command", "dispatch", b"dispatch", "end_training", b"end_training", "enter_state", b"enter_state", "hold_group", b"hold_group", "open_pin", b"open_pin", "publish_placement", b"publish_placement", "read_ledgers", b"read_ledgers", "remove_states", b"remove_states", "return_delivery", b"return_delivery", "set_learning_rate", b"set_learning_rate", "set_timer", b"set_timer", "start_pod", b"start_pod", "stop_pod", b"stop_pod", "take_snapshot", b"take_snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start_pod", "stop_pod", "dispatch", "return_delivery", "take_snapshot", "open_pin", "close_pin", "read_ledgers", "set_timer", "enter_state", "hold_group", "publish_placement", "begin_move", "end_training", "set_learning_rate"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start_pod", "stop_pod", "dispatch", "return_delivery", "take_snapshot", "open_pin", "close_pin", "read_ledgers", "set_timer", "enter_state", "hold_group", "publish_placement", "begin_move", "end_training", "set_learning_rate", "remove_states"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -2061,6 +2154,7 @@ class TaskFinished(_message.Message):
     CHECKSUM_FIELD_NUMBER: _builtins.int
     FILE_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    STORED_STATES_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     records: _builtins.int
@@ -2089,6 +2183,8 @@ class TaskFinished(_message.Message):
     def staleness(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]: ...
     @_builtins.property
     def times(self) -> Global___Times: ...
+    @_builtins.property
+    def stored_states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -2112,10 +2208,11 @@ class TaskFinished(_message.Message):
         checksum: _builtins.int = ...,
         file: _builtins.str = ...,
         note: _builtins.str = ...,
+        stored_states: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "_times", b"_times", "placement_version", b"placement_version", "task", b"task", "times", b"times"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "_times", b"_times", "absorbed_by", b"absorbed_by", "attempt", b"attempt", "batches", b"batches", "checksum", b"checksum", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "file", b"file", "loss_sum", b"loss_sum", "note", b"note", "overflows", b"overflows", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "staleness", b"staleness", "states", b"states", "states_follow", b"states_follow", "task", b"task", "times", b"times"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version", "_times", b"_times", "absorbed_by", b"absorbed_by", "attempt", b"attempt", "batches", b"batches", "checksum", b"checksum", "counted", b"counted", "credits", b"credits", "dispatch", b"dispatch", "file", b"file", "loss_sum", b"loss_sum", "note", b"note", "overflows", b"overflows", "placement_version", b"placement_version", "records", b"records", "results", b"results", "seconds", b"seconds", "staleness", b"staleness", "states", b"states", "states_follow", b"states_follow", "stored_states", b"stored_states", "task", b"task", "times", b"times"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__placement_version: _TypeAlias = _typing.Literal["placement_version"]  # noqa: Y015
     _WhichOneofArgType__placement_version: _TypeAlias = _typing.Literal["_placement_version", b"_placement_version"]  # noqa: Y015
@@ -2220,6 +2317,7 @@ class TaskReturned(_message.Message):
     COUNTED_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
     OVERFLOWS_FIELD_NUMBER: _builtins.int
+    STORED_STATES_FIELD_NUMBER: _builtins.int
     dispatch: _builtins.int
     attempt: _builtins.int
     reason: _builtins.str
@@ -2234,6 +2332,8 @@ class TaskReturned(_message.Message):
     def counted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Range]: ...
     @_builtins.property
     def staleness(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]: ...
+    @_builtins.property
+    def stored_states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -2247,10 +2347,11 @@ class TaskReturned(_message.Message):
         counted: _abc.Iterable[Global___Range] | None = ...,
         staleness: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
         overflows: _builtins.int = ...,
+        stored_states: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "overflows", b"overflows", "reason", b"reason", "records", b"records", "staleness", b"staleness", "states", b"states", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "dispatch", b"dispatch", "loss_sum", b"loss_sum", "overflows", b"overflows", "reason", b"reason", "records", b"records", "staleness", b"staleness", "states", b"states", "stored_states", b"stored_states", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,6 +11,7 @@ from elasticdl.master.core.callbacks.apply import apply_set_learning_rate
 from elasticdl.master.core.closing.apply import apply_failed_read_ledgers
 from elasticdl.master.core.evaluation.apply import apply_failed_open_pin, apply_open_pin
 from elasticdl.master.core.evaluation.best import apply_end_training
+from elasticdl.master.core.evaluation.metric_states import apply_failed_removal, apply_removal
 from elasticdl.master.core.job.lifecycle import apply_enter_state
 from elasticdl.master.core.moves.apply import abort_move, apply_move_command
 from elasticdl.master.core.pods.apply import apply_failed_pod_command, apply_pod_command
@@ -60,17 +61,22 @@ def apply_command(state: State, command: Command, now_s: float) -> None:
             state.timers[command.timer] = command.due_s
         case commands.EnterState():
             apply_enter_state(state, command, now_s)
-        case commands.EndTraining() | commands.SetLearningRate():
+        case commands.EndTraining() | commands.SetLearningRate() | commands.RemoveStates():
             _apply_to_training(state, command)
         case _:
             assert_never(command)
 
 
-def _apply_to_training(state: State, command: commands.EndTraining | commands.SetLearningRate) -> None:
-    if isinstance(command, commands.EndTraining):
-        apply_end_training(state, command)
-    else:
-        apply_set_learning_rate(state, command)
+def _apply_to_training(
+    state: State, command: commands.EndTraining | commands.SetLearningRate | commands.RemoveStates
+) -> None:
+    match command:
+        case commands.EndTraining():
+            apply_end_training(state, command)
+        case commands.SetLearningRate():
+            apply_set_learning_rate(state, command)
+        case commands.RemoveStates():
+            apply_removal(state, command)
 
 
 def apply_failed_command(state: State, command: Command, time_s: float) -> None:
@@ -86,5 +92,7 @@ def apply_failed_command(state: State, command: Command, time_s: float) -> None:
             apply_failed_read_ledgers(state, command, time_s)
         case commands.OpenPin():
             apply_failed_open_pin(state, command, time_s)
+        case commands.RemoveStates():
+            apply_failed_removal(state, command)
         case _:
             pass  # The outbox retries a Dispatch for ever, and the others have no outcome.

@@ -9,6 +9,7 @@ from elasticdl.master.core.decision import Decision, Decisions
 from elasticdl.master.core.evaluation.best import decide_early_end
 from elasticdl.master.core.evaluation.decide import decide_evaluation
 from elasticdl.master.core.evaluation.merging import decide_epoch_merges
+from elasticdl.master.core.evaluation.metric_states import decide_removal
 from elasticdl.master.core.moves.decide import decide_moving
 from elasticdl.master.core.pods.restarts import decide_pods
 from elasticdl.master.core.state import State
@@ -27,7 +28,7 @@ def decide(state: State, now_s: float) -> Decision:
     """
     if state.spec is None or state.term == 0:
         return Decision()
-    decisions = _returns(state)
+    decisions = _returns(state) + decide_removal(state)
     if state.is_final:
         return Decision.of(decisions)
     stopping = decide_stopping(state, now_s)

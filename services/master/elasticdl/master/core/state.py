@@ -118,6 +118,8 @@ class State:
     callbacks: Callbacks = field(default_factory=Callbacks)
     merges: dict[int, Merge] = field(default_factory=dict)
     """Number of the merge task -> its merge."""
+    last_sum: int = 0
+    """The highest number of a merge task that has summed metric states: those are not kept in ``merges``."""
     dispatches: int = 0
     """Number of the last dispatch."""
     requests: int = 0

@@ -8,18 +8,29 @@ from __future__ import annotations
 from collections import deque
 
 from elasticdl.shared.errors import InvariantError, TransientError, UserError
-from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, MODEL_LOST, NOTE_CHARS_MAX, TaskRef
+from elasticdl.shared.job.tasks import (
+    CALLBACKS,
+    EPOCH_SUM,
+    LAST_CALLBACKS,
+    MODEL_LOST,
+    NOTE_CHARS_MAX,
+    TaskRef,
+    states_of_epoch,
+)
 from elasticdl.shared.messages.events import FailureKind
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.procedures import Procedure
 from elasticdl.worker.core.commands import (
     ExportModel,
+    LoadStates,
     MergeResult,
     MergeStates,
     PublishPredictions,
     ReleaseBatch,
     RunCallbacks,
     SaveModel,
+    StoreStates,
+    SumStates,
     WritePredictions,
 )
 from elasticdl.worker.core.effects import Effects
@@ -184,12 +195,22 @@ class AuxiliaryTasks:
 
     def _merge(self, lease: LeasedTask) -> Procedure[None]:
         task = lease.message.task
+        message = lease.message
+        states = message.states
         try:
-            results = yield MergeStates(states=lease.message.states)
+            if message.stored_states:
+                parts: tuple[bytes, ...] = yield LoadStates(numbers=message.stored_states)
+                states = yield SumStates(states=states, parts=parts)
+            if message.label == EPOCH_SUM:
+                stored: tuple[int, ...] = yield StoreStates(group=states_of_epoch(message.evaluation), states=states)
+                self._finish(task, Tally(), stored_states=stored)
+            else:
+                results = yield MergeStates(states=states)
+                self._finish(task, Tally(), MergeResult(results=results))
         except UserError as error:
             self._fail(task, of_user_error(error, FailureKind.USER_CODE))
-        else:
-            self._finish(task, Tally(), MergeResult(results=results))
+        except TransientError as error:
+            self._give_back(task, str(error))
 
     def _run_callbacks(self, lease: LeasedTask) -> Procedure[None]:
         message = lease.message
@@ -232,8 +253,22 @@ class AuxiliaryTasks:
 
     # --- ends -----------------------------------------------------------------------------------------------------
 
-    def _finish(self, task: TaskRef, tally: Tally, result: MergeResult = _NO_RESULT, file: str = "") -> None:
-        finished = Finished(leases=self._end(task), tally=tally, results=result.results, note=result.note, file=file)
+    def _finish(
+        self,
+        task: TaskRef,
+        tally: Tally,
+        result: MergeResult = _NO_RESULT,
+        file: str = "",
+        stored_states: tuple[int, ...] = (),
+    ) -> None:
+        finished = Finished(
+            leases=self._end(task),
+            tally=tally,
+            results=result.results,
+            note=result.note,
+            file=file,
+            stored_states=stored_states,
+        )
         self._effects.start(self._outcomes.finish(finished))
 
     def _fail(self, task: TaskRef, failure: Failure, where: FailedBatch | None = None) -> None:

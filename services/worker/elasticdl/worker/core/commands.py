@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from elasticdl.shared.job.tasks import TaskRef
+from elasticdl.shared.job.tasks import MetricStates, TaskRef
 from elasticdl.shared.messages.events import Event as LoggedEvent
 from elasticdl.shared.names import TaskId
 from elasticdl.shared.process.procedures import Issued
@@ -189,10 +189,38 @@ class CollectMetrics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStates:
+    """Procedure step: store large metric states; the result is the numbers of their parts.
+
+    Attributes:
+        group: see ``states_of_epoch`` and ``states_of_evaluation``.
+        states: the states.
+    """
+
+    group: str
+    states: MetricStates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadStates:
+    """Procedure step: read stored metric states; the result is their parts, without those that are gone."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumStates:
+    """Procedure step: add parts of stored metric states to others; the result is the sum."""
+
+    states: MetricStates
+    parts: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MergeStates:
     """Procedure step: compute results from summed metric states; the result is metric -> value."""
 
-    states: Mapping[str, tuple[bytes, ...]]
+    states: MetricStates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +308,9 @@ Step = (
     | PublishEvent
     | PublishEvents
     | CollectMetrics
+    | StoreStates
+    | LoadStates
+    | SumStates
     | MergeStates
     | RunCallbacks
     | ExportModel
@@ -318,6 +349,7 @@ _LANES: Mapping[type, str] = {
     PredictBatch: COMPUTE,
     DiscardMetrics: COMPUTE,
     CollectMetrics: COMPUTE,
+    SumStates: COMPUTE,
     MergeStates: COMPUTE,
     RunCallbacks: COMPUTE,
     ExportModel: COMPUTE,
@@ -326,6 +358,8 @@ _LANES: Mapping[type, str] = {
     PublishPredictions: COMPUTE,
     PublishEvent: BROKER,
     PublishEvents: BROKER,
+    StoreStates: BROKER,
+    LoadStates: BROKER,
     AckTask: BROKER,
     NakTask: BROKER,
     Exit: BROKER,

@@ -58,7 +58,7 @@ class WorkerCore:
         self._settings = settings
         self._effects = Effects()
         self.leases = LeasedTasks(lease_s=settings.lease_s, batch_deadline_s=settings.batch_deadline_s)
-        self._outcomes = TaskOutcomes(self._effects, failure_pause_s=settings.failure_pause_s)
+        self._outcomes = TaskOutcomes(settings.plan, self._effects, failure_pause_s=settings.failure_pause_s)
         self.training = Training(settings, self._effects, self.leases, self._outcomes)
         self._auxiliary = AuxiliaryTasks(settings, self._effects, self.leases, self._outcomes)
         self._is_running = False

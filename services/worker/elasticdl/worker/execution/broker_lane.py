@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Sequence
 
 import structlog
 
-from elasticdl.shared.bus import Delivery, TaskQueue
+from elasticdl.shared.bus import Delivery, StoredStates, TaskQueue
 from elasticdl.shared.errors import TransientError
+from elasticdl.shared.model.metric_states import pack_states
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.event_publisher import EventPublisher
-from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, PublishEvent, PublishEvents, TakeTasks
+from elasticdl.worker.core.commands import (
+    AckTask,
+    ExtendLease,
+    LoadStates,
+    NakTask,
+    PublishEvent,
+    PublishEvents,
+    StoreStates,
+    TakeTasks,
+)
 from elasticdl.worker.core.events import QueueEmpty, TasksDelivered
 from elasticdl.worker.core.tasks.leased import LeasedTask
 
 _log = structlog.get_logger()
 PURPOSES = (Purpose.MERGE, Purpose.EVALUATE, Purpose.EXPORT, Purpose.TRAIN)
 """In this order: tasks that others wait for come before training, which always has more."""
+STATES_READ_AT_ONCE = 64
+"""Requests for stored metric states that wait for their answers at the same time."""
 PURPOSES_OF_PREDICTION = (Purpose.EXPORT, Purpose.PREDICT)
 
 
@@ -81,11 +94,13 @@ class BrokerLane:
     Args:
         deliveries: the queue.
         publisher: the worker's events.
+        states: the bus' stored metric states.
     """
 
-    def __init__(self, deliveries: Deliveries, publisher: EventPublisher) -> None:
+    def __init__(self, deliveries: Deliveries, publisher: EventPublisher, states: StoredStates) -> None:
         self._deliveries = deliveries
         self._publisher = publisher
+        self._states = states
 
     async def publish(self, command: PublishEvent) -> None:
         """Store an event; errors as ``EventPublisher.publish``."""
@@ -94,6 +109,14 @@ class BrokerLane:
     async def publish_all(self, command: PublishEvents) -> None:
         """Store events; errors as ``EventPublisher.publish``."""
         await self._publisher.publish(*command.events)
+
+    async def store_states(self, command: StoreStates) -> tuple[int, ...]:
+        """Store metric states; errors as ``StoredStates.append``."""
+        return await store_states(self._states, command)
+
+    async def load_states(self, command: LoadStates) -> tuple[bytes, ...]:
+        """Read stored metric states; errors as ``StoredStates.read``."""
+        return await load_states(self._states, command)
 
     async def take(self, command: TakeTasks) -> TasksDelivered | QueueEmpty:
         """Take tasks; while the broker is unavailable there is none."""
@@ -123,3 +146,24 @@ class BrokerLane:
             await self._deliveries.extend(command.lease)
         except TransientError as error:
             _log.warning("lease not extended", task=str(command.lease.message.task), reason=str(error))
+
+
+async def store_states(states: StoredStates, command: StoreStates) -> tuple[int, ...]:
+    """Store metric states; returns the numbers of their parts. Errors as ``StoredStates.append``."""
+    return tuple([await states.append(command.group, part) for part in pack_states(command.states)])
+
+
+async def load_states(states: StoredStates, command: LoadStates) -> tuple[bytes, ...]:
+    """Read stored metric states. Errors as ``StoredStates.read``.
+
+    Those that are missing were removed because another worker has run this task, whose result then counts. If the
+    broker has lost them, the metrics lack some batches.
+    """
+    found: list[bytes | None] = []
+    for start in range(0, len(command.numbers), STATES_READ_AT_ONCE):
+        numbers = command.numbers[start : start + STATES_READ_AT_ONCE]
+        found += await asyncio.gather(*map(states.read, numbers))
+    parts = tuple(part for part in found if part is not None)
+    if len(parts) < len(found):
+        _log.warning("metric states are gone", parts=len(found), missing=len(found) - len(parts))
+    return parts

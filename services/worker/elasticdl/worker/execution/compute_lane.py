@@ -13,7 +13,7 @@ from elasticdl.shared.job.permutation import derive_key
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.tasks import MetricStates, TaskRef
 from elasticdl.shared.messages.events import FailureKind, RunningBatch
-from elasticdl.shared.model.metric_states import MetricArrays, decode_states, encode_states, sum_states
+from elasticdl.shared.model.metric_states import MetricArrays, add_parts, decode_states, encode_states, sum_states
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.running_batches import RunningBatchesFile
 from elasticdl.worker.core import BatchRef
@@ -25,6 +25,7 @@ from elasticdl.worker.core.commands import (
     MergeStates,
     RunCallbacks,
     SaveModel,
+    SumStates,
 )
 from elasticdl.worker.core.events import BatchComputed, BatchFailed, PullDelayed
 from elasticdl.worker.execution.batch_store import BatchStore, LoadedBatch
@@ -209,6 +210,10 @@ class ComputeLane:
             self._measured = None
 
     # --- auxiliary tasks ------------------------------------------------------------------------------------------
+
+    def sum(self, command: SumStates) -> MetricStates:
+        """Add stored metric states to others."""
+        return add_parts(command.states, command.parts)
 
     def merge(self, command: MergeStates) -> dict[str, float]:
         """Results of summed metric states."""

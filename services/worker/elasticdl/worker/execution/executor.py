@@ -26,6 +26,7 @@ def lane_handlers(loader: BatchLoader, compute: ComputeLane, ps: PsLane) -> Hand
         commands.EvaluateBatch: compute.evaluate,
         commands.CollectMetrics: lambda command: compute.collect(command.tasks),
         commands.DiscardMetrics: lambda command: compute.discard(command.task),
+        commands.SumStates: compute.sum,
         commands.MergeStates: compute.merge,
         commands.RunCallbacks: compute.run_callbacks,
         commands.ExportModel: compute.export,

@@ -6,6 +6,7 @@ from elasticdl.shared.bus.large_values import SplitValues
 from elasticdl.shared.bus.memory.log import MemoryEventLog, Records
 from elasticdl.shared.bus.memory.register import Entries, MemoryKeyValue
 from elasticdl.shared.bus.memory.signals import MemorySignals, Subscriptions
+from elasticdl.shared.bus.memory.stored_states import MemoryStoredStates, StatesStream
 from elasticdl.shared.bus.memory.tasks import MemoryTaskQueue, Queue
 from elasticdl.shared.bus.memory.transport import Client, DirectTransport, Server, Transport
 from elasticdl.shared.bus.settings import BusSettings
@@ -31,6 +32,7 @@ class MemoryBroker:
         self.registers = Entries()
         self.core_snapshots = Entries()
         self.payloads = Entries()
+        self.states = StatesStream()
         self.subscriptions = Subscriptions()
 
     def envelope(self, event: StoredEvent) -> Envelope:
@@ -64,6 +66,7 @@ class MemoryBus:
         self.registers = MemoryKeyValue(client, broker.registers, "register")
         snapshots = MemoryKeyValue(client, broker.core_snapshots, "core")
         self.core_snapshots = SplitValues(snapshots, client.settings.part_bytes_max)
+        self.stored_states = MemoryStoredStates(client, broker.states)
         self.signals = MemorySignals(client, broker.subscriptions)
 
     async def close(self) -> None:

@@ -8,6 +8,7 @@ from elasticdl.shared.bus.nats_bus.connection import Connection
 from elasticdl.shared.bus.nats_bus.log import NatsEventLog
 from elasticdl.shared.bus.nats_bus.register import NatsKeyValue
 from elasticdl.shared.bus.nats_bus.signals import NatsSignals
+from elasticdl.shared.bus.nats_bus.stored_states import NatsStoredStates
 from elasticdl.shared.bus.nats_bus.streams import create_streams
 from elasticdl.shared.bus.nats_bus.tasks import NatsTaskQueue
 from elasticdl.shared.bus.settings import BusSettings
@@ -27,6 +28,7 @@ class NatsBus:
         self.registers = NatsKeyValue(connection, subjects.model_stream(job), subjects.register, subjects.register_name)
         snapshots = NatsKeyValue(connection, subjects.core_stream(job), subjects.core, subjects.core_name)
         self.core_snapshots = SplitValues(snapshots, connection.settings.part_bytes_max)
+        self.stored_states = NatsStoredStates(connection)
         self.signals = NatsSignals(connection)
 
     async def close(self) -> None:

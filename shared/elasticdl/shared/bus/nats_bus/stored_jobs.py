@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,8 @@ from elasticdl.shared.bus.settings import BusSettings
 from elasticdl.shared.names import JobId
 
 _NO_JOB = JobId("none")
+_LOOKS, _LOOK_PAUSE_S = 6, 0.1
+"""How often, and with which pauses in seconds, one looks for readers of a log that leaves consumers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +103,29 @@ async def _jobs(connection: Connection) -> list[JobId]:
 async def _log(connection: Connection, job: JobId) -> StoredLog:
     stream = subjects.events_stream(job)
     info = await connection.api(f"STREAM.INFO.{stream}", {})
-    readers = (await connection.api(f"CONSUMER.LIST.{stream}", {"offset": 0}))["consumers"] or ()
     state = info["state"]
     return StoredLog(
         job=job,
         last_s=datetime.fromisoformat(state["last_ts"] if state["messages"] else info["created"]).timestamp(),
         size_bytes=state["bytes"],
-        # A reader that has gone leaves its consumer for a minute, but no request for the next record.
-        is_followed=any(reader.get("num_waiting", 0) for reader in readers),
+        is_followed=await _is_followed(connection, stream),
     )
+
+
+async def _is_followed(connection: Connection, stream: str) -> bool:
+    """Whether a reader waits for the next message, or gets messages.
+
+    A reader that has gone leaves its consumer for a minute, but no request. A busy one has none between two
+    bursts.
+    """
+    before: Mapping[str, int] = {}
+    for _ in range(_LOOKS):
+        readers = (await connection.api(f"CONSUMER.LIST.{stream}", {"offset": 0}))["consumers"] or ()
+        if not readers:
+            return False
+        delivered = {reader["name"]: reader["delivered"]["consumer_seq"] for reader in readers}
+        if any(reader.get("num_waiting", 0) for reader in readers) or (before and delivered != before):
+            return True
+        before = delivered
+        await asyncio.sleep(_LOOK_PAUSE_S)
+    return False

@@ -50,6 +50,13 @@ def stream_configs(job: JobId, settings: BusSettings) -> list[dict[str, Any]]:
         },
         {
             **every,
+            "name": subjects.states_stream(job),
+            "subjects": subjects.states_patterns(job),
+            "retention": "limits",
+            "discard": "new",
+        },
+        {
+            **every,
             "name": subjects.model_stream(job),
             "subjects": subjects.register_patterns(job),
             "retention": "limits",

@@ -187,7 +187,8 @@ def _reason(line: bytes, names: Sequence[str], delimiter: str, error: Exception)
     except csv.Error:
         return _STRAY_QUOTE
     if len(rows) == 1 and len(rows[0]) != len(names):
-        return f"it has {len(rows[0])} columns instead of {len(names)}"
+        present = len(rows[0])
+        return f"it has {present} column{'' if present == 1 else 's'} instead of {len(names)}"
     # pyarrow names "CSV column #n" and rows of the block
     text = str(error).split("CSV conversion error to ")
     if len(text) == 2:

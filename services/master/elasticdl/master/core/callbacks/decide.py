@@ -42,7 +42,7 @@ def _has_results(state: State) -> bool:
     if training is None or training.epochs_complete <= epoch or epoch_to_evaluate(state):
         return False
     totals = training.epochs.get(epoch)
-    if totals and totals.states and not totals.merged:
+    if totals and totals.awaits_merge:
         return False
     evaluation = state.evaluation
     return not evaluation or not evaluation.is_epoch_end or evaluation.phase is EvaluationPhase.SAVING

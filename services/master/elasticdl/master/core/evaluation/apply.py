@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from elasticdl.master.core.evaluation.best import on_save_lost
 from elasticdl.master.core.evaluation.epochs import epoch_to_evaluate
+from elasticdl.master.core.evaluation.metric_states import discard_states, drop_evaluated_states
 from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.master.core.evaluation.triggers import reason_to_start
 from elasticdl.master.core.pods.state import PodPhase
@@ -68,11 +69,12 @@ def apply_evaluation_dispatch(state: State, command: Dispatch) -> None:
 def on_evaluation_result(state: State, event: TaskFinished) -> None:
     """Apply the result of one evaluation task; the first one wins."""
     evaluation = state.evaluation
-    if evaluation is None or event.dispatch != evaluation.dispatch:
-        return
-    if event.task.number in evaluation.states:
+    if evaluation is None or event.dispatch != evaluation.dispatch or event.task.number in evaluation.states:
+        discard_states(state, event.stored_states)
         return
     evaluation.states[event.task.number] = event.states
+    if event.stored_states:
+        evaluation.stored[event.task.number] = event.stored_states
     evaluation.records += event.records
     evaluation.checksum = (evaluation.checksum + event.checksum) % (1 << 64)
     if state.job.kind is JobKind.EVALUATE and len(evaluation.states) == state.evaluation_tasks:
@@ -102,7 +104,7 @@ def abandon_evaluation(state: State) -> None:
         state.close_pins(evaluation)
         return
     evaluation.phase = EvaluationPhase.ABANDONED
-    evaluation.states = {}
+    drop_evaluated_states(state, evaluation)
     for merge in state.merges.values():
         if merge.label == "evaluation" and merge.subject == evaluation.number:
             merge.done = True  # Its result is not needed any more.

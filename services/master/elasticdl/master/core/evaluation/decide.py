@@ -9,6 +9,7 @@ from elasticdl.master.core.evaluation.state import Evaluation, EvaluationPhase
 from elasticdl.master.core.evaluation.triggers import reason_to_start
 from elasticdl.master.core.state import State
 from elasticdl.master.core.timers import EVALUATION, PIN_PAUSE
+from elasticdl.shared.job.tasks import EVALUATION_METRICS
 from elasticdl.shared.messages.commands import ClosePin, Dispatch, JobState, OpenPin, SetTimer
 from elasticdl.shared.names import Purpose
 
@@ -26,7 +27,7 @@ def decide_evaluation(state: State, now_s: float) -> Decisions:
         case EvaluationPhase.PINNING if len(evaluation.pins) == len(state.holders):
             return decisions + _dispatch(state, evaluation)
         case EvaluationPhase.RUNNING if len(evaluation.states) == state.evaluation_tasks:
-            return [*decisions, merge_command(state, "evaluation", evaluation.number)]
+            return [*decisions, merge_command(state, EVALUATION_METRICS, evaluation.number)]
         case EvaluationPhase.SAVING if not evaluation.save_dispatched:
             return [*decisions, decide_save(state, evaluation)]
         case _:

@@ -8,10 +8,15 @@ from types import MappingProxyType
 from elasticdl.master.core.callbacks.apply import on_callbacks_result
 from elasticdl.master.core.decision import Decisions
 from elasticdl.master.core.evaluation.best import on_results
+from elasticdl.master.core.evaluation.metric_states import (
+    discard_states,
+    drop_epoch_states,
+    drop_evaluated_states,
+    on_epoch_sum,
+)
 from elasticdl.master.core.evaluation.state import EvaluationPhase, Merge
 from elasticdl.master.core.state import State
-from elasticdl.master.core.training.statistics import sum_states, to_bytes
-from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, MetricStates
+from elasticdl.shared.job.tasks import CALLBACKS, EPOCH_METRICS, EPOCH_SUM, EVALUATION_METRICS, LAST_CALLBACKS
 from elasticdl.shared.messages.commands import Command, Dispatch
 from elasticdl.shared.messages.events import TaskFinished
 from elasticdl.shared.names import Purpose
@@ -20,19 +25,20 @@ _NO_INSTANCES: Mapping[str, str] = MappingProxyType({})
 
 
 def decide_epoch_merges(state: State) -> Decisions:
-    """Merge the training metrics of complete epochs, if the model has metrics."""
+    """Merge the training metrics of complete epochs, if the model has metrics; sum many stored states of the others."""
     training = state.training
     if training is None:
         return []
-    asked = {merge.subject for merge in state.merges.values() if merge.label == "epoch"}
-    return [
-        merge_command(state, "epoch", epoch, offset)
-        for offset, epoch in enumerate(
-            epoch
-            for epoch in sorted(training.epochs)
-            if epoch not in asked and training.epochs[epoch].states and training.has_epoch(epoch)
-        )
-    ]
+    asked = {merge.subject for merge in state.merges.values() if merge.label == EPOCH_METRICS}
+    due: list[tuple[str, int]] = []
+    for epoch, totals in sorted(training.epochs.items()):
+        if epoch in asked or not totals.awaits_merge or totals.stored.summing:
+            continue
+        if training.has_epoch(epoch):
+            due.append((EPOCH_METRICS, epoch))
+        elif totals.stored.is_sum_due(state.job.limits.stored_states_max):
+            due.append((EPOCH_SUM, epoch))
+    return [merge_command(state, label, epoch, offset) for offset, (label, epoch) in enumerate(due)]
 
 
 def merge_command(
@@ -42,12 +48,12 @@ def merge_command(
 
     Args:
         state: the job's state.
-        label: ``evaluation``, ``epoch``, or one for callbacks.
+        label: one of ``elasticdl.shared.job.tasks``.
         subject: number of the evaluation or epoch, or of the callbacks' task.
         offset: how many merges the same decision dispatches before this one.
         instances: callbacks: ps -> the instance that has the model at the end of the epoch.
     """
-    number = max([state.number_floor, *state.merges]) + 1 + offset
+    number = max([state.number_floor, state.last_sum, *state.merges]) + 1 + offset
     command = Dispatch(
         purpose=Purpose.MERGE,
         dispatch=state.dispatches + 1 + offset,
@@ -58,16 +64,9 @@ def merge_command(
     )
     if label in (CALLBACKS, LAST_CALLBACKS):
         return command, "callbacks at the end of an epoch" if subject % 2 == 0 else "callbacks at the start of training"
+    if label == EPOCH_SUM:
+        return command, f"many metric states of epoch {subject} are stored"
     return command, f"every part of {label} {subject} is there"
-
-
-def states_to_merge(state: State, label: str, subject: int) -> MetricStates:
-    """The summed states that a merge task carries."""
-    if label == "epoch":
-        totals = state.training.epochs.get(subject) if state.training else None
-        return to_bytes(totals.states) if totals else {}
-    evaluation = next((e for e in state.evaluations if e.number == subject), None) if label == "evaluation" else None
-    return sum_states(evaluation.states) if evaluation else {}
 
 
 def apply_merge_dispatch(state: State, command: Dispatch) -> None:
@@ -75,8 +74,10 @@ def apply_merge_dispatch(state: State, command: Dispatch) -> None:
     for start, end in command.tasks:
         for number in range(start, end):
             state.merges[number] = Merge(label=command.label, subject=command.evaluation)
+    if command.label == EPOCH_SUM and state.training:
+        state.training.epochs[command.evaluation].stored.begin_sum()
     evaluation = state.evaluation
-    if evaluation and command.label == "evaluation" and evaluation.number == command.evaluation:
+    if evaluation and command.label == EVALUATION_METRICS and evaluation.number == command.evaluation:
         evaluation.phase = EvaluationPhase.MERGING
 
 
@@ -84,23 +85,30 @@ def on_merge_result(state: State, event: TaskFinished, time_s: float) -> None:
     """Apply the metrics that a merge task has computed."""
     merge = state.merges.get(event.task.number)
     if merge is None or merge.done:
+        discard_states(state, event.stored_states)
         return
     merge.done = True
+    if merge.label == EPOCH_SUM:
+        # An epoch may have thousands of sums.
+        del state.merges[event.task.number]
+        state.last_sum = max(state.last_sum, event.task.number)
+        on_epoch_sum(state, merge.subject, event)
+        return
     if merge.label in (CALLBACKS, LAST_CALLBACKS):
         on_callbacks_result(state, merge.subject, event)
         return
-    if merge.label == "epoch":
+    if merge.label == EPOCH_METRICS:
         if state.training and merge.subject in state.training.epochs:
             totals = state.training.epochs[merge.subject]
             totals.results = dict(event.results)
             totals.merged = True
-            totals.states = {}
+            drop_epoch_states(state, merge.subject, totals)
         return
     evaluation = state.evaluation
     if evaluation and evaluation.number == merge.subject:
         evaluation.results = dict(event.results)
         evaluation.ended_s = time_s
-        evaluation.states = {}
+        drop_evaluated_states(state, evaluation)
         on_results(state, evaluation)
         if evaluation.phase is EvaluationPhase.DONE:
             state.close_pins(evaluation)

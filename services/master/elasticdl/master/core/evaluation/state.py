@@ -35,7 +35,8 @@ class Evaluation:
         pins: step of each ps at its pin.
         incarnations: instance of each ps that holds the pin.
         dispatch: number of the dispatch of its tasks; 0: they were not dispatched. No other results count.
-        states: task number -> metric states; the first result of a task wins.
+        states: task number -> metric states, empty if they are stored; the first result of a task wins.
+        stored: task number -> numbers of its stored metric states.
         records: raw records of these tasks.
         checksum: sum of their hashes, modulo 2**64.
         results: metric name -> value.
@@ -55,6 +56,7 @@ class Evaluation:
     incarnations: dict[PodName, Incarnation] = field(default_factory=dict)
     dispatch: int = 0
     states: dict[int, MetricStates] = field(default_factory=dict)
+    stored: dict[int, tuple[int, ...]] = field(default_factory=dict)
     records: int = 0
     checksum: int = 0
     results: dict[str, float] = field(default_factory=dict)
@@ -89,7 +91,7 @@ class Merge:
     """A task in which a worker computes metrics from summed metric states, or runs callbacks.
 
     Attributes:
-        label: ``evaluation`` or ``epoch``, or one of ``elasticdl.master.core.callbacks.state``.
+        label: one of ``elasticdl.shared.job.tasks``.
         subject: number of the evaluation or epoch, or of the callbacks' task.
         done: the results are there, or are not needed any more.
     """

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from elasticdl.master.core.training.staleness import StalenessTotals
+from elasticdl.master.core.training.stored_states import EpochStates, UnneededStates
 from elasticdl.shared.job.plan import Plan
 from elasticdl.shared.job.rangeset import RangeSet
 from elasticdl.shared.job.tasks import MetricStates
@@ -25,13 +26,15 @@ class BatchTotals:
         batches: numbers of the batches in the task.
         records: records in all of them.
         loss_sum: sum over them of the mean loss of a batch.
-        states: sums of their metric states.
+        states: sums of their metric states, if these are small.
+        stored: numbers of their stored metric states.
     """
 
     batches: RangeSet = field(default_factory=RangeSet)
     records: int = 0
     loss_sum: float = 0.0
     states: MetricSums = field(default_factory=dict)
+    stored: tuple[int, ...] = ()
 
     def add(self, other: BatchTotals) -> None:
         """Add the sums over other batches of the task."""
@@ -40,6 +43,7 @@ class BatchTotals:
         self.records += other.records
         self.loss_sum += other.loss_sum
         add_states(self.states, other.states)
+        self.stored += other.stored
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +57,8 @@ class EpochTotals:
         records: records in the known batches.
         batches: how many batches are known.
         loss_sum: sum over them of the mean loss of a batch.
-        states: sums of their metric states, until they are merged.
+        states: sums of their metric states, until they are merged, if these are small.
+        stored: numbers of their stored metric states, until they are merged.
         started_s: when the first statistics arrived.
         ended_s: when the last ones arrived.
         results: metric name -> value, once merged.
@@ -65,10 +70,16 @@ class EpochTotals:
     batches: int = 0
     loss_sum: float = 0.0
     states: MetricSums = field(default_factory=dict)
+    stored: EpochStates = field(default_factory=EpochStates)
     started_s: float = 0.0
     ended_s: float = 0.0
     results: dict[str, float] = field(default_factory=dict)
     merged: bool = False
+
+    @property
+    def awaits_merge(self) -> bool:
+        """Whether there are metric states from which a worker has not computed the results yet."""
+        return not self.merged and bool(self.states or self.stored)
 
     @property
     def loss(self) -> float:
@@ -99,6 +110,7 @@ class TrainingStatistics:
         staleness: of the batches that each worker pushed, repeated ones too.
         overflows: batches that were absorbed without gradients, because these overflowed float16, repeated ones too.
         repeating: processes whose next metric states contain those of a task that is known already.
+        unneeded: stored metric states, also of evaluations, that nothing needs any more.
     """
 
     counted: RangeSet = field(default_factory=RangeSet)
@@ -109,6 +121,7 @@ class TrainingStatistics:
     staleness: dict[PodName, StalenessTotals] = field(default_factory=dict)
     overflows: int = 0
     repeating: set[Incarnation] = field(default_factory=set)
+    unneeded: UnneededStates = field(default_factory=UnneededStates)
 
     @property
     def mean_task_s(self) -> float:
@@ -131,7 +144,10 @@ class TrainingStatistics:
         task = TaskId(event.task.number)
         batches = plan.batches_of(task)
         is_repeated = task in self.known
-        reported = _totals_of(event, batches, self._new_states(event, envelope.incarnation, is_repeated))
+        is_new = self._has_new_states(event, envelope.incarnation, is_repeated)
+        reported = _totals_of(event, batches, is_new)
+        if not is_new:
+            self.unneeded.add(event.stored_states)
         if not reported.batches:
             return
         epoch = self.epochs.setdefault(plan.epoch(task), EpochTotals(started_s=envelope.time_s))
@@ -140,33 +156,47 @@ class TrainingStatistics:
             epoch.tasks += 1
             epoch.ended_s = envelope.time_s
         if is_repeated or not all(0 <= batch < batches for batch in reported.batches):
+            self.unneeded.add(reported.stored)
             return
+        self._add_to_epoch(epoch, task, reported, batches)
+        epoch.ended_s = max(epoch.ended_s, epoch.started_s)
+
+    def _add_to_epoch(self, epoch: EpochTotals, task: TaskId, reported: BatchTotals, batches: int) -> None:
+        """Add the sums over batches of a task that is not known as a whole, or have them replace smaller ones."""
         former = self.partial.get(task)
         if former and former.batches.intersection(reported.batches):
             if len(reported.batches) <= len(former.batches):
+                self.unneeded.add(reported.stored)
                 return
             epoch.add(former, -1)
+            epoch.stored.discard_partial(former.stored)
+            self.unneeded.add(former.stored)
             former = None
         epoch.add(reported)
-        epoch.ended_s = max(epoch.ended_s, epoch.started_s)
+        if epoch.merged:
+            self.unneeded.add(reported.stored)
+        else:
+            epoch.stored.add(reported.stored, is_partial=True)
         if former:
             former.add(reported)
             reported = former
         if len(reported.batches) == batches:
             self.known.add(task)
             self.partial.pop(task, None)
+            if not epoch.merged:
+                epoch.stored.complete_partial(reported.stored)
         else:
             self.partial[task] = reported
 
-    def _new_states(self, event: TaskFinished | TaskReturned, process: Incarnation, is_repeated: bool) -> MetricStates:
-        """The metric states of an event, unless they are a sum over several tasks of which one is known already."""
+    def _has_new_states(self, event: TaskFinished | TaskReturned, process: Incarnation, is_repeated: bool) -> bool:
+        """Whether the metric states of an event are not a sum over several tasks of which one is known already."""
         if isinstance(event, TaskFinished) and event.states_follow:
             if is_repeated:
                 self.repeating.add(process)
         elif process in self.repeating:
             self.repeating.discard(process)
-            return {}
-        return event.states
+            return False
+        return True
 
     def exclude_pause(self, pause_s: float, tasks_per_epoch: int) -> None:
         """Leave a pause between two runs out of the duration of unfinished epochs."""
@@ -175,13 +205,17 @@ class TrainingStatistics:
                 epoch.started_s += pause_s
 
 
-def _totals_of(event: TaskFinished | TaskReturned, batches: int, states: MetricStates) -> BatchTotals:
-    """A worker's statistics of a task of so many batches, with these states."""
+def _totals_of(event: TaskFinished | TaskReturned, batches: int, has_states: bool) -> BatchTotals:
+    """A worker's statistics of a task of so many batches, with or without the event's states."""
     counted = event.counted
     if isinstance(event, TaskFinished) and not counted:  # In an old log.
         counted = ((batches - event.batches, batches),)
     return BatchTotals(
-        batches=RangeSet(counted), records=event.records, loss_sum=event.loss_sum, states=_numbers(states)
+        batches=RangeSet(counted),
+        records=event.records,
+        loss_sum=event.loss_sum,
+        states=_numbers(event.states) if has_states else {},
+        stored=event.stored_states if has_states else (),
     )
 
 

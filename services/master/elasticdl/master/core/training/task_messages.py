@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from elasticdl.master.core.callbacks.decide import results_of_epoch
-from elasticdl.master.core.evaluation.merging import states_to_merge
+from elasticdl.master.core.evaluation.metric_states import states_to_merge
 from elasticdl.master.core.state import State
 from elasticdl.shared.job.spec import JobKind
 from elasticdl.shared.job.tasks import CALLBACKS, LAST_CALLBACKS, MetricStates, TaskMessage, TaskRef
@@ -25,9 +25,10 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
     """
     run = state.run
     states: MetricStates = {}
+    stored: tuple[int, ...] = ()
     logs: Mapping[str, float] = {}
     if dispatch.purpose is Purpose.MERGE:
-        states = states_to_merge(state, dispatch.label, dispatch.evaluation)
+        states, stored = states_to_merge(state, dispatch.label, dispatch.evaluation)
     files: tuple[str, ...] = ()
     if dispatch.purpose is Purpose.EXPORT and state.job.kind is JobKind.PREDICT:
         files = tuple(name for _, name in sorted(state.prediction.files.items()))
@@ -41,6 +42,7 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
             evaluation=dispatch.evaluation,
             label=dispatch.label,
             states=states,
+            stored_states=stored,
             run=run,
             audited=dispatch.audited,
             files=files,
@@ -49,8 +51,13 @@ def task_messages(state: State, dispatch: Dispatch, term: int) -> Iterator[TaskM
         )
         for start, end in dispatch.tasks
         for number in range(start, end)
-        if not (dispatch.purpose is Purpose.MERGE and state.merges[number].done)
+        if not (dispatch.purpose is Purpose.MERGE and _is_merged(state, number))
     )
+
+
+def _is_merged(state: State, number: int) -> bool:
+    merge = state.merges.get(number)
+    return merge is None or merge.done
 
 
 def _rate(state: State, task: int) -> float | None:

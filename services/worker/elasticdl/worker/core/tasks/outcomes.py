@@ -13,13 +13,20 @@ from types import MappingProxyType
 
 from elasticdl.shared.job.credits import ps_set_digest
 from elasticdl.shared.job.plan import Plan, Shard
-from elasticdl.shared.job.tasks import MetricStates
+from elasticdl.shared.job.tasks import (
+    MetricStates,
+    TaskMessage,
+    TaskRef,
+    are_large,
+    states_of_epoch,
+    states_of_evaluation,
+)
 from elasticdl.shared.messages.events import TaskFailed, TaskFinished, TaskReturned
 from elasticdl.shared.messages.times import Times
 from elasticdl.shared.names import Purpose, TaskId
 from elasticdl.shared.process.core_runner import SetTimer
 from elasticdl.shared.process.procedures import Procedure
-from elasticdl.worker.core.commands import AckTask, CollectMetrics, NakTask, PublishEvent, PublishEvents
+from elasticdl.worker.core.commands import AckTask, CollectMetrics, NakTask, PublishEvent, PublishEvents, StoreStates
 from elasticdl.worker.core.effects import Effects
 from elasticdl.worker.core.tally import Tally
 from elasticdl.worker.core.tasks.leased import LeasedTask, LeasedTasks
@@ -71,6 +78,7 @@ class Finished:
         results: of a merge task: metric -> value.
         file: of a prediction task: name of its file.
         note: of a merge task that runs callbacks: why they ask for something.
+        stored_states: of a merge task that sums stored metric states: the numbers of the sum's parts.
     """
 
     leases: Sequence[LeasedTask]
@@ -79,8 +87,11 @@ class Finished:
     results: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     file: str = ""
     note: str = ""
+    stored_states: tuple[int, ...] = ()
 
-    def event(self, states: MetricStates, *, states_follow: bool = False) -> TaskFinished:
+    def event(
+        self, states: MetricStates, stored_states: tuple[int, ...] = (), *, states_follow: bool = False
+    ) -> TaskFinished:
         """Its record."""
         last, tally, absorbed = self.leases[-1], self.tally, self.absorbed
         task = last.message.task
@@ -94,6 +105,7 @@ class Finished:
             batches=tally.batches,
             loss_sum=tally.loss_sum,
             states=states,
+            stored_states=stored_states or self.stored_states,
             states_follow=states_follow,
             results=dict(self.results),
             times=Times.of(tally.seconds),
@@ -110,13 +122,15 @@ class TaskOutcomes:
     """Procedures that end tasks. Several deliveries of one task share one event, that of the last delivery.
 
     Args:
+        plan: the training tasks.
         effects: where commands are issued.
         failure_pause_s: seconds without taking tasks after a failed one.
     """
 
-    def __init__(self, effects: Effects, *, failure_pause_s: float) -> None:
+    def __init__(self, plan: Plan, effects: Effects, *, failure_pause_s: float) -> None:
         self.resume_taking_s = -math.inf
         """Time before which no task is taken."""
+        self._plan = plan
         self._effects = effects
         self._failure_pause_s = failure_pause_s
         self.running = 0
@@ -131,9 +145,9 @@ class TaskOutcomes:
         """Report tasks that are done; several only if this worker has computed all batches of each, in one epoch."""
         self.running += 1
         tasks = tuple(one.leases[-1].message.task for one in finished if one.tally.batches and not one.file)
-        states: MetricStates = (yield CollectMetrics(tasks=tasks)) if tasks else {}
+        states, stored = (yield from self._collect(tasks, finished[-1].leases[-1].message)) if tasks else ({}, ())
         yield PublishEvents(
-            events=(*(one.event({}, states_follow=True) for one in finished[:-1]), finished[-1].event(states))
+            events=(*(one.event({}, states_follow=True) for one in finished[:-1]), finished[-1].event(states, stored))
         )
         for one in finished:
             self._acknowledge(one.leases)
@@ -185,9 +199,11 @@ class TaskOutcomes:
             return
         self.running += 1
         collects = measured and tally is not None and tally.batches > 0
-        states: MetricStates = (yield CollectMetrics(tasks=(leases[0].message.task,))) if collects else {}
+        message = leases[0].message
+        states, stored = (yield from self._collect((message.task,), message)) if collects else ({}, ())
         for lease in leases:
-            yield self._returned(lease, reason, tally or Tally(), states)
+            yield self._returned(lease, reason, tally or Tally(), states, stored)
+            stored = ()  # No two events may name the same stored states.
         self._return(leases)
         self.running -= 1
 
@@ -196,7 +212,25 @@ class TaskOutcomes:
         self.resume_taking_s = self._effects.now_s + self._failure_pause_s
         self._effects.issue(SetTimer(name=RESUME_TIMER, due_s=self.resume_taking_s))
 
-    def _returned(self, lease: LeasedTask, reason: str, tally: Tally, states: MetricStates) -> PublishEvent:
+    def _collect(
+        self, tasks: tuple[TaskRef, ...], message: TaskMessage
+    ) -> Procedure[tuple[MetricStates, tuple[int, ...]]]:
+        """The metric states of tasks, or the numbers of their parts if they are too large for an event."""
+        states: MetricStates = yield CollectMetrics(tasks=tasks)
+        if not are_large(states):
+            return states, ()
+        is_training = message.task.purpose is Purpose.TRAIN
+        group = (
+            states_of_epoch(self._plan.epoch(TaskId(message.task.number)))
+            if is_training
+            else states_of_evaluation(message.evaluation)
+        )
+        stored: tuple[int, ...] = yield StoreStates(group=group, states=states)
+        return {}, stored
+
+    def _returned(
+        self, lease: LeasedTask, reason: str, tally: Tally, states: MetricStates, stored: tuple[int, ...] = ()
+    ) -> PublishEvent:
         event = TaskReturned(
             task=lease.message.task,
             dispatch=lease.message.dispatch,
@@ -205,6 +239,7 @@ class TaskOutcomes:
             records=tally.records,
             loss_sum=tally.loss_sum,
             states=states,
+            stored_states=stored,
             counted=tuple(tally.counted.ranges()),
             staleness=tally.staleness,
             overflows=tally.overflows,

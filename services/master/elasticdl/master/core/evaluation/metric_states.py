@@ -1,0 +1,89 @@
+"""The metric states of epochs and evaluations: what a merge task adds up, and what can be removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from elasticdl.master.core.decision import Decisions
+from elasticdl.master.core.evaluation.state import Evaluation
+from elasticdl.master.core.state import State
+from elasticdl.master.core.training.statistics import EpochTotals, sum_states, to_bytes
+from elasticdl.shared.job.tasks import (
+    EPOCH_METRICS,
+    EPOCH_SUM,
+    EVALUATION_METRICS,
+    MetricStates,
+    states_of_epoch,
+    states_of_evaluation,
+)
+from elasticdl.shared.messages.commands import RemoveStates
+from elasticdl.shared.messages.events import TaskFinished
+
+
+def states_to_merge(state: State, label: str, subject: int) -> tuple[MetricStates, tuple[int, ...]]:
+    """The summed small states that a merge task carries, and the numbers of the stored ones that it adds up."""
+    if label == EVALUATION_METRICS:
+        evaluation = next((e for e in state.evaluations if e.number == subject), None)
+        if evaluation is None:
+            return {}, ()
+        # In the order of the tasks, so that the sum has the same bits every time.
+        numbers = tuple(number for _, of_task in sorted(evaluation.stored.items()) for number in of_task)
+        return sum_states(evaluation.states), numbers
+    totals = state.training.epochs.get(subject) if state.training else None
+    if totals is None or label not in (EPOCH_METRICS, EPOCH_SUM):
+        return {}, ()
+    if label == EPOCH_SUM:
+        return {}, tuple(totals.stored.summing)
+    return to_bytes(totals.states), totals.stored.numbers
+
+
+def drop_epoch_states(state: State, epoch: int, totals: EpochTotals) -> None:
+    """The metrics of an epoch are on the log: its states are not needed any more."""
+    totals.states = {}
+    if totals.stored and state.training:
+        totals.stored = type(totals.stored)()
+        state.training.statistics.unneeded.add_group(states_of_epoch(epoch))
+
+
+def drop_evaluated_states(state: State, evaluation: Evaluation) -> None:
+    """An evaluation is over: its states are not needed any more."""
+    evaluation.states = {}
+    if evaluation.stored and state.training:
+        evaluation.stored = {}
+        state.training.statistics.unneeded.add_group(states_of_evaluation(evaluation.number))
+
+
+def discard_states(state: State, numbers: Iterable[int]) -> None:
+    """A result does not count, and so its stored states are not needed."""
+    if state.training:
+        state.training.statistics.unneeded.add(numbers)
+
+
+def on_epoch_sum(state: State, epoch: int, event: TaskFinished) -> None:
+    """Apply that a worker has stored the sum of some states of an epoch."""
+    totals = state.training.epochs.get(epoch) if state.training else None
+    if totals is not None:
+        discard_states(state, totals.stored.end_sum(event.stored_states))
+
+
+def decide_removal(state: State) -> Decisions:
+    """Remove the stored states that nothing needs any more."""
+    if state.training is None or not (unneeded := state.training.statistics.unneeded):
+        return []
+    command = RemoveStates(groups=tuple(unneeded.groups), numbers=tuple(unneeded.numbers.ranges()))
+    return [(command, "these metric states are not needed any more")]
+
+
+def apply_removal(state: State, command: RemoveStates) -> None:
+    """Apply the decision to remove states."""
+    if state.training:
+        state.training.statistics.unneeded.remove(command.groups, command.numbers)
+
+
+def apply_failed_removal(state: State, command: RemoveStates) -> None:
+    """Apply that the broker did not remove them: it is decided again."""
+    if state.training:
+        for group in command.groups:
+            state.training.statistics.unneeded.add_group(group)
+        for start, end in command.numbers:
+            state.training.statistics.unneeded.numbers.add_range(start, end)
