@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from elasticdl.shared.bus import Delivery, TaskQueue
 from elasticdl.shared.errors import TransientError
+from elasticdl.shared.job.tasks import TaskRef
 from elasticdl.shared.names import Purpose
 from elasticdl.shared.process.event_publisher import EventPublisher
 from elasticdl.worker.core.commands import AckTask, ExtendLease, NakTask, PublishEvent, PublishEvents, TakeTasks
@@ -81,9 +82,16 @@ class BrokerLane:
     Args:
         deliveries: the queue.
         publisher: the worker's events.
+        taken: is called with tasks as soon as they are taken; must return at once.
     """
 
-    def __init__(self, deliveries: Deliveries, publisher: EventPublisher) -> None:
+    def __init__(
+        self,
+        deliveries: Deliveries,
+        publisher: EventPublisher,
+        taken: Callable[[Sequence[TaskRef]], None] = lambda _tasks: None,
+    ) -> None:
+        self._taken = taken
         self._deliveries = deliveries
         self._publisher = publisher
 
@@ -98,10 +106,13 @@ class BrokerLane:
     async def take(self, command: TakeTasks) -> TasksDelivered | QueueEmpty:
         """Take tasks; while the broker is unavailable there is none."""
         try:
-            return await self._deliveries.take(command.wait_s, command.count)
+            event = await self._deliveries.take(command.wait_s, command.count)
         except TransientError as error:
             _log.info("no task taken", reason=str(error))
             return QueueEmpty(is_unavailable=True)
+        if isinstance(event, TasksDelivered):
+            self._taken([lease.message.task for lease in event.leases])
+        return event
 
     async def ack(self, command: AckTask) -> None:
         """Acknowledge a task. If that is lost it is delivered again, and found complete then."""
