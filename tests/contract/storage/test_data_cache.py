@@ -53,7 +53,8 @@ def test_what_one_process_has_read_costs_others_no_request_for_data(
     second, usage = cached(store, tmp_path)
     with second.open(uri, 77) as stream:
         assert stream.read() == DATA[77:]
-    assert (usage.requests, usage.fetched_bytes, usage.cached_bytes) == (1, 0, len(DATA)), "the etag is asked for"
+    assert (usage.requests, usage.fetched_bytes) == (1, 0), "only the etag is asked for"
+    assert usage.cached_bytes >= len(DATA) - PAGE_BYTES
 
 
 def test_ranges_are_read_ahead_at_the_same_time(s3: tuple[ObjectStore, str], tmp_path: Path) -> None:
